@@ -1,0 +1,50 @@
+import type { Outcome, SuccessStatuses } from '../domain/outcome.ts';
+
+/** One POST to make: everything that goes on the wire, and nothing that is left to decide. */
+export interface Push {
+  /** Connections are kept per instance and never shared between instances. */
+  instance_id: string;
+  /** The stored webhook_url, already accepted by `parseWebhookUrl`. */
+  url: string;
+  /** Lower-case names; content-length and host are added by the transport. */
+  headers: Record<string, string>;
+  body: Uint8Array;
+  success_statuses: SuccessStatuses;
+  /** Make a connection for this push alone, so that every stage is seen (webhook-test). */
+  fresh_connection?: boolean;
+}
+
+export type Stage = 'dns' | 'connect' | 'tls' | 'request' | 'response';
+
+/** How far an attempt came. A stage that a kept-alive connection made needless is absent. */
+export interface StageReport {
+  stage: Stage;
+  ok: boolean;
+  duration_ms: number;
+  detail: string;
+}
+
+/** What came of one POST. Failures of the outside are values, never exceptions. */
+export interface PushResult {
+  outcome: Outcome;
+  /** Null when no status line came. */
+  status_code: number | null;
+  /** In words; empty after a success. */
+  detail: string;
+  duration_ms: number;
+  stages: StageReport[];
+  /** At most RESPONSE_EXCERPT_CHARS_MAX characters of the answer's body. */
+  response_excerpt: string;
+  /** The Retry-After header, as it came. */
+  retry_after: string | null;
+}
+
+/** One way out of the queue. The webhook transport is the first; a connector can be another. */
+export interface Transport {
+  /** Makes one attempt. Resolves within the deadline whatever the machine does; never rejects. */
+  push(push: Push): Promise<PushResult>;
+  /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
+  forget(instance_id: string): void;
+  /** Closes everything. */
+  close(): Promise<void>;
+}

@@ -1,0 +1,63 @@
+import type { Outcome, SuccessStatuses } from './outcome.ts';
+
+export const HEALTH = ['unknown', 'up', 'failing', 'down'] as const;
+export type Health = (typeof HEALTH)[number];
+
+/** Failures in a row, of any kind, after which an instance counts as down. */
+export const DOWN_AFTER_FAILURES = 5;
+
+export interface LastFailure {
+  at: string;
+  outcome: Outcome;
+  status_code: number | null;
+  detail: string;
+}
+
+/** What the attempts made so far say about an instance. Times are milliseconds since the epoch. */
+export interface InstanceHealth {
+  consecutive_failures: number;
+  last_success_at: number | null;
+  last_failure: LastFailure | null;
+  /** How often the back-off has doubled; 0 when there is none. */
+  backoff_step: number;
+  /** No attempt before this. */
+  backoff_until: number | null;
+}
+
+export const NO_HEALTH: Readonly<InstanceHealth> = {
+  consecutive_failures: 0,
+  last_success_at: null,
+  last_failure: null,
+  backoff_step: 0,
+  backoff_until: null,
+};
+
+/** A registered instance, secrets included: never answered as it is. */
+export interface Instance extends InstanceHealth {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
+  webhook_url: string;
+  webhook_headers: Record<string, string>;
+  webhook_secret: string;
+  /** Signs as well until `previous_secret_until`, after a rotation. */
+  previous_secret: string | null;
+  previous_secret_until: number | null;
+  success_statuses: SuccessStatuses;
+  webhook_enabled: boolean;
+  is_active: boolean;
+  last_seen_at: number | null;
+  created_at: number;
+  updated_at: number;
+}
+
+export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | 'last_success_at'>): Health {
+  if (health.consecutive_failures >= DOWN_AFTER_FAILURES) return 'down';
+  if (health.consecutive_failures > 0) return 'failing';
+  return health.last_success_at === null ? 'unknown' : 'up';
+}
+
+/** Switched off instances are not selected, and what is pending for them waits. */
+export function isSwitchedOn(instance: Pick<Instance, 'is_active' | 'webhook_enabled'>): boolean {
+  return instance.is_active && instance.webhook_enabled;
+}

@@ -1,0 +1,46 @@
+/**
+ * How an attempt ended. The list is a ladder: an attempt gets as far as some stage and fails there.
+ * `reached` tells whether the machine may have seen the push; see the table in docs/delivery.md.
+ */
+export const OUTCOMES = {
+  blocked: { reached: false, says: 'the address is one that the egress policy forbids' },
+  dns_failed: { reached: false, says: 'the host name could not be resolved' },
+  connect_refused: { reached: false, says: 'the machine refused the connection' },
+  connect_timeout: { reached: false, says: 'no connection was made in time' },
+  unreachable: { reached: false, says: 'the machine could not be reached' },
+  tls_failed: { reached: false, says: 'the TLS handshake failed' },
+  timeout: { reached: true, says: 'connected, but no status line came in time' },
+  broken_response: { reached: true, says: 'connected, but the answer was cut off or was not HTTP' },
+  bad_status: { reached: true, says: 'answered with a status that is no success' },
+  gone: { reached: true, says: 'answered 410: the webhook was switched off' },
+  not_200: { reached: true, says: 'answered with a 2xx status that is not 200' },
+  ok: { reached: true, says: 'answered with a success status' },
+} as const satisfies Record<string, { reached: boolean; says: string }>;
+
+export type Outcome = keyof typeof OUTCOMES;
+
+/** One HTTP POST made for a delivery, as it is stored and answered. */
+export interface Attempt {
+  /** From 1. */
+  attempt: number;
+  started_at: string;
+  duration_ms: number;
+  outcome: Outcome;
+  /** Null when no status line came. */
+  status_code: number | null;
+  /** In words, for people; empty after a success. */
+  detail: string;
+  /** The first characters of the answer's body. */
+  response_excerpt: string;
+}
+
+/** Why a status line is what it is for the delivery (design: only 200 is a success unless widened). */
+export function outcomeOfStatus(status_code: number, success_statuses: SuccessStatuses): Outcome {
+  if (status_code === 200) return 'ok';
+  if (status_code >= 200 && status_code < 300) return success_statuses === '2xx' ? 'ok' : 'not_200';
+  if (status_code === 410) return 'gone';
+  return 'bad_status';
+}
+
+/** Which statuses count as a success for an instance. */
+export type SuccessStatuses = '200' | '2xx';

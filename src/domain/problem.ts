@@ -1,0 +1,127 @@
+/**
+ * The one table of errors that a caller can meet. `docs/errors.md` is generated from it.
+ * A code is stable: it is never renamed and never reused for something else.
+ */
+export const PROBLEMS = {
+  malformed_json: {
+    status: 400,
+    title: 'The body is not valid JSON',
+    advice: 'Send one JSON object, UTF-8 encoded, without duplicate keys at the top level and at most 100 levels deep.',
+  },
+  malformed_request: {
+    status: 400,
+    title: 'The request could not be understood',
+    advice: 'Check the path and its percent-encoding, the query string, and the headers named in the detail.',
+  },
+  host_not_allowed: {
+    status: 403,
+    title: 'The Host header is not one this service answers to',
+    advice:
+      'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT.',
+  },
+  route_does_not_exist: {
+    status: 404,
+    title: 'There is nothing at this path',
+    advice: 'Check method and path against /docs/; every path of the API starts with /api/v1/.',
+  },
+  instance_does_not_exist: {
+    status: 404,
+    title: 'No such instance is registered',
+    advice: 'Register it first with POST /api/v1/instances/register/; ids are compared exactly.',
+  },
+  meeting_does_not_exist: {
+    status: 404,
+    title: 'No such meeting',
+    advice: 'A meeting exists as soon as an instance joins it or a message is sent in it; ids are compared exactly.',
+  },
+  delivery_does_not_exist: {
+    status: 404,
+    title: 'No such delivery',
+    advice: 'List deliveries with GET /api/v1/deliveries/; settled ones are removed when their retention ends.',
+  },
+  idempotency_key_reused: {
+    status: 409,
+    title: 'This Idempotency-Key was used for another message',
+    advice: 'Use a new key for every new message; send the same key only to repeat the very same request.',
+  },
+  delivery_not_retryable: {
+    status: 409,
+    title: 'This delivery cannot be retried',
+    advice: 'Only a failed or a pending delivery can be queued again; send a new message instead.',
+  },
+  body_too_large: {
+    status: 413,
+    title: 'The body is too large',
+    advice: 'Send a smaller message, or raise CONVOKE_MAX_MESSAGE_BYTES.',
+  },
+  unsupported_media_type: {
+    status: 415,
+    title: 'The body is not JSON',
+    advice: 'Send the header content-type: application/json and no content-encoding.',
+  },
+  invalid_fields: {
+    status: 422,
+    title: 'Some fields are not valid',
+    advice: 'Mend the fields listed in errors; each entry names the path and says what is expected.',
+  },
+  webhook_url_not_allowed: {
+    status: 422,
+    title: 'Pushes to this webhook_url are not allowed',
+    advice: 'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS.',
+  },
+  internal_error: {
+    status: 500,
+    title: 'The service failed',
+    advice: 'This is a defect of Convoke: the log line with the same request id says more. Sending again is safe with an Idempotency-Key.',
+  },
+  storage_unavailable: {
+    status: 503,
+    title: 'The message could not be stored',
+    advice: 'Nothing was accepted. Try again after the time in Retry-After; the operator should look at free disk space.',
+  },
+  overloaded: {
+    status: 503,
+    title: 'Too much is waiting to be stored',
+    advice: 'Nothing was accepted. Try again after the time in Retry-After.',
+  },
+  shutting_down: {
+    status: 503,
+    title: 'The service is stopping',
+    advice: 'Nothing was accepted. Try again in a moment, when it has been started again.',
+  },
+} as const satisfies Record<string, { status: number; title: string; advice: string }>;
+
+export type ProblemCode = keyof typeof PROBLEMS;
+
+/** One invalid field: `path` is dotted (`agent_ids.3`), `message` says what is expected. */
+export interface FieldError {
+  path: string;
+  message: string;
+}
+
+/**
+ * A caller's mistake, or a state of the service that the caller must know of. The HTTP layer turns it into
+ * `application/problem+json` (RFC 9457). `detail` is public: it must not carry secrets.
+ */
+export class Problem extends Error {
+  readonly code: ProblemCode;
+  readonly errors: FieldError[] | undefined;
+  readonly retry_after_s: number | undefined;
+
+  constructor(code: ProblemCode, detail?: string, extra: { errors?: FieldError[]; retry_after_s?: number } = {}) {
+    super(detail ?? PROBLEMS[code].advice);
+    this.name = 'Problem';
+    this.code = code;
+    this.errors = extra.errors;
+    this.retry_after_s = extra.retry_after_s;
+  }
+
+  get status(): number {
+    return PROBLEMS[this.code].status;
+  }
+}
+
+/** A 422 that names one field. */
+export function invalidField(path: string, message: string): Problem {
+  return new Problem('invalid_fields', `${path} ${message}`, { errors: [{ path, message }] });
+}
