@@ -1,0 +1,133 @@
+import type { Attempt, Outcome } from './outcome.ts';
+import { OUTCOMES } from './outcome.ts';
+import { DOWN_AFTER_FAILURES, type InstanceHealth } from './instance.ts';
+
+export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
+export type DeliveryState = (typeof DELIVERY_STATES)[number];
+
+/** Why a delivery failed or was cancelled. */
+export const DELIVERY_REASONS = ['not_200', 'gone', 'exhausted', 'expired', 'instance_deleted'] as const;
+export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
+
+/** What a pending delivery waits for. */
+export const WAITING_FOR = ['turn', 'retry', 'back_off', 'switched_off'] as const;
+export type WaitingFor = (typeof WAITING_FOR)[number];
+
+/** After this many badly answered attempts a delivery steps aside and no longer holds its lane. */
+export const LANE_HELD_THROUGH_ATTEMPT = 3;
+
+/** Retry-After is never obeyed beyond this. */
+export const RETRY_AFTER_MS_MAX = 3_600_000;
+
+export const BACKOFF_FIRST_MS = 10_000;
+export const BACKOFF_MAX_MS = 300_000;
+
+/** Attempts kept with a delivery: the first ten and the latest ninety; attempt_count counts them all. */
+const ATTEMPTS_KEPT_FIRST = 10;
+const ATTEMPTS_KEPT_LAST = 90;
+
+/** What is to become of a delivery after an attempt. */
+export type Verdict =
+  | { state: 'delivered' }
+  | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }
+  /** The machine answered badly: again after `delay_ms`, in the lane or, when `aside`, beside it. */
+  | { state: 'retry'; delay_ms: number; aside: boolean }
+  /** The machine was not reached: the delivery keeps its place and the instance backs off. */
+  | { state: 'kept' };
+
+/**
+ * Decides what becomes of a delivery (the table in section 4 of the design).
+ *
+ * @param answered_badly how many attempts were answered badly, this one included when it was
+ * @param schedule_ms the delays between answered attempts; their number bounds the retries
+ * @param random a number in [0, 1), for the jitter
+ */
+export function verdictOf(
+  result: { outcome: Outcome; status_code: number | null; retry_after: string | null },
+  answered_badly: number,
+  schedule_ms: readonly number[],
+  wall_ms: number,
+  random: number,
+): Verdict {
+  const { outcome } = result;
+  if (outcome === 'ok') return { state: 'delivered' };
+  if (outcome === 'not_200' || outcome === 'gone') return { state: 'failed', reason: outcome };
+  if (!OUTCOMES[outcome].reached) return { state: 'kept' };
+
+  const scheduled_ms = schedule_ms[answered_badly - 1];
+  if (scheduled_ms === undefined) return { state: 'failed', reason: 'exhausted' };
+  let delay_ms = jittered(scheduled_ms, random);
+  if (result.status_code === 429 || result.status_code === 503) {
+    const asked_ms = retryAfterMs(result.retry_after, wall_ms);
+    if (asked_ms !== null) delay_ms = Math.max(delay_ms, Math.min(asked_ms, RETRY_AFTER_MS_MAX));
+  }
+  return { state: 'retry', delay_ms, aside: answered_badly >= LANE_HELD_THROUGH_ATTEMPT };
+}
+
+/** ±20 %. */
+export function jittered(delay_ms: number, random: number): number {
+  return Math.round(delay_ms * (0.8 + 0.4 * random));
+}
+
+/**
+ * The value of a Retry-After header (RFC 9110, section 10.2.3) in milliseconds from now; null when it says nothing
+ * usable. Never NaN, never negative; the caller clamps it from above.
+ */
+export function retryAfterMs(value: string | null, wall_ms: number): number | null {
+  if (value === null) return null;
+  const text = value.trim();
+  if (/^\d+$/.test(text)) return Math.min(Number(text) * 1000, Number.MAX_SAFE_INTEGER);
+  // An HTTP date starts with the name of a day; anything else that Date.parse would take ("-5", "1e99") is garbage.
+  if (!/^[A-Za-z]{3,9},? /.test(text)) return null;
+  const at = Date.parse(text);
+  return Number.isNaN(at) ? null : Math.max(0, at - wall_ms);
+}
+
+/**
+ * The health of an instance after an attempt. The instance backs off when it was not reached, and after any failure
+ * once it is down. Attempts that were under way when a back-off began do not lengthen it.
+ *
+ * @param now_ms steady time, as backoff_until
+ * @param wall_ms the time that people see
+ */
+export function healthAfter(
+  health: InstanceHealth,
+  result: { outcome: Outcome; status_code: number | null; detail: string },
+  now_ms: number,
+  wall_ms: number,
+  random: number,
+): InstanceHealth {
+  if (result.outcome === 'ok') {
+    return { ...health, consecutive_failures: 0, last_success_at: wall_ms, backoff_step: 0, backoff_until: null };
+  }
+  const next: InstanceHealth = {
+    ...health,
+    consecutive_failures: health.consecutive_failures + 1,
+    last_failure: {
+      at: new Date(wall_ms).toISOString(),
+      outcome: result.outcome,
+      status_code: result.status_code,
+      detail: result.detail,
+    },
+  };
+  const backs_off = !OUTCOMES[result.outcome].reached || next.consecutive_failures >= DOWN_AFTER_FAILURES;
+  const backing_off_already = health.backoff_until !== null && now_ms < health.backoff_until;
+  if (backs_off && !backing_off_already) {
+    const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** Math.min(health.backoff_step, 20), BACKOFF_MAX_MS);
+    next.backoff_step = health.backoff_step + 1;
+    next.backoff_until = now_ms + jittered(delay_ms, random);
+  }
+  return next;
+}
+
+/** An instance that backs off, or is down, gets one attempt at a time until one succeeds. */
+export function isProbed(health: InstanceHealth): boolean {
+  return health.backoff_step > 0 || health.consecutive_failures >= DOWN_AFTER_FAILURES;
+}
+
+/** Appends an attempt to those kept with the delivery; drops from the middle, never the first or the latest. */
+export function withAttempt(attempts: readonly Attempt[], attempt: Attempt): Attempt[] {
+  const all = [...attempts, attempt];
+  if (all.length > ATTEMPTS_KEPT_FIRST + ATTEMPTS_KEPT_LAST) all.splice(ATTEMPTS_KEPT_FIRST, 1);
+  return all;
+}

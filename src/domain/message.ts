@@ -1,0 +1,41 @@
+/**
+ * Which agents of a membership a message is for (spec section 4, steps 2 and 3): those that are targeted, in the
+ * membership's order, or all of them when nobody is. Empty: the instance is skipped.
+ */
+export function agentsToNotify(member_agents: readonly string[], target_agents: ReadonlySet<string> | null): string[] {
+  if (target_agents === null || target_agents.size === 0) return [...member_agents];
+  return member_agents.filter((agent_id) => target_agents.has(agent_id));
+}
+
+/**
+ * The part of a push's body that is the same for every instance. The message stands in it as the sender wrote it.
+ *
+ * @param message the sender's own JSON text, UTF-8
+ */
+export function pushBodyHead(meeting_id: string, message: Uint8Array): Uint8Array {
+  return Buffer.concat([
+    Buffer.from(`{"event":"new_message","meeting_id":${JSON.stringify(meeting_id)},"message":`),
+    message,
+    Buffer.from(',"target_agents":'),
+  ]);
+}
+
+/**
+ * The whole body of a push: the five fields of the spec (section 6), in its order.
+ *
+ * @param target_agents JSON text of the list
+ * @param timestamp what `pushTimestamp` made of the message's created_at
+ */
+export function pushBody(head: Uint8Array, target_agents: string, timestamp: string): Uint8Array {
+  return Buffer.concat([head, Buffer.from(`${target_agents},"timestamp":${JSON.stringify(timestamp)}}`)]);
+}
+
+/**
+ * The push's timestamp: the message's created_at as a string, empty when it has none (spec section 6).
+ *
+ * @param created_at the JSON text of the value, or null when the message has no such key; a number keeps its digits
+ */
+export function pushTimestamp(created_at: string | null): string {
+  if (created_at === null || created_at === 'null') return '';
+  return created_at.startsWith('"') ? (JSON.parse(created_at) as string) : created_at;
+}

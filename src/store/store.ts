@@ -1,0 +1,291 @@
+/**
+ * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
+ *
+ * Each method is one transaction, or part of one that several share; when its promise resolves, what it wrote is on disk.
+ * Arguments and results are plain data, so that an engine may live in another thread or behind a socket.
+ * Times are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of
+ * the node (see src/delivery/clock.ts), all other times on the wall clock.
+ *
+ * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
+ */
+import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
+import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
+import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
+
+/** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
+export class StoreError extends Error {
+  /** The engine's own code, such as SQLITE_FULL. */
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.name = 'StoreError';
+    this.code = code;
+  }
+}
+
+export interface Page<T> {
+  data: T[];
+  next_cursor: string | null;
+}
+
+export interface PageRequest {
+  limit: number;
+  cursor?: string | undefined;
+}
+
+/** An instance with what is counted rather than stored. */
+export interface InstanceRow extends Instance {
+  pending_deliveries: number;
+}
+
+export interface Registration {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
+  webhook_url: string;
+  webhook_headers: Record<string, string> | undefined;
+  webhook_secret: string | undefined;
+  /** Used when the instance is new and no webhook_secret is given. */
+  new_secret: string;
+  success_statuses: SuccessStatuses | undefined;
+}
+
+export interface InstancePatch {
+  instance_name?: string | undefined;
+  is_active?: boolean | undefined;
+  webhook_enabled?: boolean | undefined;
+  webhook_headers?: Record<string, string> | undefined;
+  success_statuses?: SuccessStatuses | undefined;
+}
+
+export interface InstanceFilter extends PageRequest {
+  agent_id?: string | undefined;
+  meeting_id?: string | undefined;
+  is_active?: boolean | undefined;
+  health?: Health | undefined;
+  q?: string | undefined;
+}
+
+export interface InstanceStore {
+  /** Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. */
+  register(registration: Registration, wall_ms: number): Promise<{ created: boolean; instance: InstanceRow }>;
+  get(instance_id: string): Promise<InstanceRow | null>;
+  /** Those that exist, without counts: what the engine needs to deliver. */
+  load(instance_ids: string[]): Promise<Instance[]>;
+  list(filter: InstanceFilter): Promise<Page<InstanceRow>>;
+  /** Null when there is no such instance. Switching on lifts the back-off. */
+  patch(instance_id: string, patch: InstancePatch, wall_ms: number): Promise<InstanceRow | null>;
+  heartbeat(instance_id: string, wall_ms: number): Promise<InstanceRow | null>;
+  rotateSecret(
+    instance_id: string,
+    new_secret: string,
+    overlap_ms: number,
+    wall_ms: number,
+  ): Promise<{ previous_secret_until: number } | null>;
+  /**
+   * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
+   * call again while `done` is false. Until then it stays registered, switched off.
+   */
+  remove(instance_id: string, limit: number, wall_ms: number): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
+}
+
+export interface Membership {
+  meeting_id: string;
+  instance_id: string;
+  agent_ids: string[];
+  joined_at: number;
+  left_at: number | null;
+}
+
+export interface MeetingInstance extends Membership {
+  instance_name: string;
+  health: Health;
+}
+
+export interface MeetingRow {
+  meeting_id: string;
+  last_seq: number;
+  instance_count: number;
+  agent_count: number;
+  pending_deliveries: number;
+  created_at: number;
+  last_activity_at: number;
+}
+
+export interface MeetingStore {
+  /** Rejects with `instance_does_not_exist`. */
+  join(
+    meeting_id: string,
+    instance_id: string,
+    agent_ids: string[],
+    wall_ms: number,
+  ): Promise<{ created: boolean; membership: Membership }>;
+  /** Null when there was nothing to leave. Leaving again answers the first time of leaving. */
+  leave(meeting_id: string, instance_id: string, wall_ms: number): Promise<{ left_at: number } | null>;
+  list(filter: PageRequest & { q?: string | undefined }): Promise<Page<MeetingRow>>;
+  /** Null when there is no such meeting. */
+  instances(
+    meeting_id: string,
+    filter: PageRequest & { include_left?: boolean | undefined },
+  ): Promise<Page<MeetingInstance> | null>;
+}
+
+/** A message on its way in. */
+export interface NewMessage {
+  meeting_id: string;
+  /** The sender's own JSON text, UTF-8. */
+  message: Uint8Array;
+  /** See `pushTimestamp`. */
+  timestamp: string;
+  /** Null or empty: a broadcast. */
+  target_agents: string[] | null;
+  idempotency: { key: string; fingerprint: string } | null;
+  wall_ms: number;
+  expires_at: number;
+}
+
+export interface AcceptedMessage {
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  accepted_at: number;
+  deliveries_queued: number;
+}
+
+export type Accepted =
+  | { kind: 'accepted'; message: AcceptedMessage; deliveries: { delivery_id: string; instance_id: string; target_agents: string }[] }
+  /** The same key and body were accepted before: the first answer. */
+  | { kind: 'repeated'; message: AcceptedMessage }
+  /** The same key came with another body. */
+  | { kind: 'key_reused' };
+
+export interface MessageRow {
+  message_id: string;
+  seq: number;
+  accepted_at: number;
+  target_agents: string[] | null;
+  message: Uint8Array;
+}
+
+export interface MessageStore {
+  /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
+  accept(batch: NewMessage[]): Promise<Accepted[]>;
+  /**
+   * In the order of seq: those after `after_seq`, or else the last ones before `before_seq` (or the end). Stops early when
+   * `bytes_max` is reached. Null when there is no such meeting.
+   */
+  list(
+    meeting_id: string,
+    filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; bytes_max: number },
+  ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
+}
+
+/** A pending delivery as the engine needs it. */
+export interface QueuedDelivery {
+  delivery_id: string;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  /** JSON text of the list. */
+  target_agents: string;
+  /** The sender's own JSON text. */
+  message: Uint8Array;
+  timestamp: string;
+  accepted_at: number;
+  expires_at: number;
+  attempt_count: number;
+  answered_badly: number;
+  attempts: Attempt[];
+  next_attempt_at: number | null;
+}
+
+/** What an attempt, or the lapse of time, made of a delivery. */
+export interface DeliverySettlement {
+  delivery_id: string;
+  state: DeliveryState;
+  reason: DeliveryReason | null;
+  attempt_count: number;
+  answered_badly: number;
+  attempts: Attempt[];
+  next_attempt_at: number | null;
+  aside: boolean;
+  settled_at: number | null;
+}
+
+/** What attempts made of an instance. `gone` switches its webhook off. */
+export interface HealthSettlement extends InstanceHealth {
+  instance_id: string;
+  gone: boolean;
+}
+
+export interface DeliveryRow {
+  delivery_id: string;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  target_agents: string[];
+  state: DeliveryState;
+  reason: DeliveryReason | null;
+  waiting_for: WaitingFor | null;
+  attempt_count: number;
+  attempts: Attempt[];
+  next_attempt_at: number | null;
+  created_at: number;
+  settled_at: number | null;
+}
+
+export interface DeliveryFilter extends PageRequest {
+  instance_id?: string | undefined;
+  meeting_id?: string | undefined;
+  message_id?: string | undefined;
+  state?: DeliveryState | undefined;
+}
+
+export interface LaneKey {
+  instance_id: string;
+  meeting_id: string;
+}
+
+export interface DeliveryStore {
+  /** Only what is still pending is changed. */
+  settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
+  /** The next pending deliveries of lanes, each in the order of seq, after a seq. */
+  loadLanes(requests: (LaneKey & { after_seq: number; limit: number })[]): Promise<QueuedDelivery[][]>;
+  /** The deliveries beside the lanes of an instance that are due, and when the next one is. */
+  loadAside(
+    instance_id: string,
+    now_ms: number,
+    limit: number,
+  ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
+  /** Lanes with something pending, in the order of their keys. */
+  pendingLanes(after: LaneKey | null, limit: number): Promise<LaneKey[]>;
+  /** Instances with something pending beside their lanes, with the time when it is due. */
+  pendingAside(): Promise<{ instance_id: string; next_at: number }[]>;
+  get(delivery_id: string, now_ms: number): Promise<DeliveryRow | null>;
+  list(filter: DeliveryFilter, now_ms: number): Promise<Page<DeliveryRow>>;
+  /**
+   * Queues a failed delivery again, beside its lane and at once; brings a pending one that waits for its time forward.
+   * Null when there is no such delivery; rejects with `delivery_not_retryable`.
+   */
+  retry(delivery_id: string, now_ms: number, expires_at: number): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
+  /** Queues what failed for an instance at or after `since_ms` again, in order; null when there is no such instance. */
+  recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number): Promise<{ recovered: number } | null>;
+  /** Fails at most `limit` pending deliveries whose time is up; answers their number. */
+  expire(now_ms: number, wall_ms: number, limit: number): Promise<number>;
+  /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
+  prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
+  counts(): Promise<{ pending: number; oldest_pending_at: number | null }>;
+}
+
+export interface Store {
+  instances: InstanceStore;
+  meetings: MeetingStore;
+  messages: MessageStore;
+  deliveries: DeliveryStore;
+  /** Resolves when a row can be written and read back; rejects with `StoreError`. */
+  ping(): Promise<void>;
+  close(): Promise<void>;
+}
