@@ -1,0 +1,338 @@
+import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
+import { RawJson } from './raw_json.ts';
+import type {
+  Delivery,
+  DeliveryWithAttempts,
+  Diagnosis,
+  Instance,
+  JoinMeetingInput,
+  LeaveMeetingInput,
+  LeftMeeting,
+  ListDeliveriesQuery,
+  ListInstancesQuery,
+  ListMeetingInstancesQuery,
+  ListMeetingsQuery,
+  ListMessagesQuery,
+  Meeting,
+  MeetingInstance,
+  Membership,
+  Message,
+  MessagePage,
+  Page,
+  Recovered,
+  RecoverInput,
+  RegisteredInstance,
+  RegisterInput,
+  RotatedSecret,
+  RotateSecretInput,
+  SentMessage,
+  UpdateInstanceInput,
+} from './types.ts';
+
+const TIMEOUT_MS = 10_000;
+const SEND_ATTEMPTS_MAX = 4;
+/** A server that asks for a longer pause gets no retry: the caller decides. */
+const RETRY_WAIT_MS_MAX = 30_000;
+/** The pause before the second attempt when the server names none; it doubles from there. */
+const RETRY_FIRST_MS = 250;
+const IDEMPOTENCY_KEY_BYTES = 16;
+
+export interface ConvokeClientOptions {
+  /** Where Convoke answers, such as `http://127.0.0.1:8080`; a path in it is kept. */
+  base_url: string;
+  /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
+  api_key?: string | undefined;
+  /** Another implementation of fetch. */
+  fetch?: typeof fetch | undefined;
+  /** How long one request may take, answer included; 10 s when absent. */
+  timeout_ms?: number | undefined;
+  /** How often sendMessage tries in all; 4 when absent, 1 for no retry. */
+  send_attempts_max?: number | undefined;
+  /** How the pauses between those tries are made; for tests. Must reject when the signal is aborted. */
+  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+}
+
+export interface CallOptions {
+  /** Aborting it rejects the call with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+export interface SendOptions extends CallOptions {
+  /** Push only to these agents; empty or absent: to all agents of the meeting. */
+  target_agents?: readonly string[] | undefined;
+  /** Made at random when absent. Give your own to repeat a send safely across restarts of your program. */
+  idempotency_key?: string | undefined;
+}
+
+interface Call extends CallOptions {
+  query?: object;
+  /** JSON text. */
+  body?: string;
+  headers?: Record<string, string>;
+}
+
+/** The API of Convoke, one method per operation. Every method throws {@link ConvokeError}. */
+export class ConvokeClient {
+  readonly base_url: string;
+  readonly #headers: Record<string, string>;
+  readonly #fetch: typeof fetch;
+  readonly #timeout_ms: number;
+  readonly #send_attempts_max: number;
+  readonly #sleep: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
+
+  /** @throws TypeError when base_url is not an http or https URL */
+  constructor(options: ConvokeClientOptions) {
+    this.base_url = parseBaseUrl(options.base_url);
+    this.#headers = { accept: 'application/json' };
+    if (options.api_key !== undefined) this.#headers['authorization'] = `Bearer ${options.api_key}`;
+    // Called as a plain function: as a method of this object, fetch throws "Illegal invocation" in browsers and workers.
+    this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
+    this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
+    this.#send_attempts_max = options.send_attempts_max ?? SEND_ATTEMPTS_MAX;
+    this.#sleep = options.sleep ?? sleep;
+  }
+
+  /** Creates the instance or overwrites it, and switches it on. The answer carries `webhook_secret` once. */
+  register(input: RegisterInput, options?: CallOptions): Promise<RegisteredInstance> {
+    return this.#call('POST', '/instances/register/', { ...options, body: JSON.stringify(input) });
+  }
+
+  listInstances(query: ListInstancesQuery = {}, options?: CallOptions): Promise<Page<Instance>> {
+    return this.#call('GET', '/instances/', { ...options, query });
+  }
+
+  getInstance(instance_id: string, options?: CallOptions): Promise<Instance> {
+    return this.#call('GET', `/instances/${segment(instance_id)}/`, { ...options });
+  }
+
+  updateInstance(instance_id: string, changes: UpdateInstanceInput, options?: CallOptions): Promise<Instance> {
+    return this.#call('PATCH', `/instances/${segment(instance_id)}/`, { ...options, body: JSON.stringify(changes) });
+  }
+
+  /** Its pending deliveries are cancelled. */
+  deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
+    return this.#call('DELETE', `/instances/${segment(instance_id)}/`, { ...options });
+  }
+
+  /** Says that the machine is alive: lifts a back-off, so that its backlog flows at once. */
+  heartbeat(instance_id: string, options?: CallOptions): Promise<Instance> {
+    return this.#call('POST', `/instances/${segment(instance_id)}/heartbeat/`, { ...options });
+  }
+
+  /** Makes a new webhook secret; both sign until the overlap ends. */
+  rotateSecret(instance_id: string, input: RotateSecretInput = {}, options?: CallOptions): Promise<RotatedSecret> {
+    const body = JSON.stringify(input);
+    return this.#call('POST', `/instances/${segment(instance_id)}/rotate-secret/`, { ...options, body });
+  }
+
+  /** Queues the deliveries of the instance that failed at or after `since` again. */
+  recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
+    const body = JSON.stringify(input);
+    return this.#call('POST', `/instances/${segment(instance_id)}/recover/`, { ...options, body });
+  }
+
+  /** Fails with `instance_does_not_exist` when the instance is not registered. */
+  joinMeeting(input: JoinMeetingInput, options?: CallOptions): Promise<Membership> {
+    return this.#call('POST', '/instances/join-meeting/', { ...options, body: JSON.stringify(input) });
+  }
+
+  /** Leaving what was not joined is no error: `left_at` is null then. */
+  leaveMeeting(input: LeaveMeetingInput, options?: CallOptions): Promise<LeftMeeting> {
+    return this.#call('POST', '/instances/leave-meeting/', { ...options, body: JSON.stringify(input) });
+  }
+
+  /** Sends one signed sample push and tells, stage by stage, what came of it. A failed push is no error. */
+  testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
+    return this.#call('POST', '/instances/webhook-test/', { ...options, body: JSON.stringify({ instance_id }) });
+  }
+
+  listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<Page<Meeting>> {
+    return this.#call('GET', '/meetings/', { ...options, query });
+  }
+
+  listMeetingInstances(
+    meeting_id: string | number,
+    query: ListMeetingInstancesQuery = {},
+    options?: CallOptions,
+  ): Promise<Page<MeetingInstance>> {
+    return this.#call('GET', `/meetings/${segment(meeting_id)}/instances/`, { ...options, query });
+  }
+
+  /**
+   * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
+   *
+   * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
+   * does not answer in time, or answers 429 or 503; the pause is the one the server asks for.
+   */
+  async sendMessage(
+    meeting_id: string | number,
+    message: object | RawJson,
+    options: SendOptions = {},
+  ): Promise<SentMessage> {
+    const { signal, target_agents, idempotency_key = makeIdempotencyKey() } = options;
+    const path = `/meetings/${segment(meeting_id)}/messages/`;
+    const body = sendBody(message, target_agents);
+    const headers = { 'idempotency-key': idempotency_key };
+    for (let attempt = 1; ; attempt++) {
+      try {
+        return await this.#call<SentMessage>('POST', path, { signal, body, headers });
+      } catch (error) {
+        if (!(error instanceof ConvokeError)) throw error;
+        error.idempotency_key = idempotency_key;
+        const wait_ms = retryWait(error, attempt);
+        if (wait_ms === null || attempt >= this.#send_attempts_max) throw error;
+        await this.#sleep(wait_ms, signal);
+      }
+    }
+  }
+
+  /** The latest messages, or those after or before a `seq`; always in the order of `seq`. */
+  listMessages(
+    meeting_id: string | number,
+    query: ListMessagesQuery = {},
+    options?: CallOptions,
+  ): Promise<MessagePage> {
+    return this.#call('GET', `/meetings/${segment(meeting_id)}/messages/`, { ...options, query });
+  }
+
+  /** Every message of a meeting after `after_seq` (0, the beginning, when absent), in order, page after page. */
+  async *allMessages(
+    meeting_id: string | number,
+    query: { after_seq?: number | undefined; limit?: number | undefined } = {},
+    options?: CallOptions,
+  ): AsyncGenerator<Message, void, undefined> {
+    let after_seq = query.after_seq ?? 0;
+    for (;;) {
+      const page = await this.listMessages(meeting_id, { ...query, after_seq }, options);
+      yield* page.data;
+      const last = page.data.at(-1);
+      if (!page.has_more || last === undefined) return;
+      after_seq = last.seq;
+    }
+  }
+
+  /** Newest first. */
+  listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<Page<Delivery>> {
+    return this.#call('GET', '/deliveries/', { ...options, query });
+  }
+
+  /** One delivery with every attempt made for it. */
+  getDelivery(delivery_id: string, options?: CallOptions): Promise<DeliveryWithAttempts> {
+    return this.#call('GET', `/deliveries/${segment(delivery_id)}/`, { ...options });
+  }
+
+  /** Queues a failed or pending delivery at once, under the same webhook-id. */
+  retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
+    return this.#call('POST', `/deliveries/${segment(delivery_id)}/retry/`, { ...options });
+  }
+
+  async #call<T>(method: string, path: string, call: Call): Promise<T> {
+    call.signal?.throwIfAborted();
+    const url = `${this.base_url}/api/v1${path}${queryString(call.query)}`;
+    const headers: Record<string, string> = { ...this.#headers, ...call.headers };
+    if (call.body !== undefined) headers['content-type'] = 'application/json';
+
+    // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
+    const abort = new AbortController();
+    const timer = setTimeout(() => abort.abort(), this.#timeout_ms);
+    const abortByCaller = () => abort.abort();
+    call.signal?.addEventListener('abort', abortByCaller, { once: true });
+    try {
+      const body = call.body ?? null;
+      const answer = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
+      return parseAnswer<T>(answer, await answer.text(), url);
+    } catch (error) {
+      if (error instanceof ConvokeError) throw error;
+      call.signal?.throwIfAborted();
+      if (abort.signal.aborted) {
+        const detail = `no whole answer from ${url} within ${this.#timeout_ms} ms; it may have been carried out all the same`;
+        throw new ConvokeError('timeout', detail, { cause: error });
+      }
+      throw errorFromFailure(error, url);
+    } finally {
+      clearTimeout(timer);
+      call.signal?.removeEventListener('abort', abortByCaller);
+    }
+  }
+}
+
+function parseAnswer<T>(answer: Response, text: string, url: string): T {
+  if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
+  if (answer.status === 204) return undefined as T;
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    throw errorFromStranger(answer, url);
+  }
+}
+
+function parseBaseUrl(base_url: string): string {
+  const url = URL.canParse(base_url) ? new URL(base_url) : null;
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    throw new TypeError(`base_url must be an http or https URL such as http://127.0.0.1:8080, not ${base_url}`);
+  }
+  if (url.username !== '' || url.password !== '') {
+    throw new TypeError('base_url must not hold a user name or password; give the key as api_key');
+  }
+  return url.origin + url.pathname.replace(/\/+$/, '');
+}
+
+/**
+ * An id as one segment of a path. An empty one would address the list instead, and `.` and `..` cannot be written:
+ * URL parsers resolve them even when they are percent-encoded.
+ */
+function segment(id: string | number): string {
+  const text = String(id);
+  if (text === '' || text === '.' || text === '..') {
+    throw new TypeError(`an id that goes into the path cannot be ${JSON.stringify(text)}`);
+  }
+  return encodeURIComponent(text);
+}
+
+function queryString(query: object | undefined): string {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined) params.append(name, String(value));
+  }
+  return params.size === 0 ? '' : `?${params}`;
+}
+
+function sendBody(message: object, target_agents: readonly string[] | undefined): string {
+  if (typeof message !== 'object' || message === null || Array.isArray(message)) {
+    throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
+  }
+  const text = message instanceof RawJson ? message.text : JSON.stringify(message);
+  // An undefined list means everybody; a null one is a mistake that the server should see.
+  const targets = target_agents === undefined ? '' : `,"target_agents":${JSON.stringify(target_agents)}`;
+  return `{"message":${text}${targets}}`;
+}
+
+/** How long to wait before a send is tried again; null when it must not be. */
+function retryWait(error: ConvokeError, attempt: number): number | null {
+  const { code, status, retry_after_s } = error;
+  const safe = code === 'unreachable' || code === 'timeout' || status === 429 || status === 503;
+  if (!safe) return null;
+  if (retry_after_s === null) return RETRY_FIRST_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
+  const wait_ms = retry_after_s * 1000;
+  return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
+}
+
+/** crypto.randomUUID would do, but browsers offer it only to pages that came over https or from localhost. */
+function makeIdempotencyKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(IDEMPOTENCY_KEY_BYTES));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
+
+function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      if (signal?.aborted) reject(signal.reason as Error);
+      else resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener('abort', end);
+    if (signal?.aborted) end();
+  });
+}

@@ -1,0 +1,129 @@
+import type { FieldError, ProblemDetails } from './types.ts';
+
+/**
+ * Everything that goes wrong between a client and Convoke. Branch on `code`; `message` is for people.
+ *
+ * The server's codes come as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
+ * `unreachable` (no connection, or it broke), `timeout` (no whole answer in time) and `unexpected_response` (something
+ * answered that is not Convoke). After `unreachable` and `timeout` the request may or may not have been carried out.
+ */
+export class ConvokeError extends Error {
+  override readonly name = 'ConvokeError';
+  /** The HTTP status; null when there was no answer. */
+  readonly status: number | null;
+  readonly code: string;
+  /** What happened and what to do about it, without the code. */
+  readonly detail: string;
+  /** The invalid fields, when the code is `invalid_fields`; otherwise empty. */
+  readonly errors: readonly FieldError[];
+  /** How long the server asked to wait; null when it did not. */
+  readonly retry_after_s: number | null;
+  /** The key a message was sent with. Sending the same message again with it stores the message at most once. */
+  idempotency_key: string | null = null;
+
+  constructor(
+    code: string,
+    detail: string,
+    extra: { status?: number; errors?: readonly FieldError[]; retry_after_s?: number | null; cause?: unknown } = {},
+  ) {
+    const errors = extra.errors ?? [];
+    const where = extra.status === undefined ? code : `${code} (${extra.status})`;
+    super(`${where}: ${[detail, ...unmentioned(errors, detail)].join('; ')}`, { cause: extra.cause });
+    this.code = code;
+    this.detail = detail;
+    this.status = extra.status ?? null;
+    this.errors = errors;
+    this.retry_after_s = extra.retry_after_s ?? null;
+  }
+}
+
+/** The detail of a single invalid field names it already. */
+function unmentioned(errors: readonly FieldError[], detail: string): string[] {
+  return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
+}
+
+/** Makes the error for an answer that is no success. */
+export function errorFromAnswer(answer: Response, text: string, url: string, now_ms: number): ConvokeError {
+  const { status } = answer;
+  const retry_after_s = parseRetryAfter(answer.headers.get('retry-after'), now_ms);
+  const problem = parseProblem(text);
+  if (problem !== null) {
+    return new ConvokeError(problem.code, problem.detail, { status, errors: problem.errors ?? [], retry_after_s });
+  }
+  return new ConvokeError('unexpected_response', describeStranger(answer, url), { status, retry_after_s });
+}
+
+/** Makes the error for an answer that is a success by its status but not the JSON that was expected. */
+export function errorFromStranger(answer: Response, url: string): ConvokeError {
+  return new ConvokeError('unexpected_response', describeStranger(answer, url), { status: answer.status });
+}
+
+function describeStranger(answer: Response, url: string): string {
+  const location = answer.headers.get('location');
+  if (location !== null) {
+    return `${url} redirects to ${location}; redirects are not followed, so give base_url as the address it leads to`;
+  }
+  const type = answer.headers.get('content-type') ?? 'no content type';
+  return (
+    `${url} answered ${answer.status} with ${type}, which Convoke would not; ` +
+    'check base_url, and what any proxy in between says'
+  );
+}
+
+function parseProblem(text: string): ProblemDetails | null {
+  let value: unknown;
+  try {
+    value = JSON.parse(text);
+  } catch {
+    return null;
+  }
+  if (typeof value !== 'object' || value === null) return null;
+  const { code, detail, errors } = value as Partial<ProblemDetails>;
+  if (typeof code !== 'string' || typeof detail !== 'string') return null;
+  return { ...(value as ProblemDetails), errors: Array.isArray(errors) ? errors : [] };
+}
+
+/** Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as not said. */
+function parseRetryAfter(value: string | null, now_ms: number): number | null {
+  if (value === null) return null;
+  if (/^\d{1,9}$/.test(value.trim())) return Number(value);
+  const at_ms = Date.parse(value);
+  return /[a-z]/i.test(value) && Number.isFinite(at_ms) ? Math.max(0, Math.ceil((at_ms - now_ms) / 1000)) : null;
+}
+
+const CAUSES: Record<string, string> = {
+  ECONNREFUSED: 'nothing listens there; is Convoke running (`convoke serve`), and is this its port?',
+  ENOTFOUND: 'the host name is not known; check base_url for a typing error',
+  EAI_AGAIN: 'the host name could not be looked up; check the network of this machine',
+  ECONNRESET: 'the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between',
+  UND_ERR_SOCKET: 'the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between',
+  ETIMEDOUT: 'the machine does not answer; check the address and any firewall in between',
+  EHOSTUNREACH: 'there is no way to the machine; check the address and the network',
+  ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS there; use http:// in base_url, or the port that speaks TLS',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed; trust it with NODE_EXTRA_CA_CERTS',
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+};
+
+/** Makes the error for a fetch that failed before a whole answer came. */
+export function errorFromFailure(error: unknown, url: string): ConvokeError {
+  const code = codeOf(error);
+  const known = code === null ? undefined : CAUSES[code];
+  const why = known === undefined ? innermostText(error) : `${known} (${code})`;
+  return new ConvokeError('unreachable', `cannot reach ${url}: ${why}`, { cause: error });
+}
+
+/** The runtimes put the code of the failed connection at different depths; Node's lies in `cause`. */
+function codeOf(error: unknown): string | null {
+  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
+    if ('code' in at && typeof at.code === 'string') return at.code;
+  }
+  return null;
+}
+
+function innermostText(error: unknown): string {
+  let text = String(error);
+  for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
+    if (at.message !== '') text = at.message;
+  }
+  return text;
+}

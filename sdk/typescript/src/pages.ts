@@ -1,0 +1,30 @@
+import type { Page } from './types.ts';
+
+/** What a list method needs to get one page after the other: spread it into the query. */
+export interface PageStart {
+  cursor?: string;
+}
+
+/**
+ * Walks through a list page by page.
+ *
+ *     for await (const page of pages((start) => client.listInstances({ health: 'down', ...start }))) …
+ */
+export async function* pages<T>(list: (start: PageStart) => Promise<Page<T>>): AsyncGenerator<T[], void, undefined> {
+  let start: PageStart = {};
+  for (;;) {
+    const page = await list(start);
+    yield page.data;
+    if (page.next_cursor === null) return;
+    start = { cursor: page.next_cursor };
+  }
+}
+
+/**
+ * Walks through a list item by item, asking for the next page when it is needed.
+ *
+ *     for await (const instance of all((start) => client.listInstances({ health: 'down', ...start }))) …
+ */
+export async function* all<T>(list: (start: PageStart) => Promise<Page<T>>): AsyncGenerator<T, void, undefined> {
+  for await (const page of pages(list)) yield* page;
+}
