@@ -69,7 +69,8 @@ const WebhookHeaders = Type.Record(
   Type.String({ maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' }),
   {
     maxProperties: 32,
-    description: 'Headers sent with every push, such as authorization. Never answered back; replaces the former ones as a whole.',
+    description:
+      'Headers sent with every push, such as authorization. Never answered back; replaces the former ones as a whole.',
     examples: [{ authorization: 'Bearer 3f9c…' }],
     ...expected('must be an object of at most 32 header names to string values'),
   },
@@ -162,7 +163,12 @@ export const PatchInstanceBody = Type.Object(
 export const RotateSecretBody = Type.Object(
   {
     overlap_seconds: Type.Optional(
-      Type.Integer({ minimum: 0, maximum: 2_592_000, description: 'How long the former secret signs as well.', default: 86_400 }),
+      Type.Integer({
+        minimum: 0,
+        maximum: 2_592_000,
+        description: 'How long the former secret signs as well.',
+        default: 86_400,
+      }),
     ),
   },
   { additionalProperties: false, examples: [{ overlap_seconds: 3600 }] },
@@ -174,7 +180,13 @@ export const RotatedSecretSchema = Type.Object({
 });
 
 export const RecoverBody = Type.Object(
-  { since: Type.String({ format: 'date-time', description: 'RFC 3339; deliveries that failed at or after it are queued again.', ...expected('must be an RFC 3339 time such as 2026-03-01T09:30:00Z') }) },
+  {
+    since: Type.String({
+      format: 'date-time',
+      description: 'RFC 3339; deliveries that failed at or after it are queued again.',
+      ...expected('must be an RFC 3339 time such as 2026-03-01T09:30:00Z'),
+    }),
+  },
   { additionalProperties: false, examples: [{ since: '2026-03-01T09:30:00Z' }] },
 );
 
@@ -298,7 +310,10 @@ export const AttemptSchema = Type.Object({
 });
 
 export const DeliverySchema = Type.Object({
-  delivery_id: Type.String({ description: 'Also the webhook-id of every attempt.', examples: ['dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF'] }),
+  delivery_id: Type.String({
+    description: 'Also the webhook-id of every attempt.',
+    examples: ['dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF'],
+  }),
   message_id: Type.String(),
   meeting_id: MeetingId,
   seq: Type.Integer(),
@@ -349,13 +364,27 @@ export const MessagePageSchema = Type.Object({
 });
 
 const limit = Type.Optional(
-  Type.Integer({ minimum: 1, maximum: 500, default: 50, description: 'Page size.', ...expected('must be a whole number from 1 to 500') }),
+  Type.Integer({
+    minimum: 1,
+    maximum: 500,
+    default: 50,
+    description: 'Page size.',
+    ...expected('must be a whole number from 1 to 500'),
+  }),
 );
 const cursor = Type.Optional(Type.String({ maxLength: 2000, description: 'next_cursor of the page before.' }));
 const seq = (description: string) =>
-  Type.Optional(Type.Integer({ minimum: 0, maximum: Number.MAX_SAFE_INTEGER, description, ...expected('must be a whole number, 0 or more') }));
+  Type.Optional(
+    Type.Integer({
+      minimum: 0,
+      maximum: Number.MAX_SAFE_INTEGER,
+      description,
+      ...expected('must be a whole number, 0 or more'),
+    }),
+  );
 const text = (description: string) => Type.Optional(Type.String({ maxLength: 200, description }));
-const flag = (description: string) => Type.Optional(Type.Boolean({ description, ...expected('must be true or false') }));
+const flag = (description: string) =>
+  Type.Optional(Type.Boolean({ description, ...expected('must be true or false') }));
 
 export const ListInstancesQuery = Type.Object(
   {
@@ -370,7 +399,10 @@ export const ListInstancesQuery = Type.Object(
   { additionalProperties: false },
 );
 
-export const ListMeetingsQuery = Type.Object({ q: text('Part of the id.'), limit, cursor }, { additionalProperties: false });
+export const ListMeetingsQuery = Type.Object(
+  { q: text('Part of the id.'), limit, cursor },
+  { additionalProperties: false },
+);
 
 export const ListMeetingInstancesQuery = Type.Object(
   { include_left: flag('Also those that have left.'), limit, cursor },

@@ -87,7 +87,11 @@ export interface InstanceStore {
    * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
    * call again while `done` is false. Until then it stays registered, switched off.
    */
-  remove(instance_id: string, limit: number, wall_ms: number): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
+  remove(
+    instance_id: string,
+    limit: number,
+    wall_ms: number,
+  ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
 }
 
 export interface Membership {
@@ -154,7 +158,11 @@ export interface AcceptedMessage {
 }
 
 export type Accepted =
-  | { kind: 'accepted'; message: AcceptedMessage; deliveries: { delivery_id: string; instance_id: string; target_agents: string }[] }
+  | {
+      kind: 'accepted';
+      message: AcceptedMessage;
+      deliveries: { delivery_id: string; instance_id: string; target_agents: string }[];
+    }
   /** The same key and body were accepted before: the first answer. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key came with another body. */
@@ -270,9 +278,18 @@ export interface DeliveryStore {
    * Queues a failed delivery again, beside its lane and at once; brings a pending one that waits for its time forward.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.
    */
-  retry(delivery_id: string, now_ms: number, expires_at: number): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
+  retry(
+    delivery_id: string,
+    now_ms: number,
+    expires_at: number,
+  ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /** Queues what failed for an instance at or after `since_ms` again, in order; null when there is no such instance. */
-  recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number): Promise<{ recovered: number } | null>;
+  recover(
+    instance_id: string,
+    since_ms: number,
+    now_ms: number,
+    expires_at: number,
+  ): Promise<{ recovered: number } | null>;
   /** Fails at most `limit` pending deliveries whose time is up; answers their number. */
   expire(now_ms: number, wall_ms: number, limit: number): Promise<number>;
   /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
@@ -285,7 +302,7 @@ export interface Store {
   meetings: MeetingStore;
   messages: MessageStore;
   deliveries: DeliveryStore;
-  /** Resolves when a row can be written and read back; rejects with `StoreError`. */
+  /** Resolves when the store answers; rejects with `StoreError`. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

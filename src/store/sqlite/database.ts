@@ -1,0 +1,128 @@
+import { mkdirSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
+import { StoreError } from '../store.ts';
+import { MIGRATIONS } from './migrations.ts';
+import type { Tables } from './tables.ts';
+
+/** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
+const SQLITE_VERSION_MIN = [3, 51, 3] as const;
+
+/** How long a start waits for a process that is just stopping. */
+const LOCK_WAIT_MS = 2_000;
+
+const SQLITE_BUSY = 5;
+
+/** One open file. All access is synchronous; whoever owns it decides in which thread. */
+export class Database {
+  readonly #db: DatabaseSync;
+  readonly #statements = new Map<string, StatementSync>();
+  /** Builds and types the queries whose shape depends on filters; it never runs them. */
+  readonly build: Kysely<Tables> = new Kysely<Tables>({
+    dialect: {
+      createAdapter: () => new SqliteAdapter(),
+      createDriver: () => new DummyDriver(),
+      createIntrospector: (db) => new SqliteIntrospector(db),
+      createQueryCompiler: () => new SqliteQueryCompiler(),
+    },
+  });
+
+  /**
+   * Opens or creates the file and brings its schema up to date.
+   *
+   * @throws StoreError when another process holds the file, or when it was written by a newer Convoke
+   */
+  constructor(file: string) {
+    assertVersion();
+    if (file !== ':memory:') mkdirSync(dirname(file), { recursive: true });
+    try {
+      this.#db = new DatabaseSync(file, { timeout: LOCK_WAIT_MS });
+      // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
+      this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
+      this.#db.exec('PRAGMA journal_mode = WAL');
+      // FULL: a commit is on disk when it returns; NORMAL could lose what was answered in a power cut.
+      this.#db.exec('PRAGMA synchronous = FULL');
+      this.#db.exec('PRAGMA cache_size = -65536');
+      this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
+      this.#migrate();
+    } catch (error) {
+      if (errcodeOf(error) === SQLITE_BUSY) {
+        throw new StoreError(
+          'SQLITE_BUSY',
+          `${file} is in use by another process: stop that one, or give this one its own directory with --data.`,
+        );
+      }
+      throw storeErrorOf(error);
+    }
+  }
+
+  #migrate(): void {
+    this.#db.exec('BEGIN IMMEDIATE');
+    const { user_version } = this.#db.prepare('PRAGMA user_version').get() as { user_version: number };
+    if (user_version > MIGRATIONS.length) {
+      throw new StoreError(
+        'SCHEMA_NEWER',
+        `The data file has schema ${user_version}, this Convoke knows up to ${MIGRATIONS.length}: start the newer version.`,
+      );
+    }
+    for (const step of MIGRATIONS.slice(user_version)) this.#db.exec(step);
+    this.#db.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+    this.#db.exec('COMMIT');
+  }
+
+  /** A statement, prepared once. For text that is the same at every call. */
+  prepare(sql: string): StatementSync {
+    let statement = this.#statements.get(sql);
+    if (statement === undefined) {
+      statement = this.#db.prepare(sql);
+      this.#statements.set(sql, statement);
+    }
+    return statement;
+  }
+
+  /** Runs a query made with `build`. */
+  all<Row>(query: Compilable<Row>): Row[] {
+    const { sql, parameters } = query.compile();
+    return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
+  }
+
+  exec(sql: string): void {
+    this.#db.exec(sql);
+  }
+
+  get inTransaction(): boolean {
+    return this.#db.isTransaction;
+  }
+
+  close(): void {
+    this.#statements.clear();
+    this.#db.close();
+  }
+}
+
+function assertVersion(): void {
+  const version = process.versions.sqlite ?? '0';
+  const parts = version.split('.').map(Number);
+  for (const [i, minimum] of SQLITE_VERSION_MIN.entries()) {
+    const part = parts[i] ?? 0;
+    if (part > minimum) return;
+    if (part < minimum) {
+      throw new StoreError(
+        'SQLITE_TOO_OLD',
+        `This Node carries SQLite ${version}; Convoke needs ${SQLITE_VERSION_MIN.join('.')} or later: use Node 24.15 or later.`,
+      );
+    }
+  }
+}
+
+function errcodeOf(error: unknown): number | undefined {
+  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
+}
+
+/** SQLite's own errors as StoreError; anything else, a defect, stays what it is. */
+export function storeErrorOf(error: unknown): unknown {
+  if (error instanceof StoreError) return error;
+  const errcode = errcodeOf(error);
+  return errcode === undefined ? error : new StoreError(`SQLITE_${errcode}`, (error as Error).message);
+}

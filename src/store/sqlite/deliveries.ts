@@ -1,0 +1,298 @@
+import { sql } from 'kysely';
+import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import type { Attempt } from '../../domain/outcome.ts';
+import { Problem } from '../../domain/problem.ts';
+import { decodeCursor, pageOf } from '../cursor.ts';
+import type {
+  DeliveryFilter,
+  DeliveryRow,
+  DeliverySettlement,
+  DeliveryStore,
+  HealthSettlement,
+  LaneKey,
+  QueuedDelivery,
+} from '../store.ts';
+import type { Database } from './database.ts';
+import type { Sync } from './operations.ts';
+import type { DeliveriesTable } from './tables.ts';
+
+const SETTLE_DELIVERY = `
+  UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
+  WHERE delivery_id = ? AND state = 'pending'`;
+
+const SETTLE_HEALTH = `
+  UPDATE instances SET consecutive_failures = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
+  WHERE instance_id = ?`;
+
+const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id = ?';
+
+const QUEUED_COLUMNS = `
+  d.delivery_id, d.message_id, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
+  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at
+  FROM deliveries d JOIN messages m ON m.meeting_id = d.meeting_id AND m.seq = d.seq`;
+
+const LOAD_LANE = `
+  SELECT ${QUEUED_COLUMNS}
+  WHERE d.instance_id = ? AND d.meeting_id = ? AND d.seq > ? AND d.state = 'pending' AND d.aside = 0
+  ORDER BY d.seq LIMIT ?`;
+
+const LOAD_ASIDE = `
+  SELECT ${QUEUED_COLUMNS}
+  WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1
+  ORDER BY d.next_attempt_at, d.id LIMIT ?`;
+
+const NEXT_LANE = `
+  SELECT instance_id, meeting_id FROM deliveries
+  WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
+  ORDER BY instance_id, meeting_id LIMIT 1`;
+
+/** Rows of a batch whose time is up; the partial indexes hold only what is pending. */
+const EXPIRE = `
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ?
+  WHERE id IN (
+    SELECT id FROM deliveries WHERE state = 'pending' AND aside = 0 AND expires_at <= ?2
+    UNION ALL SELECT id FROM deliveries WHERE state = 'pending' AND aside = 1 AND expires_at <= ?2
+    LIMIT ?3)`;
+
+/** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
+const PRUNE_WINDOW = 5_000;
+
+export function deliveryOperations(db: Database): Sync<DeliveryStore> {
+  return {
+    settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
+      const settle = db.prepare(SETTLE_DELIVERY);
+      for (const d of deliveries) {
+        settle.run(
+          d.state,
+          d.reason,
+          d.attempt_count,
+          d.answered_badly,
+          JSON.stringify(d.attempts),
+          d.next_attempt_at,
+          d.aside ? 1 : 0,
+          d.settled_at,
+          d.delivery_id,
+        );
+      }
+      for (const h of healths) {
+        const last_failure = h.last_failure === null ? null : JSON.stringify(h.last_failure);
+        db.prepare(SETTLE_HEALTH).run(
+          h.consecutive_failures,
+          h.last_success_at,
+          last_failure,
+          h.backoff_step,
+          h.backoff_until,
+          h.instance_id,
+        );
+        if (h.gone) db.prepare(SWITCH_OFF).run(h.instance_id);
+      }
+    },
+    loadLanes(requests) {
+      const load = db.prepare(LOAD_LANE);
+      return requests.map((lane) =>
+        (load.all(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit) as unknown as QueuedRow[]).map(
+          queuedOf,
+        ),
+      );
+    },
+    loadAside(instance_id: string, now_ms: number, limit: number) {
+      const rows = db.prepare(LOAD_ASIDE).all(instance_id, now_ms, limit) as unknown as QueuedRow[];
+      const { next_at } = db
+        .prepare(
+          `SELECT min(next_attempt_at) AS next_at FROM deliveries
+           WHERE instance_id = ? AND state = 'pending' AND aside = 1 AND delivery_id NOT IN (SELECT value FROM json_each(?))`,
+        )
+        .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_id))) as { next_at: number | null };
+      return { deliveries: rows.map(queuedOf), next_at };
+    },
+    pendingLanes(after: LaneKey | null, limit: number) {
+      const next = db.prepare(NEXT_LANE);
+      const lanes: LaneKey[] = [];
+      let key = after ?? { instance_id: '', meeting_id: '' };
+      while (lanes.length < limit) {
+        const found = next.get(key.instance_id, key.meeting_id) as LaneKey | undefined;
+        if (found === undefined) break;
+        key = { instance_id: found.instance_id, meeting_id: found.meeting_id };
+        lanes.push(key);
+      }
+      return lanes;
+    },
+    pendingAside() {
+      return db
+        .prepare(
+          `SELECT instance_id, min(next_attempt_at) AS next_at FROM deliveries WHERE state = 'pending' AND aside = 1 GROUP BY instance_id`,
+        )
+        .all() as { instance_id: string; next_at: number }[];
+    },
+    get(delivery_id: string, now_ms: number) {
+      const row = db.all(selectDeliveries(db, now_ms).where('d.delivery_id', '=', delivery_id))[0];
+      return row === undefined ? null : deliveryRowOf(row);
+    },
+    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number) {
+      // Newest first. Within a meeting seq and id rise together, and (meeting_id, seq, id) is the index that serves it.
+      const in_meeting = filter.meeting_id !== undefined;
+      let query = selectDeliveries(db, now_ms).limit(limit + 1);
+      query = in_meeting ? query.orderBy('d.seq', 'desc').orderBy('d.id', 'desc') : query.orderBy('d.id', 'desc');
+      if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
+      if (filter.meeting_id !== undefined) query = query.where('d.meeting_id', '=', filter.meeting_id);
+      if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
+      if (filter.message_id !== undefined) {
+        const message = db.prepare('SELECT meeting_id, seq FROM messages WHERE message_id = ?').get(filter.message_id);
+        if (message === undefined) return { data: [], next_cursor: null };
+        query = query
+          .where('d.meeting_id', '=', message['meeting_id'] as string)
+          .where('d.seq', '=', message['seq'] as number);
+      }
+      if (cursor !== undefined) {
+        const [seq, id] = decodeCursor(cursor, ['number', 'number']);
+        query = in_meeting
+          ? query.where(sql<boolean>`(d.seq, d.id) < (${seq}, ${id})`)
+          : query.where('d.id', '<', id as number);
+      }
+      return pageOf(db.all(query), limit, (row) => [row.seq, row.id], deliveryRowOf);
+    },
+    retry(delivery_id: string, now_ms: number, expires_at: number) {
+      const row = db
+        .prepare('SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_id = ?')
+        .get(delivery_id) as
+        Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
+      if (row === undefined) return null;
+      if (row.state === 'pending') {
+        // In its lane it keeps its place and only its waiting ends; beside the lane it is due now.
+        const next_attempt_at = row.aside === 1 ? now_ms : null;
+        db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_id = ?').run(next_attempt_at, delivery_id);
+      } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
+        requeue(db, 'delivery_id = ?', [delivery_id], now_ms, expires_at);
+      } else {
+        throw new Problem(
+          'delivery_not_retryable',
+          row.state === 'failed'
+            ? 'Its instance is no longer registered; register it again first.'
+            : `It is ${row.state}; only a failed or a pending delivery can be queued again.`,
+        );
+      }
+      return {
+        instance_id: row.instance_id,
+        meeting_id: row.meeting_id,
+        aside: row.state === 'failed' || row.aside === 1,
+      };
+    },
+    recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number) {
+      if (!instanceExists(db, instance_id)) return null;
+      return {
+        recovered: requeue(
+          db,
+          `instance_id = ? AND settled_at >= ? AND state = 'failed'`,
+          [instance_id, since_ms],
+          now_ms,
+          expires_at,
+        ),
+      };
+    },
+    expire(now_ms: number, wall_ms: number, limit: number) {
+      return Number(db.prepare(EXPIRE).run(wall_ms, now_ms, limit).changes);
+    },
+    prune(before, limit) {
+      const deliveries = db
+        .prepare(
+          `DELETE FROM deliveries WHERE id IN (
+             SELECT id FROM (SELECT id, state, settled_at FROM deliveries ORDER BY id LIMIT ${PRUNE_WINDOW})
+             WHERE state <> 'pending' AND settled_at < ? LIMIT ?)`,
+        )
+        .run(before.deliveries_ms, limit);
+      const messages = db
+        .prepare(
+          `DELETE FROM messages WHERE id IN (
+             SELECT id FROM (SELECT id, meeting_id, seq, accepted_at FROM messages ORDER BY id LIMIT ${PRUNE_WINDOW}) m
+             WHERE accepted_at < ? AND NOT EXISTS (
+               SELECT 1 FROM deliveries d WHERE d.meeting_id = m.meeting_id AND d.seq = m.seq)
+             LIMIT ?)`,
+        )
+        .run(before.messages_ms, limit);
+      const keys = db
+        .prepare(
+          `DELETE FROM idempotency_keys WHERE id IN (
+             SELECT id FROM (SELECT id, created_at FROM idempotency_keys ORDER BY id LIMIT ${PRUNE_WINDOW}) WHERE created_at < ? LIMIT ?)`,
+        )
+        .run(before.idempotency_ms, limit);
+      return Number(deliveries.changes) + Number(messages.changes) + Number(keys.changes);
+    },
+    counts() {
+      return db
+        .prepare(
+          `SELECT sum(pending) AS pending, min(oldest) AS oldest_pending_at FROM (
+             SELECT count(*) AS pending, min(created_at) AS oldest FROM deliveries WHERE state = 'pending' AND aside = 0
+             UNION ALL SELECT count(*), min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 1)`,
+        )
+        .get() as { pending: number; oldest_pending_at: number | null };
+    },
+  };
+}
+
+/** Failed deliveries, pending again beside their lanes and due now; their badly answered attempts start anew. */
+function requeue(
+  db: Database,
+  condition: string,
+  values: (string | number)[],
+  now_ms: number,
+  expires_at: number,
+): number {
+  const { changes } = db
+    .prepare(
+      `UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = ?, expires_at = ?, settled_at = NULL
+       WHERE ${condition}`,
+    )
+    .run(now_ms, expires_at, ...values);
+  return Number(changes);
+}
+
+function instanceExists(db: Database, instance_id: string): boolean {
+  return db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) !== undefined;
+}
+
+type ListedRow = Omit<DeliveriesTable, 'id'> & {
+  id: number;
+  is_active: number | null;
+  webhook_enabled: number | null;
+  backing_off: number | null;
+};
+
+function selectDeliveries(db: Database, now_ms: number) {
+  return db.build
+    .selectFrom('deliveries as d')
+    .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
+    .selectAll('d')
+    .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')]);
+}
+
+function deliveryRowOf(row: ListedRow): DeliveryRow {
+  return {
+    delivery_id: row.delivery_id,
+    message_id: row.message_id,
+    meeting_id: row.meeting_id,
+    seq: row.seq,
+    instance_id: row.instance_id,
+    target_agents: JSON.parse(row.target_agents) as string[],
+    state: row.state as DeliveryState,
+    reason: row.reason as DeliveryReason | null,
+    waiting_for: waitingFor(row),
+    attempt_count: row.attempt_count,
+    attempts: JSON.parse(row.attempts) as Attempt[],
+    next_attempt_at: row.next_attempt_at,
+    created_at: row.created_at,
+    settled_at: row.settled_at,
+  };
+}
+
+function waitingFor(row: ListedRow): WaitingFor | null {
+  if (row.state !== 'pending') return null;
+  if (row.is_active !== 1 || row.webhook_enabled !== 1) return 'switched_off';
+  if (row.backing_off === 1) return 'back_off';
+  return row.next_attempt_at === null ? 'turn' : 'retry';
+}
+
+type QueuedRow = Omit<QueuedDelivery, 'attempts'> & { attempts: string };
+
+function queuedOf(row: QueuedRow): QueuedDelivery {
+  return { ...row, attempts: JSON.parse(row.attempts) as Attempt[] };
+}

@@ -1,0 +1,99 @@
+import { randomBytes } from 'node:crypto';
+import { IdSource } from '../../domain/id.ts';
+import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
+import { StoreError } from '../store.ts';
+import { Database, storeErrorOf } from './database.ts';
+import { type Operations, operationsOf } from './operations.ts';
+
+/** One call of a store method, as it travels to the thread that owns the file. */
+export interface Call {
+  id: number;
+  noun: keyof Operations;
+  method: string;
+  args: unknown[];
+}
+
+/** Its answer. Errors are plain data, because classes do not survive the way between threads. */
+export interface Reply {
+  id: number;
+  value?: unknown;
+  problem?: { code: ProblemCode; detail: string; errors: FieldError[] | undefined };
+  store_error?: { code: string; message: string };
+  defect?: string;
+}
+
+/**
+ * Runs calls that arrived together in one transaction, and so with one wait for the disk.
+ *
+ * A call that fails with a Problem undoes its own writes only. When the transaction itself fails, nothing of it was
+ * written; the calls are then run one by one, so that one of them cannot make the others fail.
+ */
+export class GroupCommit {
+  readonly #db: Database;
+  readonly #operations: Operations;
+
+  constructor(file: string) {
+    this.#db = new Database(file);
+    const random = () => randomBytes(4).readUInt32BE() / 2 ** 32;
+    this.#operations = operationsOf(this.#db, new IdSource(Date.now, random));
+  }
+
+  run(calls: Call[]): Reply[] {
+    try {
+      return this.#transaction(calls);
+    } catch (error) {
+      if (calls.length > 1) return calls.flatMap((call) => this.run([call]));
+      return calls.map((call) => ({ id: call.id, ...failureOf(error) }));
+    }
+  }
+
+  #transaction(calls: Call[]): Reply[] {
+    this.#db.exec('BEGIN IMMEDIATE');
+    try {
+      const replies = calls.map((call) => this.#call(call));
+      this.#db.exec('COMMIT');
+      return replies;
+    } catch (error) {
+      if (this.#db.inTransaction) this.#db.exec('ROLLBACK');
+      throw error;
+    }
+  }
+
+  #call(call: Call): Reply {
+    this.#db.exec('SAVEPOINT call');
+    try {
+      const operations = this.#operations[call.noun] as unknown as Record<string, (...args: unknown[]) => unknown>;
+      const method = operations[call.method];
+      if (method === undefined) throw new Error(`the store has no ${call.noun}.${call.method}`);
+      const value = method(...call.args);
+      this.#db.exec('RELEASE call');
+      return { id: call.id, value };
+    } catch (error) {
+      if (!(error instanceof Problem)) throw error;
+      this.#db.exec('ROLLBACK TO call');
+      this.#db.exec('RELEASE call');
+      return { id: call.id, problem: { code: error.code, detail: error.message, errors: error.errors } };
+    }
+  }
+
+  close(): void {
+    this.#db.close();
+  }
+}
+
+export function failureOf(error: unknown): Omit<Reply, 'id'> {
+  const known = storeErrorOf(error);
+  if (known instanceof StoreError) return { store_error: { code: known.code, message: known.message } };
+  return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+}
+
+/** The error that a failed reply stands for; null when it succeeded. */
+export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
+  if (reply.problem !== undefined) {
+    const { code, detail, errors } = reply.problem;
+    return new Problem(code, detail, errors === undefined ? {} : { errors });
+  }
+  if (reply.store_error !== undefined) return new StoreError(reply.store_error.code, reply.store_error.message);
+  if (reply.defect !== undefined) return new Error(`the store failed: ${reply.defect}`);
+  return null;
+}

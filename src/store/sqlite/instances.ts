@@ -1,0 +1,200 @@
+import { sql } from 'kysely';
+import { type Health, type Instance, type LastFailure, DOWN_AFTER_FAILURES } from '../../domain/instance.ts';
+import type { SuccessStatuses } from '../../domain/outcome.ts';
+import { decodeCursor, pageOf } from '../cursor.ts';
+import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../store.ts';
+import type { Database } from './database.ts';
+import { likePattern } from './like.ts';
+import type { Sync } from './operations.ts';
+import type { InstancesTable } from './tables.ts';
+
+const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
+  + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
+
+const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = ?`;
+
+/** New rows and old ones alike are switched on, and nothing waits for a back-off any more. */
+const REGISTER = `
+  INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
+    webhook_enabled, is_active, last_seen_at, created_at, updated_at)
+  VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, '{}'),
+    coalesce($webhook_secret, $new_secret), coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms)
+  ON CONFLICT (instance_id) DO UPDATE SET
+    instance_name = excluded.instance_name,
+    agent_ids = excluded.agent_ids,
+    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    previous_secret = CASE WHEN coalesce($webhook_secret, webhook_secret) = webhook_secret THEN previous_secret END,
+    webhook_secret = coalesce($webhook_secret, webhook_secret),
+    success_statuses = coalesce($success_statuses, success_statuses),
+    webhook_enabled = 1,
+    is_active = 1,
+    consecutive_failures = CASE WHEN webhook_url = excluded.webhook_url THEN consecutive_failures ELSE 0 END,
+    last_success_at = CASE WHEN webhook_url = excluded.webhook_url THEN last_success_at END,
+    last_failure = CASE WHEN webhook_url = excluded.webhook_url THEN last_failure END,
+    webhook_url = excluded.webhook_url,
+    backoff_step = 0,
+    backoff_until = NULL,
+    last_seen_at = $wall_ms,
+    updated_at = $wall_ms`;
+
+const PATCH = `
+  UPDATE instances SET
+    instance_name = coalesce($instance_name, instance_name),
+    is_active = coalesce($is_active, is_active),
+    webhook_enabled = coalesce($webhook_enabled, webhook_enabled),
+    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    success_statuses = coalesce($success_statuses, success_statuses),
+    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
+    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
+    updated_at = $wall_ms
+  WHERE instance_id = $instance_id`;
+
+const HEARTBEAT = `UPDATE instances SET last_seen_at = ?, backoff_step = 0, backoff_until = NULL WHERE instance_id = ?`;
+
+const ROTATE_SECRET = `
+  UPDATE instances SET previous_secret = webhook_secret, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
+  WHERE instance_id = ?`;
+
+export function instanceOperations(db: Database): Sync<InstanceStore> {
+  function get(instance_id: string): InstanceRow | null {
+    const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
+    return row === undefined ? null : instanceRowOf(row);
+  }
+
+  function list({ limit, cursor, ...filter }: InstanceFilter) {
+    let query = db.build
+      .selectFrom('instances as i')
+      .selectAll('i')
+      .select(sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'))
+      .orderBy('i.instance_id')
+      .limit(limit + 1);
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
+    if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
+    if (filter.agent_id !== undefined) {
+      query = query.where(sql<boolean>`EXISTS (SELECT 1 FROM json_each(i.agent_ids) WHERE value = ${filter.agent_id})`);
+    }
+    if (filter.meeting_id !== undefined) {
+      const { meeting_id } = filter;
+      query = query.where('i.instance_id', 'in', (q) =>
+        q
+          .selectFrom('memberships')
+          .select('instance_id')
+          .where('meeting_id', '=', meeting_id)
+          .where('left_at', 'is', null),
+      );
+    }
+    if (filter.q !== undefined) {
+      const pattern = likePattern(filter.q);
+      query = query.where(
+        sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
+      );
+    }
+    return pageOf(db.all(query), limit, (row) => [row.instance_id], instanceRowOf);
+  }
+
+  return {
+    get,
+    list,
+    register(registration: Registration, wall_ms: number) {
+      const created =
+        db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(registration.instance_id) === undefined;
+      db.prepare(REGISTER).run({
+        instance_id: registration.instance_id,
+        instance_name: registration.instance_name,
+        agent_ids: JSON.stringify(registration.agent_ids),
+        webhook_url: registration.webhook_url,
+        webhook_headers: jsonOrNull(registration.webhook_headers),
+        webhook_secret: registration.webhook_secret ?? null,
+        new_secret: registration.new_secret,
+        success_statuses: registration.success_statuses ?? null,
+        wall_ms,
+      });
+      return { created, instance: get(registration.instance_id) as InstanceRow };
+    },
+    load(instance_ids: string[]) {
+      const rows = db
+        .prepare('SELECT * FROM instances WHERE instance_id IN (SELECT value FROM json_each(?))')
+        .all(JSON.stringify(instance_ids)) as unknown as InstancesTable[];
+      return rows.map(instanceOf);
+    },
+    patch(instance_id: string, patch: InstancePatch, wall_ms: number) {
+      const { changes } = db.prepare(PATCH).run({
+        instance_id,
+        instance_name: patch.instance_name ?? null,
+        is_active: integerOrNull(patch.is_active),
+        webhook_enabled: integerOrNull(patch.webhook_enabled),
+        webhook_headers: jsonOrNull(patch.webhook_headers),
+        success_statuses: patch.success_statuses ?? null,
+        wall_ms,
+      });
+      return changes === 0 ? null : get(instance_id);
+    },
+    heartbeat(instance_id: string, wall_ms: number) {
+      const { changes } = db.prepare(HEARTBEAT).run(wall_ms, instance_id);
+      return changes === 0 ? null : get(instance_id);
+    },
+    rotateSecret(instance_id: string, new_secret: string, overlap_ms: number, wall_ms: number) {
+      const previous_secret_until = wall_ms + overlap_ms;
+      const { changes } = db.prepare(ROTATE_SECRET).run(previous_secret_until, new_secret, wall_ms, instance_id);
+      return changes === 0 ? null : { previous_secret_until };
+    },
+    remove(instance_id: string, limit: number, wall_ms: number) {
+      const switched_off = db
+        .prepare('UPDATE instances SET is_active = 0, updated_at = ? WHERE instance_id = ?')
+        .run(wall_ms, instance_id);
+      if (switched_off.changes === 0) return { existed: false, done: true, cancelled: 0 };
+      let cancelled = 0;
+      for (const aside of [0, 1]) {
+        const { changes } = db
+          .prepare(
+            `UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = ?
+             WHERE id IN (SELECT id FROM deliveries WHERE instance_id = ? AND state = 'pending' AND aside = ${aside} LIMIT ?)`,
+          )
+          .run(wall_ms, instance_id, limit - cancelled);
+        cancelled += Number(changes);
+      }
+      if (cancelled >= limit) return { existed: true, done: false, cancelled };
+      db.prepare('DELETE FROM memberships WHERE instance_id = ?').run(instance_id);
+      db.prepare('DELETE FROM instances WHERE instance_id = ?').run(instance_id);
+      return { existed: true, done: true, cancelled };
+    },
+  };
+}
+
+function healthCondition(health: Health) {
+  switch (health) {
+    case 'unknown':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NULL`;
+    case 'up':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NOT NULL`;
+    case 'failing':
+      return sql<boolean>`i.consecutive_failures BETWEEN 1 AND ${DOWN_AFTER_FAILURES - 1}`;
+    case 'down':
+      return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
+  }
+}
+
+function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+  return { ...instanceOf(row), pending_deliveries: row.pending_deliveries };
+}
+
+function instanceOf(row: InstancesTable): Instance {
+  return {
+    ...row,
+    agent_ids: JSON.parse(row.agent_ids) as string[],
+    webhook_headers: JSON.parse(row.webhook_headers) as Record<string, string>,
+    success_statuses: row.success_statuses as SuccessStatuses,
+    webhook_enabled: row.webhook_enabled === 1,
+    is_active: row.is_active === 1,
+    last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
+  };
+}
+
+function jsonOrNull(value: object | undefined): string | null {
+  return value === undefined ? null : JSON.stringify(value);
+}
+
+function integerOrNull(value: boolean | undefined): number | null {
+  return value === undefined ? null : value ? 1 : 0;
+}

@@ -1,0 +1,107 @@
+import { sql } from 'kysely';
+import { healthOf } from '../../domain/instance.ts';
+import { Problem } from '../../domain/problem.ts';
+import { decodeCursor, pageOf } from '../cursor.ts';
+import type { MeetingStore, Membership, PageRequest } from '../store.ts';
+import type { Database } from './database.ts';
+import { likePattern } from './like.ts';
+import type { Sync } from './operations.ts';
+
+const TOUCH = `
+  INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms, $wall_ms)
+  ON CONFLICT (meeting_id) DO UPDATE SET last_activity_at = $wall_ms`;
+
+const JOIN = `
+  INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at, left_at) VALUES (?, ?, ?, ?, NULL)
+  ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
+    agent_ids = excluded.agent_ids,
+    joined_at = CASE WHEN left_at IS NULL THEN joined_at ELSE excluded.joined_at END,
+    left_at = NULL
+  RETURNING joined_at`;
+
+/** Leaving twice keeps the first time; a re-join clears it. */
+const LEAVE = `
+  UPDATE memberships SET left_at = coalesce(left_at, ?) WHERE meeting_id = ? AND instance_id = ? RETURNING left_at`;
+
+export function meetingOperations(db: Database): Sync<MeetingStore> {
+  return {
+    join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number) {
+      if (db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) === undefined) {
+        throw new Problem(
+          'instance_does_not_exist',
+          `No instance ${JSON.stringify(instance_id)} is registered; register it before it joins a meeting.`,
+        );
+      }
+      const created =
+        db
+          .prepare('SELECT 1 FROM memberships WHERE meeting_id = ? AND instance_id = ?')
+          .get(meeting_id, instance_id) === undefined;
+      db.prepare(TOUCH).run({ meeting_id, wall_ms });
+      const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, JSON.stringify(agent_ids), wall_ms) as {
+        joined_at: number;
+      };
+      return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
+    },
+    leave(meeting_id: string, instance_id: string, wall_ms: number) {
+      const left = db.prepare(LEAVE).get(wall_ms, meeting_id, instance_id) as { left_at: number } | undefined;
+      if (left === undefined) return null;
+      db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
+      return { left_at: left.left_at };
+    },
+    list({ limit, cursor, q }: PageRequest & { q?: string | undefined }) {
+      let query = db.build
+        .selectFrom('meetings as m')
+        .selectAll('m')
+        .select([
+          sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+            'instance_count',
+          ),
+          sql<number>`(SELECT coalesce(sum(json_array_length(s.agent_ids)), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+            'agent_count',
+          ),
+          // Memberships are few where deliveries are many: one probe of the lane index for each.
+          sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
+            + (SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
+            FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),
+        ])
+        .orderBy('m.meeting_id')
+        .limit(limit + 1);
+      if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+      if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
+      return pageOf(
+        db.all(query),
+        limit,
+        (row) => [row.meeting_id],
+        (row) => row,
+      );
+    },
+    instances(
+      meeting_id: string,
+      { limit, cursor, include_left }: PageRequest & { include_left?: boolean | undefined },
+    ) {
+      if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
+      let query = db.build
+        .selectFrom('memberships as s')
+        .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
+        .selectAll('s')
+        .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
+        .where('s.meeting_id', '=', meeting_id)
+        .orderBy('s.instance_id')
+        .limit(limit + 1);
+      if (cursor !== undefined)
+        query = query.where('s.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+      if (include_left !== true) query = query.where('s.left_at', 'is', null);
+      return pageOf(
+        db.all(query),
+        limit,
+        (row) => [row.instance_id],
+        (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
+      );
+    },
+  };
+}
+
+function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
+  const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
+  return { meeting_id, instance_id, agent_ids: JSON.parse(agent_ids) as string[], joined_at, left_at };
+}

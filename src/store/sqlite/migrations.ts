@@ -1,0 +1,95 @@
+/**
+ * The schema, as the steps that led to it. `PRAGMA user_version` counts the steps a file has taken; a step that was
+ * released is never edited. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
+ */
+export const MIGRATIONS: readonly string[] = [
+  `
+  CREATE TABLE instances (
+    instance_id TEXT PRIMARY KEY,
+    instance_name TEXT NOT NULL,
+    agent_ids TEXT NOT NULL,
+    webhook_url TEXT NOT NULL,
+    webhook_headers TEXT NOT NULL,
+    webhook_secret TEXT NOT NULL,
+    previous_secret TEXT,
+    previous_secret_until INTEGER,
+    success_statuses TEXT NOT NULL,
+    webhook_enabled INTEGER NOT NULL,
+    is_active INTEGER NOT NULL,
+    consecutive_failures INTEGER NOT NULL DEFAULT 0,
+    last_success_at INTEGER,
+    last_failure TEXT,
+    backoff_step INTEGER NOT NULL DEFAULT 0,
+    backoff_until INTEGER,
+    last_seen_at INTEGER,
+    created_at INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE meetings (
+    meeting_id TEXT PRIMARY KEY,
+    last_seq INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    last_activity_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  CREATE TABLE memberships (
+    meeting_id TEXT NOT NULL,
+    instance_id TEXT NOT NULL,
+    agent_ids TEXT NOT NULL,
+    joined_at INTEGER NOT NULL,
+    left_at INTEGER,
+    PRIMARY KEY (meeting_id, instance_id)
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX memberships_of_instance ON memberships (instance_id);
+
+  -- Rows with a blob of up to 256 KiB: a rowid table, so that the indexes stay small.
+  CREATE TABLE messages (
+    id INTEGER PRIMARY KEY,
+    message_id TEXT NOT NULL UNIQUE,
+    meeting_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    accepted_at INTEGER NOT NULL,
+    target_agents TEXT,
+    timestamp TEXT NOT NULL,
+    message BLOB NOT NULL,
+    UNIQUE (meeting_id, seq)
+  ) STRICT;
+
+  -- id counts deliveries in the order of acceptance.
+  CREATE TABLE deliveries (
+    id INTEGER PRIMARY KEY,
+    delivery_id TEXT NOT NULL UNIQUE,
+    message_id TEXT NOT NULL,
+    meeting_id TEXT NOT NULL,
+    seq INTEGER NOT NULL,
+    instance_id TEXT NOT NULL,
+    target_agents TEXT NOT NULL,
+    state TEXT NOT NULL DEFAULT 'pending',
+    reason TEXT,
+    aside INTEGER NOT NULL DEFAULT 0,
+    attempt_count INTEGER NOT NULL DEFAULT 0,
+    answered_badly INTEGER NOT NULL DEFAULT 0,
+    attempts TEXT NOT NULL DEFAULT '[]',
+    next_attempt_at INTEGER,
+    expires_at INTEGER NOT NULL,
+    created_at INTEGER NOT NULL,
+    settled_at INTEGER
+  ) STRICT;
+  CREATE INDEX deliveries_in_lane ON deliveries (instance_id, meeting_id, seq) WHERE state = 'pending' AND aside = 0;
+  CREATE INDEX deliveries_aside ON deliveries (instance_id, next_attempt_at) WHERE state = 'pending' AND aside = 1;
+  CREATE INDEX deliveries_failed ON deliveries (instance_id, settled_at) WHERE state = 'failed';
+  CREATE INDEX deliveries_of_instance ON deliveries (instance_id, id);
+  CREATE INDEX deliveries_of_meeting ON deliveries (meeting_id, seq, id);
+
+  CREATE TABLE idempotency_keys (
+    id INTEGER PRIMARY KEY,
+    meeting_id TEXT NOT NULL,
+    key TEXT NOT NULL,
+    fingerprint TEXT NOT NULL,
+    result TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    UNIQUE (meeting_id, key)
+  ) STRICT;
+  `,
+];

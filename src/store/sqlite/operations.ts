@@ -1,0 +1,28 @@
+import type { IdSource } from '../../domain/id.ts';
+import type { DeliveryStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
+import type { Database } from './database.ts';
+import { deliveryOperations } from './deliveries.ts';
+import { instanceOperations } from './instances.ts';
+import { meetingOperations } from './meetings.ts';
+import { messageOperations } from './messages.ts';
+
+/** The same methods, answering at once: what an engine inside the process is made of. */
+export type Sync<T> = {
+  [K in keyof T]: T[K] extends (...args: infer Args) => Promise<infer Result> ? (...args: Args) => Result : never;
+};
+
+export interface Operations {
+  instances: Sync<InstanceStore>;
+  meetings: Sync<MeetingStore>;
+  messages: Sync<MessageStore>;
+  deliveries: Sync<DeliveryStore>;
+}
+
+export function operationsOf(db: Database, ids: IdSource): Operations {
+  return {
+    instances: instanceOperations(db),
+    meetings: meetingOperations(db),
+    messages: messageOperations(db, ids),
+    deliveries: deliveryOperations(db),
+  };
+}

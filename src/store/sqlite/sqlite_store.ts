@@ -1,0 +1,99 @@
+import { once } from 'node:events';
+import { Worker } from 'node:worker_threads';
+import { type Store, StoreError } from '../store.ts';
+import { type Call, errorOf, type Reply } from './group_commit.ts';
+import type { Operations } from './operations.ts';
+
+/**
+ * Opens the embedded store. The file belongs to a thread of its own; calls made in the same turn of the event loop
+ * travel together, and everything that waits there is committed together.
+ *
+ * @param file path of the data file; created when missing
+ * @throws StoreError when the file is in use, unreadable, or of a newer version
+ */
+export async function openSqliteStore(file: string): Promise<Store> {
+  const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
+    workerData: { file },
+  });
+  const [opened] = (await once(worker, 'message')) as ['open' | Omit<Reply, 'id'>];
+  if (opened !== 'open') throw errorOf(opened) ?? new Error('the store did not open');
+  const calls = new Calls(worker);
+  return {
+    instances: calls.of('instances'),
+    meetings: calls.of('meetings'),
+    messages: calls.of('messages'),
+    deliveries: calls.of('deliveries'),
+    async ping() {
+      await calls.call('instances', 'load', [[]]);
+    },
+    close: () => calls.close(),
+  };
+}
+
+/** The calls under way between this thread and the store's. */
+class Calls {
+  readonly #worker: Worker;
+  readonly #waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
+  #outbox: Call[] = [];
+  #last_id = 0;
+  #failed: Error | null = null;
+
+  constructor(worker: Worker) {
+    this.#worker = worker;
+    worker.on('message', (replies: Reply[]) => this.#settle(replies));
+    worker.on('error', (error) =>
+      this.#fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
+    );
+    worker.on('exit', () => this.#fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+  }
+
+  /** A noun of the store whose methods call across. */
+  of<Noun extends keyof Operations & keyof Store>(noun: Noun): Store[Noun] {
+    return new Proxy({} as Store[Noun], {
+      get:
+        (_, method) =>
+        (...args: unknown[]) =>
+          this.call(noun, String(method), args),
+    });
+  }
+
+  call(noun: keyof Operations, method: string, args: unknown[]): Promise<unknown> {
+    if (this.#failed !== null) return Promise.reject(this.#failed);
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const id = ++this.#last_id;
+    this.#waiting.set(id, { resolve, reject });
+    this.#outbox.push({ id, noun, method, args });
+    if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
+    return promise;
+  }
+
+  #post(): void {
+    const calls = this.#outbox;
+    this.#outbox = [];
+    this.#worker.postMessage(calls);
+  }
+
+  #settle(replies: Reply[]): void {
+    for (const reply of replies) {
+      const waiting = this.#waiting.get(reply.id);
+      if (waiting === undefined) continue;
+      this.#waiting.delete(reply.id);
+      const error = errorOf(reply);
+      if (error === null) waiting.resolve(reply.value);
+      else waiting.reject(error);
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#failed ??= error;
+    for (const { reject } of this.#waiting.values()) reject(this.#failed);
+    this.#waiting.clear();
+  }
+
+  async close(): Promise<void> {
+    if (this.#failed !== null) return;
+    if (this.#outbox.length > 0) this.#post();
+    this.#worker.postMessage('close');
+    await once(this.#worker, 'exit');
+  }
+}

@@ -1,0 +1,78 @@
+import type { Generated } from 'kysely';
+
+/** The rows as SQLite holds them: the types of the queries made with `Database.build`. */
+export interface Tables {
+  instances: InstancesTable;
+  meetings: MeetingsTable;
+  memberships: MembershipsTable;
+  messages: MessagesTable;
+  deliveries: DeliveriesTable;
+}
+
+export interface InstancesTable {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string;
+  webhook_url: string;
+  webhook_headers: string;
+  webhook_secret: string;
+  previous_secret: string | null;
+  previous_secret_until: number | null;
+  success_statuses: string;
+  webhook_enabled: number;
+  is_active: number;
+  consecutive_failures: number;
+  last_success_at: number | null;
+  last_failure: string | null;
+  backoff_step: number;
+  backoff_until: number | null;
+  last_seen_at: number | null;
+  created_at: number;
+  updated_at: number;
+}
+
+interface MeetingsTable {
+  meeting_id: string;
+  last_seq: number;
+  created_at: number;
+  last_activity_at: number;
+}
+
+interface MembershipsTable {
+  meeting_id: string;
+  instance_id: string;
+  agent_ids: string;
+  joined_at: number;
+  left_at: number | null;
+}
+
+interface MessagesTable {
+  id: Generated<number>;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  accepted_at: number;
+  target_agents: string | null;
+  timestamp: string;
+  message: Uint8Array;
+}
+
+export interface DeliveriesTable {
+  id: Generated<number>;
+  delivery_id: string;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  target_agents: string;
+  state: string;
+  reason: string | null;
+  aside: number;
+  attempt_count: number;
+  answered_badly: number;
+  attempts: string;
+  next_attempt_at: number | null;
+  expires_at: number;
+  created_at: number;
+  settled_at: number | null;
+}

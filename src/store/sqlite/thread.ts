@@ -1,0 +1,39 @@
+/**
+ * The thread that owns the file: SQLite waits for the disk here, and not in the thread that serves and delivers.
+ * Calls that arrive while a commit is waiting make up the next one.
+ */
+import assert from 'node:assert/strict';
+import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { type Call, failureOf, GroupCommit } from './group_commit.ts';
+
+/** More calls than this are not put into one transaction, so that the first does not wait for the last. */
+const CALLS_PER_COMMIT_MAX = 500;
+
+assert(parentPort !== null, 'this module is the entry of a worker thread');
+const port = parentPort;
+
+try {
+  const group_commit = new GroupCommit((workerData as { file: string }).file);
+  port.on('message', (message: Call[] | 'close') => {
+    let calls: Call[] = [];
+    for (let next: Call[] | 'close' | undefined = message; next !== undefined; next = receive()) {
+      if (next === 'close') {
+        if (calls.length > 0) port.postMessage(group_commit.run(calls));
+        group_commit.close();
+        port.close();
+        return;
+      }
+      calls = calls.length === 0 ? next : [...calls, ...next];
+      if (calls.length >= CALLS_PER_COMMIT_MAX) break;
+    }
+    port.postMessage(group_commit.run(calls));
+  });
+  port.postMessage('open');
+} catch (error) {
+  port.postMessage(failureOf(error));
+  port.close();
+}
+
+function receive(): Call[] | 'close' | undefined {
+  return (receiveMessageOnPort(port) as { message: Call[] | 'close' } | undefined)?.message;
+}
