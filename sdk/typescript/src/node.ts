@@ -1,0 +1,85 @@
+import type { IncomingMessage, ServerResponse } from 'node:http';
+
+/**
+ * Lets node:http serve a handler from Request to Response, such as the one that `createReceiver` makes.
+ *
+ *     createServer(toNodeListener(createReceiver({ secret, onPush }))).listen(9000);
+ *
+ * The answer is held in memory before it is sent. A request that cannot be understood is answered 400, a handler that
+ * throws 500.
+ */
+export function toNodeListener(
+  handler: (request: Request) => Promise<Response> | Response,
+): (incoming: IncomingMessage, outgoing: ServerResponse) => void {
+  return (incoming, outgoing) => {
+    serve(handler, incoming, outgoing).catch((error: unknown) => {
+      console.error(error);
+      outgoing.destroy();
+    });
+  };
+}
+
+async function serve(
+  handler: (request: Request) => Promise<Response> | Response,
+  incoming: IncomingMessage,
+  outgoing: ServerResponse,
+): Promise<void> {
+  const request = toRequest(incoming);
+  const response =
+    request === null ? new Response('bad request\n', { status: 400 }) : await runHandler(handler, request);
+  await writeResponse(response, incoming, outgoing);
+}
+
+async function runHandler(
+  handler: (request: Request) => Promise<Response> | Response,
+  request: Request,
+): Promise<Response> {
+  try {
+    return await handler(request);
+  } catch (error) {
+    console.error(error);
+    return new Response('internal error\n', { status: 500 });
+  }
+}
+
+/** Null when Node let through what a Request cannot be: a URL that is none, or a method like TRACE. */
+function toRequest(incoming: IncomingMessage): Request | null {
+  const headers = new Headers();
+  const method = incoming.method ?? 'GET';
+  const scheme = 'encrypted' in incoming.socket ? 'https' : 'http';
+  try {
+    for (let i = 0; i + 1 < incoming.rawHeaders.length; i += 2) {
+      headers.append(incoming.rawHeaders[i]!, incoming.rawHeaders[i + 1]!);
+    }
+    const url = new URL(`${scheme}://${incoming.headers.host ?? 'localhost'}${incoming.url}`);
+    if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers });
+    return new Request(url, { method, headers, body: toStream(incoming), duplex: 'half' });
+  } catch {
+    return null;
+  }
+}
+
+/** Pulls from the socket only as fast as the handler reads. */
+function toStream(incoming: IncomingMessage): ReadableStream<Uint8Array> {
+  // Never returned early: that would destroy the socket, and the answer with it.
+  const chunks = incoming[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
+  return new ReadableStream<Uint8Array>(
+    {
+      async pull(controller) {
+        const { done, value } = await chunks.next();
+        if (done === true) controller.close();
+        else controller.enqueue(value);
+      },
+    },
+    { highWaterMark: 0 },
+  );
+}
+
+async function writeResponse(response: Response, incoming: IncomingMessage, outgoing: ServerResponse): Promise<void> {
+  const body = new Uint8Array(await response.arrayBuffer());
+  outgoing.statusCode = response.status;
+  outgoing.setHeaders(response.headers);
+  // What is left of the body is not wanted: without this, the sender could go on for ever.
+  if (!incoming.complete) outgoing.setHeader('connection', 'close');
+  outgoing.end(body);
+}
