@@ -1,0 +1,235 @@
+/**
+ * IP addresses as bytes, and which of them a push may reach. An address is never judged as text: the same
+ * address has many spellings, and `net.BlockList` answers "not listed" for one whose family was not named.
+ */
+
+/** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */
+export type AddressBytes = Uint8Array;
+
+export interface Cidr {
+  bytes: AddressBytes;
+  prefix_bits: number;
+}
+
+/** How far away from this machine a push may go: see the lists below. */
+export type EgressMode = 'local' | 'lan' | 'public';
+
+export interface EgressPolicy {
+  mode: EgressMode;
+  /** Ranges that are reachable whatever the mode says. */
+  allow: readonly Cidr[];
+  /** Whether `public` permits http:// too. */
+  allow_http: boolean;
+}
+
+/** Why an address is out of reach, and what the operator would set to change that. */
+export interface Denial {
+  reason: string;
+  allowed_by: string;
+}
+
+/** Parses what the system and the WHATWG URL parser print. Null for anything else, zone ids and octal included. */
+export function parseAddress(text: string): AddressBytes | null {
+  if (text.length > 45) return null;
+  if (!text.includes(':')) return parseIPv4(text);
+  const bytes = parseIPv6(text);
+  return bytes !== null && isMappedIPv4(bytes) ? bytes.slice(12) : bytes;
+}
+
+/** Parses `address/bits`, or an address alone as a range of one. Null when malformed or when bits beyond the prefix are set. */
+export function parseCidr(text: string): Cidr | null {
+  const match = /^([0-9a-f:.]+)(?:\/(0|[1-9][0-9]{0,2}))?$/i.exec(text.trim());
+  if (match === null) return null;
+  const bytes = parseAddress(match[1]!);
+  if (bytes === null) return null;
+  const bits_max = bytes.length * 8;
+  // ::ffff:10.0.0.0/104 is 10.0.0.0/8.
+  const unmapped_bits = bytes.length === 4 && match[1]!.includes(':') ? 96 : 0;
+  const prefix_bits = match[2] === undefined ? bits_max : Number(match[2]) - unmapped_bits;
+  if (prefix_bits < 0 || prefix_bits > bits_max) return null;
+  for (let bit = prefix_bits; bit < bits_max; bit++) {
+    if ((bytes[bit >> 3]! & (0x80 >> (bit & 7))) !== 0) return null;
+  }
+  return { bytes, prefix_bits };
+}
+
+/** The one spelling of an address that this service prints: RFC 5952 without the IPv4 endings. */
+export function formatAddress(bytes: AddressBytes): string {
+  if (bytes.length === 4) return bytes.join('.');
+  const groups: string[] = [];
+  for (let i = 0; i < 16; i += 2) groups.push(((bytes[i]! << 8) | bytes[i + 1]!).toString(16));
+  let [start, length] = [-1, 1];
+  for (let i = 0; i < 8; i++) {
+    let run = 0;
+    while (i + run < 8 && groups[i + run] === '0') run++;
+    if (run > length) [start, length] = [i, run];
+  }
+  if (start === -1) return groups.join(':');
+  return `${groups.slice(0, start).join(':')}::${groups.slice(start + length).join(':')}`;
+}
+
+/** Null when the policy lets a push reach the address. */
+export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial | null {
+  const exact_bits = bytes.length * 8;
+  for (const cidr of policy.allow) {
+    if (cidr.prefix_bits === exact_bits && contains(cidr, bytes)) return null;
+  }
+  const text = formatAddress(bytes);
+  for (const { cidr, name } of NEVER) {
+    if (contains(cidr, bytes)) {
+      return {
+        reason: `${text} is ${name}, which only an entry for this very address opens`,
+        allowed_by: `CONVOKE_EGRESS_ALLOW=${text}/${exact_bits}`,
+      };
+    }
+  }
+  for (const cidr of policy.allow) {
+    if (contains(cidr, bytes)) return null;
+  }
+  for (const { cidr, name } of LOOPBACK) {
+    if (!contains(cidr, bytes)) continue;
+    if (policy.mode === 'local') return null;
+    return { reason: `${text} is ${name}`, allowed_by: 'CONVOKE_EGRESS=local' };
+  }
+  for (const { cidr, name } of PRIVATE) {
+    if (!contains(cidr, bytes)) continue;
+    if (policy.mode !== 'public') return null;
+    return { reason: `${text} is ${name}`, allowed_by: 'CONVOKE_EGRESS=lan' };
+  }
+  for (const { cidr, name } of RESERVED) {
+    if (contains(cidr, bytes)) return reserved(text, exact_bits, name);
+  }
+  if (bytes.length === 16 && !contains(GLOBAL_IPV6, bytes)) {
+    return reserved(text, exact_bits, 'an IPv6 address outside global unicast (2000::/3)');
+  }
+  return null;
+}
+
+/** The address of this machine itself, as what `localhost` is judged by. */
+export const LOOPBACK_ADDRESSES: readonly AddressBytes[] = [
+  Uint8Array.of(127, 0, 0, 1),
+  Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
+];
+
+interface NamedRange {
+  cidr: Cidr;
+  name: string;
+}
+
+/** Link-local addresses and the doors of cloud metadata: a wide entry in the allow-list must not open them by accident. */
+const NEVER = named({
+  '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',
+  'fe80::/10': 'a link-local address',
+  '168.63.129.16/32': 'a cloud platform address',
+  'fd00:ec2::254/128': 'a cloud metadata address',
+  'fd20:ce::254/128': 'a cloud metadata address',
+});
+
+const LOOPBACK = named({
+  '127.0.0.0/8': 'a loopback address',
+  '::1/128': 'a loopback address',
+});
+
+const PRIVATE = named({
+  '10.0.0.0/8': 'a private address',
+  '100.64.0.0/10': 'a carrier-grade NAT address',
+  '172.16.0.0/12': 'a private address',
+  '192.168.0.0/16': 'a private address',
+  'fc00::/7': 'a private address',
+});
+
+/** The special-purpose registries of IANA (RFC 6890), as far as the lists above do not name them. */
+const RESERVED = named({
+  '0.0.0.0/8': 'an address of "this network"',
+  '192.0.0.0/24': 'a protocol assignment address',
+  '192.0.2.0/24': 'a documentation address',
+  '192.31.196.0/24': 'an AS112 address',
+  '192.52.193.0/24': 'an AMT relay address',
+  '192.88.99.0/24': 'a 6to4 relay address',
+  '192.175.48.0/24': 'an AS112 address',
+  '198.18.0.0/15': 'a benchmarking address',
+  '198.51.100.0/24': 'a documentation address',
+  '203.0.113.0/24': 'a documentation address',
+  '224.0.0.0/4': 'a multicast address',
+  '240.0.0.0/4': 'a reserved address',
+  '2001::/23': 'a protocol assignment address',
+  '2001:db8::/32': 'a documentation address',
+  '2002::/16': 'a 6to4 address',
+  '2620:4f:8000::/48': 'an AS112 address',
+  '3ffe::/16': 'an address of the retired 6bone',
+  '3fff::/20': 'a documentation address',
+});
+
+const GLOBAL_IPV6 = parseCidr('2000::/3')!;
+
+function named(ranges: Record<string, string>): NamedRange[] {
+  return Object.entries(ranges).map(([text, name]) => ({ cidr: parseCidr(text)!, name }));
+}
+
+function reserved(text: string, exact_bits: number, name: string): Denial {
+  return { reason: `${text} is ${name}`, allowed_by: `CONVOKE_EGRESS_ALLOW=${text}/${exact_bits}` };
+}
+
+function contains({ bytes: range, prefix_bits }: Cidr, bytes: AddressBytes): boolean {
+  if (range.length !== bytes.length) return false;
+  const whole_bytes = prefix_bits >> 3;
+  for (let i = 0; i < whole_bytes; i++) {
+    if (range[i] !== bytes[i]) return false;
+  }
+  const rest_bits = prefix_bits & 7;
+  return rest_bits === 0 || (range[whole_bytes]! ^ bytes[whole_bytes]!) >> (8 - rest_bits) === 0;
+}
+
+function parseIPv4(text: string): AddressBytes | null {
+  const parts = text.split('.');
+  if (parts.length !== 4) return null;
+  const bytes = new Uint8Array(4);
+  for (let i = 0; i < 4; i++) {
+    // A leading zero means octal to some parsers and nothing to others: refused.
+    if (!/^(?:0|[1-9][0-9]{0,2})$/.test(parts[i]!)) return null;
+    const value = Number(parts[i]);
+    if (value > 255) return null;
+    bytes[i] = value;
+  }
+  return bytes;
+}
+
+function parseIPv6(text: string): AddressBytes | null {
+  const halves = text.split('::');
+  if (halves.length > 2) return null;
+  const head = parseGroups(halves[0]!, halves.length === 1);
+  const tail = halves.length === 2 ? parseGroups(halves[1]!, true) : [];
+  if (head === null || tail === null) return null;
+  const missing = 16 - head.length - tail.length;
+  // "::" stands for one group or more; without it there are eight.
+  if (halves.length === 1 ? missing !== 0 : missing < 2) return null;
+  const bytes = new Uint8Array(16);
+  bytes.set(head, 0);
+  bytes.set(tail, 16 - tail.length);
+  return bytes;
+}
+
+function parseGroups(text: string, may_end_in_ipv4: boolean): number[] | null {
+  if (text === '') return [];
+  const bytes: number[] = [];
+  const groups = text.split(':');
+  for (let i = 0; i < groups.length; i++) {
+    const group = groups[i]!;
+    if (/^[0-9a-f]{1,4}$/i.test(group)) {
+      const value = parseInt(group, 16);
+      bytes.push(value >> 8, value & 0xff);
+      continue;
+    }
+    const ipv4 = may_end_in_ipv4 && i === groups.length - 1 ? parseIPv4(group) : null;
+    if (ipv4 === null) return null;
+    bytes.push(...ipv4);
+  }
+  return bytes;
+}
+
+function isMappedIPv4(bytes: AddressBytes): boolean {
+  for (let i = 0; i < 10; i++) {
+    if (bytes[i] !== 0) return false;
+  }
+  return bytes[10] === 0xff && bytes[11] === 0xff;
+}
