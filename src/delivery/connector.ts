@@ -1,0 +1,202 @@
+import { connect as connectTcp } from 'node:net';
+import type { Socket } from 'node:net';
+import { connect as connectTls } from 'node:tls';
+import type { SecureContext } from 'node:tls';
+import { formatAddress, judgeAddress, parseAddress } from '../domain/address.ts';
+import type { AddressBytes, EgressPolicy } from '../domain/address.ts';
+import type { Outcome } from '../domain/outcome.ts';
+import { sayDenial } from '../domain/webhook_url.ts';
+import type { WebhookTarget } from '../domain/webhook_url.ts';
+import type { HostResolver } from './resolver.ts';
+import type { Stage } from './transport.ts';
+
+/**
+ * The one place that opens outgoing sockets. A name is resolved once per connection, every address found is judged,
+ * and the socket goes to an address that was judged: what the name server says a moment later changes nothing.
+ */
+export interface ConnectorOptions {
+  policy: EgressPolicy;
+  resolver: HostResolver;
+  secure_context: () => SecureContext;
+}
+
+/** Told how far the connection came. Exactly one of the last two is called, unless it was cancelled. */
+export interface ConnectionObserver {
+  beginStage(stage: Stage): void;
+  endStage(ok: boolean, detail: string): void;
+  connected(socket: Socket): void;
+  notConnected(outcome: Outcome, detail: string): void;
+}
+
+/** How long one address is waited for before the next is tried beside it (RFC 8305, section 5). */
+const NEXT_ADDRESS_WAIT_MS = 250;
+const ADDRESSES_TRIED_MAX = 6;
+
+/** One connection being made: DNS, then TCP, then TLS. Whoever started it bounds it in time by `cancel`. */
+export class Connecting {
+  readonly #target: WebhookTarget;
+  readonly #options: ConnectorOptions;
+  readonly #observer: ConnectionObserver;
+  #addresses: AddressBytes[] = [];
+  #addresses_tried = 0;
+  #next_address: NodeJS.Timeout | undefined;
+  /** The sockets that this attempt still owns. */
+  readonly #sockets = new Set<Socket>();
+  #error: NodeJS.ErrnoException | null = null;
+  #abandon_lookup: (() => void) | undefined;
+  #ended = false;
+
+  constructor(target: WebhookTarget, options: ConnectorOptions, observer: ConnectionObserver) {
+    this.#target = target;
+    this.#options = options;
+    this.#observer = observer;
+  }
+
+  start(timeout_ms: number): void {
+    const { address, hostname } = this.#target;
+    if (address !== undefined) return this.#onAddresses([address]);
+    this.#observer.beginStage('dns');
+    const lookup = this.#options.resolver.lookup(hostname, timeout_ms, (found) => {
+      this.#abandon_lookup = undefined;
+      if (!found.ok) return this.#fail('dns_failed', `${hostname} could not be resolved: ${found.detail}`);
+      this.#observer.endStage(true, found.addresses.map(formatAddress).join(', '));
+      this.#onAddresses(found.addresses);
+    });
+    this.#abandon_lookup = () => lookup.cancel();
+  }
+
+  /** Closes whatever was opened. The observer hears nothing more. */
+  cancel(): void {
+    this.#ended = true;
+    this.#abandon_lookup?.();
+    clearTimeout(this.#next_address);
+    for (const socket of this.#sockets) socket.destroy();
+    this.#sockets.clear();
+  }
+
+  #onAddresses(addresses: AddressBytes[]): void {
+    this.#observer.beginStage('connect');
+    // One denied address condemns the name: which of them is connected to must not be a matter of luck.
+    for (const bytes of addresses) {
+      const denial = judgeAddress(bytes, this.#options.policy);
+      if (denial !== null) return this.#fail('blocked', `the push ${sayDenial(denial)}`);
+    }
+    this.#addresses = addresses.slice(0, ADDRESSES_TRIED_MAX);
+    this.#tryNextAddress();
+  }
+
+  #tryNextAddress(): void {
+    clearTimeout(this.#next_address);
+    const bytes = this.#addresses[this.#addresses_tried];
+    if (bytes === undefined) {
+      if (this.#sockets.size === 0) this.#failToConnect();
+      return;
+    }
+    this.#addresses_tried += 1;
+    const host = formatAddress(bytes);
+    const socket = connectTcp({ host, port: this.#target.port, noDelay: true });
+    this.#sockets.add(socket);
+    socket.on('error', (error) => {
+      if (this.#ended || !this.#sockets.delete(socket)) return;
+      this.#keepError(error);
+      this.#tryNextAddress();
+    });
+    socket.once('connect', () => this.#onConnect(socket, host));
+    if (this.#addresses_tried < this.#addresses.length) {
+      this.#next_address = setTimeout(() => this.#tryNextAddress(), NEXT_ADDRESS_WAIT_MS);
+    }
+  }
+
+  #onConnect(socket: Socket, host: string): void {
+    if (this.#ended || !this.#sockets.delete(socket)) return;
+    clearTimeout(this.#next_address);
+    for (const other of this.#sockets) other.destroy();
+    this.#sockets.clear();
+    this.#sockets.add(socket);
+
+    const remote = parseAddress(socket.remoteAddress ?? '');
+    const denial = remote === null ? null : judgeAddress(remote, this.#options.policy);
+    if (denial !== null) return this.#fail('blocked', `the push ${sayDenial(denial)}`);
+    if (remote === null) return this.#fail('unreachable', 'the connection was closed as soon as it was made');
+    this.#observer.endStage(true, `${host} port ${this.#target.port}`);
+    if (this.#target.tls) this.#secure(socket);
+    else this.#succeed(socket);
+  }
+
+  #secure(socket: Socket): void {
+    this.#observer.beginStage('tls');
+    const { hostname, address } = this.#target;
+    const secured = connectTls({
+      socket,
+      host: hostname,
+      // RFC 6066, section 3: a server name is a name, never an address.
+      servername: address === undefined ? hostname : '',
+      ALPNProtocols: ['http/1.1'],
+      secureContext: this.#options.secure_context(),
+      // Said outright, so that NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment does not switch it off.
+      rejectUnauthorized: true,
+    });
+    this.#sockets.delete(socket);
+    this.#sockets.add(secured);
+    secured.on('error', (error: NodeJS.ErrnoException) => {
+      if (this.#sockets.has(secured)) this.#fail('tls_failed', sayTlsError(error, hostname));
+    });
+    secured.once('secureConnect', () => {
+      if (this.#ended) return;
+      this.#observer.endStage(true, secured.getProtocol() ?? '');
+      this.#succeed(secured);
+    });
+  }
+
+  #succeed(socket: Socket): void {
+    this.#ended = true;
+    this.#sockets.delete(socket);
+    this.#observer.connected(socket);
+  }
+
+  #fail(outcome: Outcome, detail: string): void {
+    if (this.#ended) return;
+    this.cancel();
+    this.#observer.notConnected(outcome, detail);
+  }
+
+  #failToConnect(): void {
+    const code = this.#error?.code ?? 'EUNKNOWN';
+    if (code === 'ECONNREFUSED') {
+      return this.#fail('connect_refused', `nothing listens on port ${this.#target.port} (ECONNREFUSED)`);
+    }
+    if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
+    this.#fail('unreachable', `${SAYS_CONNECT_ERROR[code] ?? 'the connection failed'} (${code})`);
+  }
+
+  /** A refusal says most: a machine was there. */
+  #keepError(error: NodeJS.ErrnoException): void {
+    if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
+  }
+}
+
+const SAYS_CONNECT_ERROR: Record<string, string> = {
+  EHOSTUNREACH: 'there is no way to the machine',
+  ENETUNREACH: 'there is no way to its network',
+  EMFILE: 'this service has no file descriptors left',
+  ENFILE: 'this machine has no file descriptors left',
+  EADDRNOTAVAIL: 'this machine has no port left to connect from',
+  ECONNRESET: 'the connection was reset as it was made',
+};
+
+const SAYS_TLS_ERROR: Record<string, string> = {
+  CERT_HAS_EXPIRED: 'its certificate has expired',
+  CERT_NOT_YET_VALID: 'its certificate is not valid yet',
+  DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate comes from an authority that is not trusted here',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its certificate comes from an authority that is not trusted here',
+  UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate chain is incomplete',
+  ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS; perhaps the URL should start with http://',
+  ERR_SSL_PACKET_LENGTH_TOO_LONG: 'it does not speak TLS; perhaps the URL should start with http://',
+  ECONNRESET: 'the connection was closed during the handshake',
+};
+
+function sayTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname: string): string {
+  if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${hostname} (${code})`;
+  return `${SAYS_TLS_ERROR[code] ?? 'the handshake failed'} (${code})`;
+}

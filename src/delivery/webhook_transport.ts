@@ -1,0 +1,534 @@
+import type { Socket } from 'node:net';
+import { createSecureContext, getCACertificates } from 'node:tls';
+import type { SecureContext } from 'node:tls';
+import { Client } from 'undici';
+import type { Dispatcher } from 'undici';
+import type { EgressPolicy } from '../domain/address.ts';
+import { outcomeOfStatus } from '../domain/outcome.ts';
+import type { Outcome } from '../domain/outcome.ts';
+import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
+import type { WebhookTarget } from '../domain/webhook_url.ts';
+import { Connecting } from './connector.ts';
+import type { ConnectionObserver, ConnectorOptions } from './connector.ts';
+import { Deadlines, Expiring } from './deadlines.ts';
+import { createHostResolver } from './resolver.ts';
+import type { Push, PushResult, Stage, StageReport, Transport } from './transport.ts';
+
+/**
+ * Pushes over HTTP/1.1, on undici's `dispatch`: `fetch` costs ten times as much and `request` honours no signal before
+ * the socket is connected. undici is given a connected socket and one request at a time, so that nothing ever queues
+ * inside it; what it has no deadline for (a dripped body, a flood of 103) ends by ours.
+ */
+export interface WebhookTransportOptions {
+  policy: EgressPolicy;
+  /** Monotonic milliseconds (`performance.now`): a clock that steps would end pushes early, or never. */
+  now?: () => number;
+  /** From the call to the result, whatever the machine does. */
+  deadline_ms?: number;
+  /** `address:port` of the name servers; those of the system when absent. */
+  name_servers?: readonly string[];
+  /** Where names are looked up before DNS; the system's hosts file when absent. */
+  hosts_path?: string;
+  /** Certificate authorities in PEM, trusted beside those that Node trusts. */
+  extra_ca?: readonly string[];
+  /** Unused connections kept over all instances; the longest unused is closed first. */
+  idle_connections_max?: number;
+}
+
+export interface WebhookTransport extends Transport {
+  counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
+}
+
+export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
+/** Of an answer's body no more than this is read. */
+export const RESPONSE_BYTES_MAX = 64 * 1024;
+
+const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
+/** A character takes four bytes at most. */
+const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * 4;
+/** RFC 9110, section 15.2, wants any number of 1xx answers ignored; nobody honest sends this many. */
+const INTERIM_ANSWERS_MAX = 100;
+const DEADLINE_MS = 5000;
+/** An unused connection is closed after this, unless the machine's Keep-Alive header says otherwise. */
+const IDLE_MS = 10_000;
+const IDLE_MS_MAX = 60_000;
+/** A machine's own hint is undercut by this, lest both ends decide at the same moment. */
+const IDLE_HINT_MARGIN_MS = 1000;
+const IDLE_CONNECTIONS_MAX = 4096;
+
+export function createWebhookTransport(options: WebhookTransportOptions): WebhookTransport {
+  return new PooledTransport(options);
+}
+
+class PooledTransport implements WebhookTransport {
+  readonly policy: EgressPolicy;
+  readonly now: () => number;
+  readonly deadline_ms: number;
+  readonly deadlines: Deadlines;
+  readonly connector: ConnectorOptions;
+  readonly connections = new Set<Connection>();
+  readonly pushes = new Set<OngoingPush>();
+  /** In the order in which they fell idle. */
+  readonly idle = new Set<Connection>();
+  readonly pools = new Map<string, InstancePool>();
+  readonly idle_connections_max: number;
+  closed = false;
+
+  constructor(options: WebhookTransportOptions) {
+    this.policy = options.policy;
+    this.now = options.now ?? monotonicNow;
+    this.deadline_ms = options.deadline_ms ?? DEADLINE_MS;
+    this.deadlines = new Deadlines(this.deadline_ms, this.now);
+    this.idle_connections_max = options.idle_connections_max ?? IDLE_CONNECTIONS_MAX;
+    const { policy, name_servers, hosts_path, extra_ca } = options;
+    this.connector = {
+      policy,
+      resolver: createHostResolver({ ...(name_servers && { name_servers }), ...(hosts_path && { hosts_path }) }),
+      secure_context: once(() => createSecureContext(extra_ca && { ca: [...getCACertificates(), ...extra_ca] })),
+    };
+  }
+
+  push(push: Push): Promise<PushResult> {
+    return new Promise((resolve) => new OngoingPush(this, push, resolve).start());
+  }
+
+  forget(instance_id: string): void {
+    const pool = this.pools.get(instance_id);
+    if (pool === undefined) return;
+    this.pools.delete(instance_id);
+    pool.close();
+  }
+
+  async close(): Promise<void> {
+    this.closed = true;
+    for (const push of this.pushes) push.expire();
+    for (const instance_id of [...this.pools.keys()]) this.forget(instance_id);
+    const sockets = [...this.connections].map(({ socket }) => socket);
+    await Promise.all(sockets.map((socket) => new Promise((closed) => socket.once('close', closed).destroy())));
+    this.deadlines.close();
+  }
+
+  counts() {
+    return {
+      pushes: this.pushes.size,
+      connections: this.connections.size,
+      idle_connections: this.idle.size,
+      instances: this.pools.size,
+    };
+  }
+
+  /** The instance's own connections; a new URL leaves those to the old one behind. Null when the URL is refused. */
+  poolOf(instance_id: string, url: string): InstancePool | string {
+    const known = this.pools.get(instance_id);
+    if (known !== undefined && known.target.url === url) return known;
+    const target = parseWebhookUrl(url, this.policy);
+    if (isRefusal(target)) return `webhook_url ${target.message}`;
+    if (known !== undefined && known.target.origin === target.origin) {
+      known.target = target;
+      return known;
+    }
+    known?.close();
+    const pool = new InstancePool(this, instance_id, target);
+    this.pools.set(instance_id, pool);
+    return pool;
+  }
+}
+
+/** The connections of one instance. It exists while there is a push or a connection, so that an idle instance costs nothing. */
+class InstancePool {
+  readonly transport: PooledTransport;
+  readonly instance_id: string;
+  target: WebhookTarget;
+  /** Last in, first out: what is surplus grows old and is closed. */
+  readonly idle: Connection[] = [];
+  pushes = 0;
+  closed = false;
+
+  constructor(transport: PooledTransport, instance_id: string, target: WebhookTarget) {
+    this.transport = transport;
+    this.instance_id = instance_id;
+    this.target = target;
+  }
+
+  take(): Connection | null {
+    for (;;) {
+      const connection = this.idle.pop();
+      if (connection === undefined) return null;
+      this.transport.idle.delete(connection);
+      if (!connection.socket.destroyed) return connection;
+    }
+  }
+
+  keep(connection: Connection): void {
+    const { idle, idle_connections_max } = this.transport;
+    this.idle.push(connection);
+    idle.add(connection);
+    if (idle.size <= idle_connections_max) return;
+    for (const oldest of idle) {
+      oldest.socket.destroy();
+      oldest.pool?.drop(oldest);
+      return;
+    }
+  }
+
+  /** Takes a closed connection off the list. */
+  drop(connection: Connection): void {
+    if (!this.transport.idle.delete(connection)) return;
+    const index = this.idle.indexOf(connection);
+    if (index !== -1) this.idle.splice(index, 1);
+    this.vanishIfUnused();
+  }
+
+  close(): void {
+    this.closed = true;
+    for (const connection of this.idle.splice(0)) {
+      this.transport.idle.delete(connection);
+      connection.socket.destroy();
+    }
+  }
+
+  vanishIfUnused(): void {
+    if (this.pushes > 0 || this.idle.length > 0 || this.closed) return;
+    this.closed = true;
+    this.transport.pools.delete(this.instance_id);
+  }
+}
+
+/** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
+class Connection {
+  readonly socket: Socket;
+  readonly client: Client;
+  /** Null for one that serves a single push. */
+  readonly pool: InstancePool | null;
+  /** Pushes answered on it before the present one. */
+  uses = 0;
+  /** Whether a byte came since the present push was sent. */
+  answered = false;
+  #head_expected = false;
+
+  constructor(transport: PooledTransport, pool: InstancePool | null, target: WebhookTarget, socket: Socket) {
+    this.socket = socket;
+    this.pool = pool;
+    let handed_over = false;
+    this.client = new Client(target.origin, {
+      connect: (_options, callback) => {
+        const error = handed_over ? new Error('The connection was closed before the request was sent') : null;
+        handed_over = true;
+        // Not at once: undici overlooks a connector that calls back before it returns.
+        queueMicrotask(() => (error ? callback(error, null) : callback(null, socket)));
+      },
+      allowH2: false,
+      pipelining: 1,
+      maxHeaderSize: RESPONSE_HEADER_BYTES_MAX,
+      // Neither is a deadline: each byte that drips in starts them anew.
+      headersTimeout: 0,
+      bodyTimeout: 0,
+      keepAliveTimeout: IDLE_MS,
+      keepAliveMaxTimeout: IDLE_MS_MAX,
+      keepAliveTimeoutThreshold: IDLE_HINT_MARGIN_MS,
+    });
+    const read = socket.read;
+    socket.read = (size?: number) => {
+      const chunk: unknown = read.call(socket, size);
+      if (chunk !== null && this.#head_expected) this.#onBytes(chunk as Buffer);
+      return chunk;
+    };
+    socket.on('error', ignore);
+    socket.once('close', () => {
+      transport.connections.delete(this);
+      this.pool?.drop(this);
+    });
+    transport.connections.add(this);
+  }
+
+  send(push: OngoingPush, options: Dispatcher.DispatchOptions): void {
+    this.answered = false;
+    this.#head_expected = true;
+    this.client.dispatch(options, push);
+  }
+
+  /**
+   * Looks at an answer before undici does. undici takes an unasked-for 100 for a breach of the protocol, and a server
+   * may send one (RFC 9110, section 15.2.1): it is shown to undici as 102, which it ignores as it should.
+   */
+  #onBytes(chunk: Buffer): void {
+    this.answered = true;
+    for (let at = 0; at < chunk.length;) {
+      if (!isInterimAnswer(chunk, at)) {
+        this.#head_expected = false;
+        return;
+      }
+      if (chunk[at + 10] === ZERO && chunk[at + 11] === ZERO) chunk[at + 11] = ZERO + 2;
+      const end = chunk.indexOf('\r\n\r\n', at + 12, 'latin1');
+      if (end === -1) return;
+      at = end + 4;
+    }
+  }
+}
+
+/** One push from the call to its result: undici's handler and the connector's observer in one object. */
+class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, ConnectionObserver {
+  readonly #transport: PooledTransport;
+  readonly #push: Push;
+  readonly #resolve: (result: PushResult) => void;
+  #target: WebhookTarget | null = null;
+  #pool: InstancePool | null = null;
+  #connecting: Connecting | null = null;
+  #connection: Connection | null = null;
+  #settled = false;
+  #sent_again = false;
+
+  #stages: StageReport[] = [];
+  #stage: Stage | null = null;
+  #stage_at_ms = 0;
+
+  #interim_answers = 0;
+  #status_code: number | null = null;
+  #retry_after: string | null = null;
+  #body_bytes = 0;
+  #excerpt: Buffer[] | null = null;
+
+  constructor(transport: PooledTransport, push: Push, resolve: (result: PushResult) => void) {
+    super();
+    this.#transport = transport;
+    this.#push = push;
+    this.#resolve = resolve;
+  }
+
+  start(): void {
+    const { instance_id, url, fresh_connection = false } = this.#push;
+    const transport = this.#transport;
+    transport.deadlines.add(this, transport.now());
+    transport.pushes.add(this);
+    if (transport.closed) return this.#settle('unreachable', 'the service is stopping');
+    if (fresh_connection) {
+      const target = parseWebhookUrl(url, transport.policy);
+      if (isRefusal(target)) return this.#settle('blocked', `webhook_url ${target.message}`);
+      this.#target = target;
+      return this.#connect(transport.deadline_ms);
+    }
+    const pool = transport.poolOf(instance_id, url);
+    if (typeof pool === 'string') return this.#settle('blocked', pool);
+    this.#pool = pool;
+    this.#target = pool.target;
+    pool.pushes += 1;
+    const kept = pool.take();
+    if (kept === null) return this.#connect(transport.deadline_ms);
+    this.#send(kept, this.started_at_ms);
+  }
+
+  #connect(timeout_ms: number): void {
+    this.#connecting = new Connecting(this.#target!, this.#transport.connector, this);
+    this.#connecting.start(timeout_ms);
+  }
+
+  #send(connection: Connection, now_ms: number): void {
+    this.#connection = connection;
+    this.#stage = 'request';
+    this.#stage_at_ms = now_ms;
+    const { headers, body } = this.#push;
+    connection.send(this, {
+      path: this.#target!.path,
+      method: 'POST',
+      headers,
+      body,
+      ...(this.#pool === null && { reset: true }),
+    });
+  }
+
+  // The connector's part.
+
+  beginStage(stage: Stage): void {
+    this.#stage = stage;
+    this.#stage_at_ms = this.#transport.now();
+  }
+
+  endStage(ok: boolean, detail: string): void {
+    if (this.#stage === null) return;
+    const now_ms = this.#transport.now();
+    this.#stages.push({ stage: this.#stage, ok, duration_ms: elapsed(this.#stage_at_ms, now_ms), detail });
+    this.#stage = null;
+  }
+
+  connected(socket: Socket): void {
+    this.#connecting = null;
+    this.#send(new Connection(this.#transport, this.#pool, this.#target!, socket), this.#transport.now());
+  }
+
+  notConnected(outcome: Outcome, detail: string): void {
+    this.#connecting = null;
+    this.#settle(outcome, detail);
+  }
+
+  // undici's part.
+
+  onRequestStart(): void {}
+
+  onRequestSent(): void {
+    if (this.#settled) return;
+    const { writableLength: unsent_bytes } = this.#connection!.socket;
+    this.endStage(true, unsent_bytes === 0 ? '' : `${unsent_bytes} bytes are waiting for the machine to read`);
+    this.beginStage('response');
+  }
+
+  onResponseStart(_controller: unknown, status_code: number, headers: Record<string, string | string[] | undefined>) {
+    if (this.#settled) return;
+    if (status_code < 200) return this.#onInterimAnswer(status_code);
+    this.#status_code = status_code;
+    const retry_after = headers['retry-after'];
+    if (retry_after !== undefined) this.#retry_after = typeof retry_after === 'string' ? retry_after : retry_after[0]!;
+  }
+
+  onResponseData(_controller: unknown, chunk: Buffer): void {
+    if (this.#settled) return;
+    if (this.#body_bytes < EXCERPT_BYTES_MAX) {
+      // A copy, because a chunk is a window on the 64 KiB that the socket read.
+      const part = Buffer.from(chunk.subarray(0, EXCERPT_BYTES_MAX - this.#body_bytes));
+      if (this.#excerpt === null) this.#excerpt = [part];
+      else this.#excerpt.push(part);
+    }
+    this.#body_bytes += chunk.length;
+    if (this.#body_bytes > RESPONSE_BYTES_MAX) this.#settleByStatus(false);
+  }
+
+  onResponseEnd(): void {
+    this.#settleByStatus(true);
+  }
+
+  onResponseError(_controller: unknown, error: NodeJS.ErrnoException): void {
+    if (this.#settled) return;
+    if (this.#status_code !== null) return this.#settleByStatus(false);
+    const { socket, uses, answered } = this.#connection!;
+    if (uses > 0 && socket.destroyed && !answered && !this.#sent_again) return this.#sendAgain();
+    if (error.code === 'UND_ERR_INVALID_ARG' || error.code === 'UND_ERR_NOT_SUPPORTED') {
+      return this.#settle('unreachable', 'the request could not be made: one of its headers is not valid HTTP');
+    }
+    this.#settle('broken_response', sayBroken(error, answered));
+  }
+
+  /** The deadline. */
+  expire(): void {
+    if (this.#status_code !== null) return this.#settleByStatus(false);
+    const said = this.#transport.closed ? 'before the service stopped' : `within ${this.#transport.deadline_ms} ms`;
+    switch (this.#stage) {
+      case 'dns':
+        return this.#settle('dns_failed', `no name server answered ${said}`);
+      case 'connect':
+        return this.#settle('connect_timeout', `the machine did not take the connection ${said}`);
+      case 'tls':
+        return this.#settle('tls_failed', `the TLS handshake was not finished ${said}`);
+      default: {
+        const unread = (this.#connection?.socket.writableLength ?? 0) > 0;
+        return this.#settle('timeout', `${unread ? 'the request was not read' : 'no status line came'} ${said}`);
+      }
+    }
+  }
+
+  #onInterimAnswer(status_code: number): void {
+    if (status_code === 101) {
+      this.#settle('broken_response', 'answered 101, a change of protocol that nobody asked for');
+    } else if (++this.#interim_answers > INTERIM_ANSWERS_MAX) {
+      this.#settle('broken_response', `answered with over ${INTERIM_ANSWERS_MAX} interim responses (1xx)`);
+    }
+  }
+
+  /** The machine closed a kept connection just as it was used, and had not begun to answer: it never saw the push. */
+  #sendAgain(): void {
+    this.#sent_again = true;
+    this.#connection = null;
+    this.#stages = [];
+    this.#stage = null;
+    const { started_at_ms } = this;
+    this.#connect(started_at_ms + this.#transport.deadline_ms - this.#transport.now());
+  }
+
+  /** The status line is the verdict, whatever became of the body. */
+  #settleByStatus(complete: boolean): void {
+    const status_code = this.#status_code!;
+    const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);
+    this.#settle(outcome, sayStatus(status_code, outcome), complete);
+  }
+
+  #settle(outcome: Outcome, detail: string, complete = false): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    const transport = this.#transport;
+    transport.deadlines.remove(this);
+    transport.pushes.delete(this);
+    this.#connecting?.cancel();
+    const ok = outcome === 'ok';
+    this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);
+    this.#release(complete);
+    this.#resolve({
+      outcome,
+      status_code: this.#status_code,
+      detail,
+      duration_ms: elapsed(this.started_at_ms, transport.now()),
+      stages: this.#stages,
+      response_excerpt: this.#excerpt === null ? '' : excerptOf(this.#excerpt),
+      retry_after: this.#retry_after,
+    });
+  }
+
+  /** A connection is kept only after a whole answer; anything else leaves it in a state that nobody knows. */
+  #release(complete: boolean): void {
+    const connection = this.#connection;
+    const pool = this.#pool;
+    if (connection !== null) {
+      connection.uses += 1;
+      if (complete && pool !== null && !pool.closed && !connection.socket.destroyed) pool.keep(connection);
+      else connection.socket.destroy();
+    }
+    if (pool === null) return;
+    pool.pushes -= 1;
+    pool.vanishIfUnused();
+  }
+}
+
+function sayStatus(status_code: number, outcome: Outcome): string {
+  if (outcome === 'ok') return '';
+  if (outcome === 'not_200') return `answered ${status_code}, and only 200 counts as a success for this instance`;
+  if (status_code >= 300 && status_code < 400) return `answered ${status_code}; redirects are not followed`;
+  return `answered ${status_code}`;
+}
+
+function sayBroken({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, answered: boolean): string {
+  if (code.startsWith('HPE_')) return `the answer was not HTTP (${code})`;
+  if (code === 'UND_ERR_HEADERS_OVERFLOW') {
+    return `the headers of the answer were over ${RESPONSE_HEADER_BYTES_MAX / 1024} KiB`;
+  }
+  const how = code === 'ECONNRESET' || code === 'EPIPE' ? 'reset' : 'closed';
+  return `the connection was ${how} ${answered ? 'in the middle of the answer' : 'without an answer'}`;
+}
+
+/** Lossy UTF-8. NUL is replaced too, because PostgreSQL's text and jsonb refuse it. */
+function excerptOf(parts: Buffer[]): string {
+  const text = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).toString('utf8');
+  const cut = text.length > RESPONSE_EXCERPT_CHARS_MAX ? text.slice(0, RESPONSE_EXCERPT_CHARS_MAX) : text;
+  return (cut.isWellFormed() ? cut : cut.slice(0, -1)).replaceAll('\0', '\ufffd');
+}
+
+/** "HTTP/1.1 1": the status line of a 1xx answer. */
+function isInterimAnswer(chunk: Buffer, at: number): boolean {
+  return chunk[at + 9] === ZERO + 1 && chunk[at + 8] === SPACE && chunk[at] === LETTER_H;
+}
+
+const SPACE = 0x20;
+const ZERO = 0x30;
+const LETTER_H = 0x48;
+
+/** Rounded to a tenth of a millisecond. */
+function elapsed(from_ms: number, to_ms: number): number {
+  return Math.round((to_ms - from_ms) * 10) / 10;
+}
+
+function monotonicNow(): number {
+  return performance.now();
+}
+
+function once(make: () => SecureContext): () => SecureContext {
+  let made: SecureContext | undefined;
+  return () => (made ??= make());
+}
+
+function ignore(): void {}
