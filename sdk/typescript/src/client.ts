@@ -66,8 +66,9 @@ export interface SendOptions extends CallOptions {
 
 interface Call extends CallOptions {
   query?: object;
-  /** JSON text. */
-  body?: string;
+  body?: object;
+  /** The body as JSON text, instead of `body`. */
+  text?: string;
   headers?: Record<string, string>;
 }
 
@@ -94,60 +95,58 @@ export class ConvokeClient {
 
   /** Creates the instance or overwrites it, and switches it on. The answer carries `webhook_secret` once. */
   register(input: RegisterInput, options?: CallOptions): Promise<RegisteredInstance> {
-    return this.#call('POST', '/instances/register/', { ...options, body: JSON.stringify(input) });
+    return this.#call('POST', ['instances', 'register'], { ...options, body: input });
   }
 
   listInstances(query: ListInstancesQuery = {}, options?: CallOptions): Promise<Page<Instance>> {
-    return this.#call('GET', '/instances/', { ...options, query });
+    return this.#call('GET', ['instances'], { ...options, query });
   }
 
   getInstance(instance_id: string, options?: CallOptions): Promise<Instance> {
-    return this.#call('GET', `/instances/${segment(instance_id)}/`, { ...options });
+    return this.#call('GET', ['instances', instance_id], { ...options });
   }
 
   updateInstance(instance_id: string, changes: UpdateInstanceInput, options?: CallOptions): Promise<Instance> {
-    return this.#call('PATCH', `/instances/${segment(instance_id)}/`, { ...options, body: JSON.stringify(changes) });
+    return this.#call('PATCH', ['instances', instance_id], { ...options, body: changes });
   }
 
   /** Its pending deliveries are cancelled. */
   deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
-    return this.#call('DELETE', `/instances/${segment(instance_id)}/`, { ...options });
+    return this.#call('DELETE', ['instances', instance_id], { ...options });
   }
 
   /** Says that the machine is alive: lifts a back-off, so that its backlog flows at once. */
   heartbeat(instance_id: string, options?: CallOptions): Promise<Instance> {
-    return this.#call('POST', `/instances/${segment(instance_id)}/heartbeat/`, { ...options });
+    return this.#call('POST', ['instances', instance_id, 'heartbeat'], { ...options });
   }
 
   /** Makes a new webhook secret; both sign until the overlap ends. */
   rotateSecret(instance_id: string, input: RotateSecretInput = {}, options?: CallOptions): Promise<RotatedSecret> {
-    const body = JSON.stringify(input);
-    return this.#call('POST', `/instances/${segment(instance_id)}/rotate-secret/`, { ...options, body });
+    return this.#call('POST', ['instances', instance_id, 'rotate-secret'], { ...options, body: input });
   }
 
   /** Queues the deliveries of the instance that failed at or after `since` again. */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
-    const body = JSON.stringify(input);
-    return this.#call('POST', `/instances/${segment(instance_id)}/recover/`, { ...options, body });
+    return this.#call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
   }
 
   /** Fails with `instance_does_not_exist` when the instance is not registered. */
   joinMeeting(input: JoinMeetingInput, options?: CallOptions): Promise<Membership> {
-    return this.#call('POST', '/instances/join-meeting/', { ...options, body: JSON.stringify(input) });
+    return this.#call('POST', ['instances', 'join-meeting'], { ...options, body: input });
   }
 
   /** Leaving what was not joined is no error: `left_at` is null then. */
   leaveMeeting(input: LeaveMeetingInput, options?: CallOptions): Promise<LeftMeeting> {
-    return this.#call('POST', '/instances/leave-meeting/', { ...options, body: JSON.stringify(input) });
+    return this.#call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
   }
 
   /** Sends one signed sample push and tells, stage by stage, what came of it. A failed push is no error. */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
-    return this.#call('POST', '/instances/webhook-test/', { ...options, body: JSON.stringify({ instance_id }) });
+    return this.#call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
   }
 
   listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<Page<Meeting>> {
-    return this.#call('GET', '/meetings/', { ...options, query });
+    return this.#call('GET', ['meetings'], { ...options, query });
   }
 
   listMeetingInstances(
@@ -155,7 +154,7 @@ export class ConvokeClient {
     query: ListMeetingInstancesQuery = {},
     options?: CallOptions,
   ): Promise<Page<MeetingInstance>> {
-    return this.#call('GET', `/meetings/${segment(meeting_id)}/instances/`, { ...options, query });
+    return this.#call('GET', ['meetings', meeting_id, 'instances'], { ...options, query });
   }
 
   /**
@@ -170,12 +169,12 @@ export class ConvokeClient {
     options: SendOptions = {},
   ): Promise<SentMessage> {
     const { signal, target_agents, idempotency_key = makeIdempotencyKey() } = options;
-    const path = `/meetings/${segment(meeting_id)}/messages/`;
-    const body = sendBody(message, target_agents);
+    const path = ['meetings', meeting_id, 'messages'];
+    const text = sendBody(message, target_agents);
     const headers = { 'idempotency-key': idempotency_key };
     for (let attempt = 1; ; attempt++) {
       try {
-        return await this.#call<SentMessage>('POST', path, { signal, body, headers });
+        return await this.#call<SentMessage>('POST', path, { signal, text, headers });
       } catch (error) {
         if (!(error instanceof ConvokeError)) throw error;
         error.idempotency_key = idempotency_key;
@@ -192,7 +191,7 @@ export class ConvokeClient {
     query: ListMessagesQuery = {},
     options?: CallOptions,
   ): Promise<MessagePage> {
-    return this.#call('GET', `/meetings/${segment(meeting_id)}/messages/`, { ...options, query });
+    return this.#call('GET', ['meetings', meeting_id, 'messages'], { ...options, query });
   }
 
   /** Every message of a meeting after `after_seq` (0, the beginning, when absent), in order, page after page. */
@@ -213,24 +212,25 @@ export class ConvokeClient {
 
   /** Newest first. */
   listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<Page<Delivery>> {
-    return this.#call('GET', '/deliveries/', { ...options, query });
+    return this.#call('GET', ['deliveries'], { ...options, query });
   }
 
   /** One delivery with every attempt made for it. */
   getDelivery(delivery_id: string, options?: CallOptions): Promise<DeliveryWithAttempts> {
-    return this.#call('GET', `/deliveries/${segment(delivery_id)}/`, { ...options });
+    return this.#call('GET', ['deliveries', delivery_id], { ...options });
   }
 
   /** Queues a failed or pending delivery at once, under the same webhook-id. */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
-    return this.#call('POST', `/deliveries/${segment(delivery_id)}/retry/`, { ...options });
+    return this.#call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
   }
 
-  async #call<T>(method: string, path: string, call: Call): Promise<T> {
+  async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {
     call.signal?.throwIfAborted();
-    const url = `${this.base_url}/api/v1${path}${queryString(call.query)}`;
+    const url = `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(call.query)}`;
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
-    if (call.body !== undefined) headers['content-type'] = 'application/json';
+    const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
+    if (body !== null) headers['content-type'] = 'application/json';
 
     // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();
@@ -238,7 +238,6 @@ export class ConvokeClient {
     const abortByCaller = () => abort.abort();
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
-      const body = call.body ?? null;
       const answer = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
       return parseAnswer<T>(answer, await answer.text(), url);
     } catch (error) {

@@ -1,0 +1,446 @@
+/** The SDK's client speaks the wire contract, and says in words what went wrong. Against real HTTP, without waiting. */
+import assert from 'node:assert/strict';
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import { inspect } from 'node:util';
+import { all, ConvokeClient, type ConvokeClientOptions, ConvokeError, pages, rawJson } from '@convoke/sdk';
+
+interface Seen {
+  method: string;
+  path: string;
+  headers: IncomingMessage['headers'];
+  body: string;
+}
+
+type Answer = (response: ServerResponse, request: Seen, number: number) => void;
+
+const json =
+  (status: number, value: unknown, headers: Record<string, string> = {}): Answer =>
+  (response) => {
+    response.writeHead(status, { 'content-type': 'application/json', ...headers }).end(JSON.stringify(value));
+  };
+
+const problem = (status: number, code: string, more: object = {}, headers: Record<string, string> = {}) =>
+  json(status, { type: 'about:blank', title: 'T', status, detail: `what to do about ${code}`, code, ...more }, headers);
+
+const inTurn =
+  (...answers: Answer[]): Answer =>
+  (response, request, number) =>
+    answers[Math.min(number, answers.length) - 1]!(response, request, number);
+
+const cut: Answer = (response) => void response.socket?.destroy();
+
+const SENT = {
+  message_id: 'msg_1',
+  meeting_id: 'm',
+  seq: 1,
+  accepted_at: '2026-03-01T09:30:00.000Z',
+  deliveries_queued: 2,
+};
+
+/** A server that remembers what it saw, and a client whose pauses are noted instead of waited for. */
+async function start(t: TestContext, answer: Answer, options: Partial<ConvokeClientOptions> = {}) {
+  const seen: Seen[] = [];
+  const pauses_ms: number[] = [];
+  const server = createServer(async (request, response) => {
+    const chunks: Buffer[] = [];
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const { method = '', url = '', headers } = request;
+    seen.push({ method, path: url, headers, body: Buffer.concat(chunks).toString() });
+    answer(response, seen.at(-1)!, seen.length);
+  });
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve));
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  const base_url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+  const sleep = async (ms: number) => void pauses_ms.push(ms);
+  return { client: new ConvokeClient({ base_url, sleep, ...options }), seen, pauses_ms, base_url, server };
+}
+
+async function failure(promise: Promise<unknown>): Promise<ConvokeError> {
+  const error = await promise.then(
+    () => assert.fail('it should have failed'),
+    (reason: unknown) => reason,
+  );
+  assert.ok(error instanceof ConvokeError, String(error));
+  return error;
+}
+
+describe('every method makes the request of the wire contract:', () => {
+  const cases: [string, (client: ConvokeClient) => Promise<unknown>, string, string, unknown?][] = [
+    [
+      'register',
+      (c) => c.register({ instance_id: 'i', instance_name: 'n', agent_ids: ['a'], webhook_url: 'http://h/' }),
+      'POST',
+      '/api/v1/instances/register/',
+      { instance_id: 'i', instance_name: 'n', agent_ids: ['a'], webhook_url: 'http://h/' },
+    ],
+    ['listInstances', (c) => c.listInstances(), 'GET', '/api/v1/instances/'],
+    [
+      'listInstances with a query',
+      (c) => c.listInstances({ is_active: false, q: 'a&b', health: undefined, limit: 5 }),
+      'GET',
+      '/api/v1/instances/?is_active=false&q=a%26b&limit=5',
+    ],
+    ['getInstance', (c) => c.getInstance('i'), 'GET', '/api/v1/instances/i/'],
+    [
+      'updateInstance',
+      (c) => c.updateInstance('i', { is_active: true }),
+      'PATCH',
+      '/api/v1/instances/i/',
+      { is_active: true },
+    ],
+    ['deleteInstance', (c) => c.deleteInstance('i'), 'DELETE', '/api/v1/instances/i/'],
+    ['heartbeat', (c) => c.heartbeat('i'), 'POST', '/api/v1/instances/i/heartbeat/'],
+    [
+      'rotateSecret',
+      (c) => c.rotateSecret('i', { overlap_seconds: 0 }),
+      'POST',
+      '/api/v1/instances/i/rotate-secret/',
+      { overlap_seconds: 0 },
+    ],
+    [
+      'recover',
+      (c) => c.recover('i', { since: '2026-03-01T09:30:00Z' }),
+      'POST',
+      '/api/v1/instances/i/recover/',
+      { since: '2026-03-01T09:30:00Z' },
+    ],
+    [
+      'joinMeeting',
+      (c) => c.joinMeeting({ instance_id: 'i', meeting_id: 7, agent_ids: [] }),
+      'POST',
+      '/api/v1/instances/join-meeting/',
+      { instance_id: 'i', meeting_id: 7, agent_ids: [] },
+    ],
+    [
+      'leaveMeeting',
+      (c) => c.leaveMeeting({ instance_id: 'i', meeting_id: 'm' }),
+      'POST',
+      '/api/v1/instances/leave-meeting/',
+      { instance_id: 'i', meeting_id: 'm' },
+    ],
+    ['testWebhook', (c) => c.testWebhook('i'), 'POST', '/api/v1/instances/webhook-test/', { instance_id: 'i' }],
+    ['listMeetings', (c) => c.listMeetings({ cursor: 'x=' }), 'GET', '/api/v1/meetings/?cursor=x%3D'],
+    [
+      'listMeetingInstances',
+      (c) => c.listMeetingInstances('m', { include_left: true }),
+      'GET',
+      '/api/v1/meetings/m/instances/?include_left=true',
+    ],
+    [
+      'sendMessage',
+      (c) => c.sendMessage('m', { content: 'hi' }),
+      'POST',
+      '/api/v1/meetings/m/messages/',
+      { message: { content: 'hi' } },
+    ],
+    [
+      'sendMessage to some',
+      (c) => c.sendMessage(7, { content: 'hi' }, { target_agents: ['a'] }),
+      'POST',
+      '/api/v1/meetings/7/messages/',
+      { message: { content: 'hi' }, target_agents: ['a'] },
+    ],
+    ['listMessages', (c) => c.listMessages('m', { after_seq: 0 }), 'GET', '/api/v1/meetings/m/messages/?after_seq=0'],
+    ['listDeliveries', (c) => c.listDeliveries({ state: 'failed' }), 'GET', '/api/v1/deliveries/?state=failed'],
+    ['getDelivery', (c) => c.getDelivery('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/'],
+    ['retryDelivery', (c) => c.retryDelivery('dlv_1'), 'POST', '/api/v1/deliveries/dlv_1/retry/'],
+    ['ids are percent-encoded', (c) => c.getInstance('a/b?c#d é'), 'GET', '/api/v1/instances/a%2Fb%3Fc%23d%20%C3%A9/'],
+  ];
+  for (const [name, call, method, path, body] of cases) {
+    test(name, async (t) => {
+      const { client, seen } = await start(t, json(200, { ok: true }));
+      assert.deepEqual(await call(client), { ok: true });
+      assert.equal(seen.length, 1);
+      assert.deepEqual([seen[0]!.method, seen[0]!.path], [method, path]);
+      assert.deepEqual(seen[0]!.body === '' ? undefined : JSON.parse(seen[0]!.body), body);
+      assert.equal(seen[0]!.headers['content-type'], body === undefined ? undefined : 'application/json');
+    });
+  }
+});
+
+test('a 204 resolves to nothing', async (t) => {
+  const { client } = await start(t, (response) => response.writeHead(204).end());
+  assert.equal(await client.deleteInstance('i'), undefined);
+});
+
+test('the key travels as a bearer token, and only when there is one', async (t) => {
+  const { client, seen, base_url } = await start(t, json(200, {}));
+  await client.listInstances();
+  await new ConvokeClient({ base_url, api_key: 'k' }).listInstances();
+  assert.deepEqual(
+    seen.map(({ headers }) => headers.authorization),
+    [undefined, 'Bearer k'],
+  );
+});
+
+test('base_url keeps its path, with or without a slash at its end', async (t) => {
+  const { seen, base_url } = await start(t, json(200, {}));
+  await new ConvokeClient({ base_url: `${base_url}/convoke/` }).listMeetings();
+  assert.equal(seen[0]!.path, '/convoke/api/v1/meetings/');
+});
+
+test('a base_url that cannot work is refused when the client is made', () => {
+  for (const base_url of ['', 'localhost:8080', 'ftp://h', 'http://user:pass@h']) {
+    assert.throws(() => new ConvokeClient({ base_url }), TypeError, base_url);
+  }
+});
+
+test('an id that would address something else is never sent', async (t) => {
+  const { client, seen } = await start(t, json(200, {}));
+  for (const id of ['', '.', '..']) {
+    await assert.rejects(client.deleteInstance(id), TypeError);
+    await assert.rejects(client.sendMessage(id, {}), TypeError);
+  }
+  assert.equal(seen.length, 0);
+});
+
+test('a raw JSON message is sent character for character', async (t) => {
+  const { client, seen } = await start(t, json(201, SENT));
+  const text = '{ "big": 12345678901234567890, "nul": "\\u0000", "one": 1.0, "huge": 1e400 }';
+  await client.sendMessage('m', rawJson(text), { target_agents: [] });
+  assert.equal(seen[0]!.body, `{"message":${text},"target_agents":[]}`);
+});
+
+test('what is not one JSON object cannot become a message', async (t) => {
+  const { client, seen } = await start(t, json(201, SENT));
+  assert.throws(() => rawJson('{},"target_agents":["a"]'), SyntaxError);
+  assert.throws(() => rawJson('[]'), TypeError);
+  assert.throws(() => rawJson('null'), TypeError);
+  await assert.rejects(client.sendMessage('m', []), TypeError);
+  await assert.rejects(client.sendMessage('m', '{}' as unknown as object), TypeError);
+  assert.equal(seen.length, 0);
+});
+
+describe('sending again:', () => {
+  test('every send has an idempotency key of its own', async (t) => {
+    const { client, seen } = await start(t, json(201, SENT));
+    await client.sendMessage('m', {});
+    await client.sendMessage('m', {});
+    await client.sendMessage('m', {}, { idempotency_key: 'mine' });
+    const keys = seen.map(({ headers }) => headers['idempotency-key']);
+    assert.match(String(keys[0]), /^[0-9a-f]{32}$/);
+    assert.equal(new Set(keys).size, 3);
+    assert.equal(keys[2], 'mine');
+  });
+
+  test('a cut connection, a 429 and a 503 are tried again with the same key and the same bytes', async (t) => {
+    const { client, seen, pauses_ms } = await start(
+      t,
+      inTurn(
+        cut,
+        problem(429, 'too_many', {}, { 'retry-after': '7' }),
+        problem(503, 'overloaded', {}, { 'retry-after': '0' }),
+        json(201, SENT),
+      ),
+    );
+    assert.deepEqual(await client.sendMessage('m', { content: 'hi' }), SENT);
+    assert.equal(seen.length, 4);
+    assert.equal(new Set(seen.map(({ headers, body }) => `${headers['idempotency-key']} ${body}`)).size, 1);
+    assert.ok(pauses_ms[0]! >= 125 && pauses_ms[0]! <= 250, `first pause ${pauses_ms[0]}`);
+    assert.deepEqual(pauses_ms.slice(1), [7000, 0]);
+  });
+
+  test('the tries are bounded, and the error tells the key', async (t) => {
+    const { client, seen, pauses_ms } = await start(t, problem(503, 'overloaded'));
+    const error = await failure(client.sendMessage('m', {}));
+    assert.equal(error.code, 'overloaded');
+    assert.equal(error.idempotency_key, seen[0]!.headers['idempotency-key']);
+    assert.equal(seen.length, 4);
+    assert.equal(pauses_ms.length, 3);
+    assert.ok(pauses_ms[2]! > pauses_ms[0]!, 'the pauses grow');
+  });
+
+  test('send_attempts_max 1 means no retry', async (t) => {
+    const { client, seen } = await start(t, problem(503, 'overloaded'), { send_attempts_max: 1 });
+    await failure(client.sendMessage('m', {}));
+    assert.equal(seen.length, 1);
+  });
+
+  test('other failures are not tried again', async (t) => {
+    for (const [status, code] of [
+      [404, 'meeting_does_not_exist'],
+      [409, 'idempotency_key_reused'],
+      [422, 'invalid_fields'],
+      [500, 'internal_error'],
+    ] as const) {
+      const { client, seen } = await start(t, problem(status, code));
+      assert.equal((await failure(client.sendMessage('m', {}))).code, code);
+      assert.equal(seen.length, 1);
+    }
+  });
+
+  test('a pause of more than half a minute is left to the caller', async (t) => {
+    const { client, seen } = await start(t, problem(503, 'overloaded', {}, { 'retry-after': '31' }));
+    const error = await failure(client.sendMessage('m', {}));
+    assert.equal(error.retry_after_s, 31);
+    assert.equal(seen.length, 1);
+  });
+
+  test('only sends are tried again', async (t) => {
+    const { client, seen } = await start(t, problem(503, 'overloaded', {}, { 'retry-after': '0' }));
+    await failure(client.joinMeeting({ instance_id: 'i', meeting_id: 'm', agent_ids: [] }));
+    assert.equal(seen.length, 1);
+  });
+
+  test('aborting during the pause ends it', async (t) => {
+    const abort = new AbortController();
+    const { base_url, seen } = await start(t, (response, request, number) => {
+      problem(503, 'overloaded', {}, { 'retry-after': '30' })(response, request, number);
+      setImmediate(() => abort.abort(new Error('enough')));
+    });
+    const client = new ConvokeClient({ base_url });
+    await assert.rejects(client.sendMessage('m', {}, { signal: abort.signal }), /enough/);
+    assert.equal(seen.length, 1);
+  });
+});
+
+describe('an error says what to do:', () => {
+  test('a problem keeps its code, status, detail and fields', async (t) => {
+    const errors = [
+      { path: 'agent_ids.3', message: 'must be a string' },
+      { path: 'webhook_url', message: 'must be an http or https URL' },
+    ];
+    const { client } = await start(t, problem(422, 'invalid_fields', { errors }));
+    const error = await failure(client.testWebhook('i'));
+    assert.equal(error.code, 'invalid_fields');
+    assert.equal(error.status, 422);
+    assert.equal(error.detail, 'what to do about invalid_fields');
+    assert.deepEqual(error.errors, errors);
+    assert.equal(
+      error.message,
+      'invalid_fields (422): what to do about invalid_fields; agent_ids.3 must be a string; webhook_url must be an http or https URL',
+    );
+  });
+
+  test('Retry-After is understood as seconds or as a date, and never as NaN', async (t) => {
+    for (const [header, expected] of [
+      ['5', 5],
+      ['-5', null],
+      ['1e99', null],
+      ['soon', null],
+      ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
+    ] as const) {
+      const { client } = await start(t, problem(429, 'too_many', {}, { 'retry-after': header }));
+      assert.equal((await failure(client.listInstances())).retry_after_s, expected, header);
+    }
+  });
+
+  test('nothing listens: unreachable, with the address and the reason', async (t) => {
+    const { client, server, base_url } = await start(t, json(200, {}));
+    await new Promise((resolve) => server.close(resolve));
+    const error = await failure(client.listInstances());
+    assert.equal(error.code, 'unreachable');
+    assert.equal(error.status, null);
+    assert.ok(error.message.includes(base_url), error.message);
+    assert.match(error.message, /ECONNREFUSED/);
+    assert.match(error.message, /convoke serve/);
+  });
+
+  test('a connection cut in the middle of the answer: unreachable', async (t) => {
+    const { client } = await start(t, (response) => {
+      response.writeHead(200, { 'content-length': '100' });
+      response.write('{', () => response.socket?.destroy());
+    });
+    assert.equal((await failure(client.listInstances())).code, 'unreachable');
+  });
+
+  test('a server that says nothing, or stops in the middle: timeout', async (t) => {
+    for (const answer of [() => {}, (response: ServerResponse) => response.writeHead(200).flushHeaders()]) {
+      const { client } = await start(t, answer, { timeout_ms: 50 });
+      const error = await failure(client.listInstances());
+      assert.equal(error.code, 'timeout');
+      assert.match(error.message, /50 ms/);
+    }
+  });
+
+  test('something that is not Convoke: unexpected_response, with what it said', async (t) => {
+    for (const [status, body] of [
+      [502, '<h1>Bad gateway</h1>'],
+      [404, '{"error":"not found"}'],
+      [200, '<h1>Welcome</h1>'],
+    ] as const) {
+      const { client } = await start(t, (response) =>
+        response.writeHead(status, { 'content-type': 'text/html' }).end(body),
+      );
+      const error = await failure(client.listInstances());
+      assert.equal(error.code, 'unexpected_response');
+      assert.equal(error.status, status);
+      assert.match(error.message, /text\/html/);
+      assert.match(error.message, /base_url/);
+    }
+  });
+
+  test('a redirect is not followed but named: a POST would arrive as a GET', async (t) => {
+    const { client, seen } = await start(t, (response) =>
+      response.writeHead(301, { location: 'https://elsewhere/' }).end(),
+    );
+    const error = await failure(client.heartbeat('i'));
+    assert.match(error.message, /redirects to https:\/\/elsewhere\//);
+    assert.equal(seen.length, 1);
+  });
+
+  test('an aborted call rejects with the reason of its signal', async (t) => {
+    const abort = new AbortController();
+    const { client, seen } = await start(t, () => abort.abort(new Error('changed my mind')));
+    await assert.rejects(client.listInstances({}, { signal: abort.signal }), /changed my mind/);
+    await assert.rejects(client.listInstances({}, { signal: abort.signal }), /changed my mind/);
+    assert.equal(seen.length, 1);
+  });
+
+  test('no error shows the key', async (t) => {
+    const { client } = await start(t, cut, { api_key: 'very-secret' });
+    const error = await failure(client.listInstances());
+    assert.ok(!inspect(error, { depth: 20, showHidden: true }).includes('very-secret'));
+  });
+});
+
+describe('walking through pages:', () => {
+  const threePages: Answer = (response, request, number) => {
+    const cursor = new URL(request.path, 'http://h').searchParams.get('cursor');
+    const next_cursor = { '': 'two', two: 'three', three: null }[cursor ?? '']!;
+    json(200, { data: [`${cursor ?? 'one'}-a`, `${cursor ?? 'one'}-b`], next_cursor })(response, request, number);
+  };
+
+  test('all gives every item of every page, and keeps the query', async (t) => {
+    const { client, seen } = await start(t, threePages);
+    const items = [];
+    for await (const item of all((from) => client.listMeetings({ q: 'x', ...from }))) items.push(item);
+    assert.deepEqual(items, ['one-a', 'one-b', 'two-a', 'two-b', 'three-a', 'three-b']);
+    assert.ok(seen.every(({ path }) => path.includes('q=x')));
+  });
+
+  test('a page that nobody asks for is not fetched', async (t) => {
+    const { client, seen } = await start(t, threePages);
+    for await (const page of pages((from) => client.listMeetings(from))) {
+      assert.equal(page.length, 2);
+      break;
+    }
+    assert.equal(seen.length, 1);
+  });
+
+  test('allMessages goes through the history from the beginning, in order', async (t) => {
+    const { client, seen } = await start(t, (response, request, number) => {
+      const after_seq = Number(new URL(request.path, 'http://h').searchParams.get('after_seq'));
+      const data = [after_seq + 1, after_seq + 2].map((seq) => ({ seq }));
+      json(200, { data, has_more: after_seq < 4 })(response, request, number);
+    });
+    const seqs = [];
+    for await (const { seq } of client.allMessages('m', { limit: 2 })) seqs.push(seq);
+    assert.deepEqual(seqs, [1, 2, 3, 4, 5, 6]);
+    assert.equal(seen[0]!.path, '/api/v1/meetings/m/messages/?limit=2&after_seq=0');
+  });
+});
+
+test('a call that has ended leaves no timer behind', async (t) => {
+  const { client } = await start(t, json(200, {}), { timeout_ms: 3_600_000 });
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  await client.listInstances();
+  const before = timers();
+  for (let i = 0; i < 20; i++) await client.listInstances();
+  assert.ok(timers() < before + 5, 'fetch itself may hold a few, for its kept-alive connections');
+});
