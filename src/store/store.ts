@@ -290,11 +290,19 @@ export interface DeliveryStore {
     now_ms: number,
     expires_at: number,
   ): Promise<{ recovered: number } | null>;
-  /** Fails at most `limit` pending deliveries whose time is up; answers their number. */
-  expire(now_ms: number, wall_ms: number, limit: number): Promise<number>;
+  /**
+   * Fails the pending deliveries whose time is up, in at most `lanes_max` lanes after one; `next` is where to go on, null
+   * when all were looked at.
+   */
+  expire(
+    after: LaneKey | null,
+    lanes_max: number,
+    now_ms: number,
+    wall_ms: number,
+  ): Promise<{ expired: number; next: LaneKey | null }>;
   /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
-  counts(): Promise<{ pending: number; oldest_pending_at: number | null }>;
+  countPending(): Promise<number>;
 }
 
 export interface Store {

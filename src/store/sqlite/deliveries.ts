@@ -46,13 +46,12 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** Rows of a batch whose time is up; the partial indexes hold only what is pending. */
-const EXPIRE = `
-  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ?
-  WHERE id IN (
-    SELECT id FROM deliveries WHERE state = 'pending' AND aside = 0 AND expires_at <= ?2
-    UNION ALL SELECT id FROM deliveries WHERE state = 'pending' AND aside = 1 AND expires_at <= ?2
-    LIMIT ?3)`;
+/** The front of a lane: what expires first stands first, but for what was queued again. */
+const LANE_FRONT = `
+  SELECT id, expires_at FROM deliveries
+  WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT 500`;
+
+const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
 /** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
 const PRUNE_WINDOW = 5_000;
@@ -105,18 +104,7 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_id))) as { next_at: number | null };
       return { deliveries: rows.map(queuedOf), next_at };
     },
-    pendingLanes(after: LaneKey | null, limit: number) {
-      const next = db.prepare(NEXT_LANE);
-      const lanes: LaneKey[] = [];
-      let key = after ?? { instance_id: '', meeting_id: '' };
-      while (lanes.length < limit) {
-        const found = next.get(key.instance_id, key.meeting_id) as LaneKey | undefined;
-        if (found === undefined) break;
-        key = { instance_id: found.instance_id, meeting_id: found.meeting_id };
-        lanes.push(key);
-      }
-      return lanes;
-    },
+    pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
       return db
         .prepare(
@@ -171,6 +159,7 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
             : `It is ${row.state}; only a failed or a pending delivery can be queued again.`,
         );
       }
+      liftBackoff(db, row.instance_id);
       return {
         instance_id: row.instance_id,
         meeting_id: row.meeting_id,
@@ -179,6 +168,7 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
     },
     recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number) {
       if (!instanceExists(db, instance_id)) return null;
+      liftBackoff(db, instance_id);
       return {
         recovered: requeue(
           db,
@@ -189,8 +179,26 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
         ),
       };
     },
-    expire(now_ms: number, wall_ms: number, limit: number) {
-      return Number(db.prepare(EXPIRE).run(wall_ms, now_ms, limit).changes);
+    expire(after: LaneKey | null, lanes_max: number, now_ms: number, wall_ms: number) {
+      let expired = 0;
+      const lanes = pendingLanes(db, after, lanes_max);
+      for (const lane of lanes) {
+        const front = db.prepare(LANE_FRONT).all(lane.instance_id, lane.meeting_id) as {
+          id: number;
+          expires_at: number;
+        }[];
+        const first_kept = front.findIndex((row) => row.expires_at > now_ms);
+        const up = (first_kept === -1 ? front : front.slice(0, first_kept)).map((row) => row.id);
+        if (up.length === 0) continue;
+        db.prepare(`${EXPIRE} id IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
+        expired += up.length;
+      }
+      const done = lanes.length < lanes_max;
+      if (done) {
+        const beside = db.prepare(`${EXPIRE} state = 'pending' AND aside = 1 AND expires_at <= ?`).run(wall_ms, now_ms);
+        expired += Number(beside.changes);
+      }
+      return { expired, next: done ? null : (lanes.at(-1) ?? null) };
     },
     prune(before, limit) {
       const deliveries = db
@@ -217,16 +225,29 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
         .run(before.idempotency_ms, limit);
       return Number(deliveries.changes) + Number(messages.changes) + Number(keys.changes);
     },
-    counts() {
-      return db
+    countPending() {
+      const { pending } = db
         .prepare(
-          `SELECT sum(pending) AS pending, min(oldest) AS oldest_pending_at FROM (
-             SELECT count(*) AS pending, min(created_at) AS oldest FROM deliveries WHERE state = 'pending' AND aside = 0
-             UNION ALL SELECT count(*), min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 1)`,
+          `SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 0)
+             + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 1) AS pending`,
         )
-        .get() as { pending: number; oldest_pending_at: number | null };
+        .get() as { pending: number };
+      return pending;
     },
   };
+}
+
+function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneKey[] {
+  const next = db.prepare(NEXT_LANE);
+  const lanes: LaneKey[] = [];
+  let key = after ?? { instance_id: '', meeting_id: '' };
+  while (lanes.length < limit) {
+    const found = next.get(key.instance_id, key.meeting_id) as LaneKey | undefined;
+    if (found === undefined) break;
+    key = { instance_id: found.instance_id, meeting_id: found.meeting_id };
+    lanes.push(key);
+  }
+  return lanes;
 }
 
 /** Failed deliveries, pending again beside their lanes and due now; their badly answered attempts start anew. */
@@ -244,6 +265,11 @@ function requeue(
     )
     .run(now_ms, expires_at, ...values);
   return Number(changes);
+}
+
+/** What was queued again by hand is tried at once, whatever its instance did before. */
+function liftBackoff(db: Database, instance_id: string): void {
+  db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }
 
 function instanceExists(db: Database, instance_id: string): boolean {

@@ -1,0 +1,92 @@
+import type { Clock } from './clock.ts';
+
+interface Waiting<Item, Result> {
+  item: Item;
+  weight: number;
+  resolve: (result: Result) => void;
+  reject: (error: unknown) => void;
+}
+
+export interface BatcherOptions {
+  items_max: number;
+  weight_max: number;
+  /** Batches under way at a time: while they are, the next one grows. */
+  flights_max: number;
+  /** How long a batch gathers; 0: what arrives in one turn of the event loop. */
+  linger_ms: number;
+  /** While it answers true nothing is flushed; `poke` looks again. */
+  isPaused?: () => boolean;
+}
+
+/** Gathers items that arrive together and hands them on together; each gets its own result. */
+export class Batcher<Item, Result> {
+  readonly #clock: Clock;
+  readonly #options: BatcherOptions;
+  readonly #flush: (items: Item[]) => Promise<Result[]>;
+  #waiting: Waiting<Item, Result>[] = [];
+  #waiting_weight = 0;
+  #flights = 0;
+  #scheduled = false;
+
+  constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
+    this.#clock = clock;
+    this.#options = options;
+    this.#flush = flush;
+  }
+
+  /** The weight of what was added and is not handed on yet. */
+  get waiting_weight(): number {
+    return this.#waiting_weight;
+  }
+
+  get isIdle(): boolean {
+    return this.#waiting.length === 0 && this.#flights === 0;
+  }
+
+  add(item: Item, weight: number): Promise<Result> {
+    const { promise, resolve, reject } = Promise.withResolvers<Result>();
+    this.#waiting.push({ item, weight, resolve, reject });
+    this.#waiting_weight += weight;
+    this.poke();
+    return promise;
+  }
+
+  /** Looks whether a batch can go. */
+  poke(): void {
+    if (this.#scheduled || this.#waiting.length === 0 || this.#flights >= this.#options.flights_max) return;
+    if (this.#options.isPaused?.() === true) return;
+    this.#scheduled = true;
+    const run = (): void => {
+      this.#scheduled = false;
+      void this.#run();
+    };
+    if (this.#options.linger_ms > 0) this.#clock.after(this.#options.linger_ms, run);
+    else this.#clock.soon(run);
+  }
+
+  async #run(): Promise<void> {
+    const batch = this.#take();
+    this.#flights++;
+    try {
+      const results = await this.#flush(batch.map((waiting) => waiting.item));
+      for (const [i, waiting] of batch.entries()) waiting.resolve(results[i] as Result);
+    } catch (error) {
+      for (const waiting of batch) waiting.reject(error);
+    } finally {
+      this.#flights--;
+      this.poke();
+    }
+  }
+
+  #take(): Waiting<Item, Result>[] {
+    let count = 0;
+    let weight = 0;
+    for (const waiting of this.#waiting) {
+      if (count > 0 && (count >= this.#options.items_max || weight + waiting.weight > this.#options.weight_max)) break;
+      weight += waiting.weight;
+      count++;
+    }
+    this.#waiting_weight -= weight;
+    return this.#waiting.splice(0, count);
+  }
+}

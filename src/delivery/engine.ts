@@ -1,0 +1,753 @@
+/**
+ * The life of a delivery, from the committed row to the acknowledged webhook.
+ *
+ * accept:   sends that arrive together are stored in one transaction, answered together, and put into their lanes.
+ * dispatch: instances that can start an attempt wait in a list, their ready lanes in lists of their own; both go round,
+ *           so that nobody waits for somebody else's queue.
+ * attempt:  one POST; what it means for the delivery and for the instance is decided in src/domain.
+ * settle:   what attempts made of deliveries is written in batches, every few milliseconds.
+ *
+ * Memory first, disk always: what was just committed is dispatched from memory. When a lane grows too long, its instance
+ * does not move, or memory is full, the rest of the lane stays on disk only (it is spilled) and is loaded in its order
+ * when the front has been delivered. After a start every lane is spilled.
+ */
+import assert from 'node:assert/strict';
+import { type DeliveryReason, healthAfter, verdictOf, withAttempt } from '../domain/delivery.ts';
+import type { Instance } from '../domain/instance.ts';
+import { pushBodyHead } from '../domain/message.ts';
+import type { Attempt } from '../domain/outcome.ts';
+import { Problem } from '../domain/problem.ts';
+import {
+  type Accepted,
+  type AcceptedMessage,
+  type DeliverySettlement,
+  type LaneKey,
+  type NewMessage,
+  type QueuedDelivery,
+  type Store,
+} from '../store/store.ts';
+import { Batcher } from './batcher.ts';
+import type { Clock } from './clock.ts';
+import { Fifo } from './fifo.ts';
+import { InstanceLanes, Lane, type LaneDelivery } from './lane.ts';
+import { pushOf } from './push.ts';
+import { Settlements } from './settlements.ts';
+import type { PushResult, Transport } from './transport.ts';
+import { Wakes } from './wakes.ts';
+
+export interface EngineSettings {
+  /** Delays between attempts that were answered badly. */
+  retry_schedule_ms: readonly number[];
+  expire_after_ms: number;
+  /** Attempts under way at a time, over all instances. */
+  max_in_flight: number;
+  /** Attempts under way at a time to one instance. */
+  instance_concurrency: number;
+  user_agent: string;
+}
+
+/** What the engine tells those who keep logs and metrics. */
+export interface Observer {
+  accepted(messages: number, deliveries: number): void;
+  attempted(event: AttemptEvent): void;
+  /** The storage failed while settling; the engine holds on to what it knows and tries again. */
+  settlementFailed(error: unknown): void;
+  settled(count: number): void;
+}
+
+export interface AttemptEvent {
+  delivery_id: string;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  attempt: Attempt;
+  /** What the attempt made of the delivery. */
+  state: 'delivered' | 'failed' | 'pending';
+  reason: DeliveryReason | null;
+  /** The delay before the next attempt; null when there is none, or when the instance backs off. */
+  retry_in_ms: number | null;
+  accepted_at: number;
+}
+
+export interface EngineParts {
+  clock: Clock;
+  /** A number in [0, 1). */
+  random: () => number;
+  store: Store;
+  transport: Transport;
+  observer: Observer;
+  settings: EngineSettings;
+}
+
+/** A message to send, as the HTTP layer hands it over. */
+export type Send = Pick<NewMessage, 'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'idempotency'>;
+
+/** Messages in one transaction, and their bytes. */
+const ACCEPT_BATCH_MAX = 500;
+const ACCEPT_BATCH_BYTES_MAX = 8 << 20;
+/** Messages waiting to be stored; beyond it senders are told to come back. */
+const ACCEPT_WAITING_BYTES_MAX = 64 << 20;
+/** What a message weighs beside its text. */
+const MESSAGE_OVERHEAD_BYTES = 512;
+
+/** Deliveries that a lane holds in memory while its instance moves, and while it does not. */
+const LANE_LENGTH_MAX = 256;
+const SLOW_LANE_LENGTH_MAX = 2;
+/** An instance that has not moved for this long is slow. */
+const SLOW_AFTER_MS = 250;
+/** Deliveries read at once into a lane, while there is room; one when there is none. */
+const LANE_PAGE = 64;
+/** Room for deliveries in memory, by number and by the bytes of their messages. */
+const MEMORY_DELIVERIES_MAX = 50_000;
+const MEMORY_BYTES_MAX = 64 << 20;
+/** Deliveries of moving instances that wait in memory; beyond it acceptance waits for dispatch to catch up. */
+const QUEUED_HIGH = 4_000;
+/** The longest that acceptance waits for dispatch. */
+const PAUSE_MS_MAX = 100;
+/** Attempts answered and not yet written; beyond it no new ones are started. */
+const UNSETTLED_MAX = 4_000;
+const DISCOVERY_PAGE = 1_000;
+/** Instances without work that are remembered, so that their next message needs no look into the table. */
+const IDLE_INSTANCES_MAX = 20_000;
+
+export class Engine {
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #store: Store;
+  readonly #transport: Transport;
+  readonly #observer: Observer;
+  readonly #settings: EngineSettings;
+  readonly #wakes: Wakes;
+  readonly #settlements: Settlements;
+  readonly #accepts: Batcher<NewMessage, Accepted>;
+  readonly #lane_loads: Batcher<LaneKey & { after_seq: number; limit: number }, QueuedDelivery[]>;
+  readonly #target_loads: Batcher<string, Instance | null>;
+
+  readonly #instances = new Map<string, InstanceLanes>();
+  readonly #ready = new Fifo<InstanceLanes>();
+  #in_flight = 0;
+  #queued = 0;
+  #queued_bytes = 0;
+  #pumping = false;
+  #paused_until: number | null = null;
+  /** Until every lane with something pending is known, a new lane may have a beginning on disk. */
+  #discovered = false;
+  #stopping = false;
+  #onIdle: (() => void) | null = null;
+
+  constructor({ clock, random, store, transport, observer, settings }: EngineParts) {
+    this.#clock = clock;
+    this.#random = random;
+    this.#store = store;
+    this.#transport = transport;
+    this.#observer = observer;
+    this.#settings = settings;
+    this.#wakes = new Wakes(clock);
+    this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
+    this.#accepts = new Batcher(
+      clock,
+      {
+        items_max: ACCEPT_BATCH_MAX,
+        weight_max: ACCEPT_BATCH_BYTES_MAX,
+        flights_max: 2,
+        linger_ms: 0,
+        isPaused: () => this.#isBehind(),
+      },
+      (batch) => this.#accept(batch),
+    );
+    this.#lane_loads = new Batcher(
+      clock,
+      { items_max: 200, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      (requests) => store.deliveries.loadLanes(requests),
+    );
+    this.#target_loads = new Batcher(
+      clock,
+      { items_max: 500, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      async (instance_ids) => {
+        const found = new Map((await store.instances.load(instance_ids)).map((i) => [i.instance_id, i]));
+        return instance_ids.map((instance_id) => found.get(instance_id) ?? null);
+      },
+    );
+  }
+
+  /** Figures for people and metrics. */
+  get stats(): { in_flight: number; queued_in_memory: number; unsettled: number; instances_in_memory: number } {
+    return {
+      in_flight: this.#in_flight,
+      queued_in_memory: this.#queued,
+      unsettled: this.#settlements.unsettled,
+      instances_in_memory: this.#instances.size,
+    };
+  }
+
+  // ── accept ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /**
+   * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
+   *
+   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`, `storage_unavailable`
+   */
+  async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+    if (this.#stopping) throw new Problem('shutting_down', undefined, { retry_after_s: 5 });
+    const weight = send.message.byteLength + MESSAGE_OVERHEAD_BYTES;
+    if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {
+      throw new Problem('overloaded', undefined, { retry_after_s: 1 });
+    }
+    const expires_at = this.#clock.now() + this.#settings.expire_after_ms;
+    const accepted = await this.#accepts.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
+    if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
+    return { message: accepted.message, repeated: accepted.kind === 'repeated' };
+  }
+
+  async #accept(batch: NewMessage[]): Promise<Accepted[]> {
+    const results = await this.#store.messages.accept(batch);
+    let messages = 0;
+    let deliveries = 0;
+    for (const [i, result] of results.entries()) {
+      if (result.kind !== 'accepted') continue;
+      messages++;
+      deliveries += result.deliveries.length;
+      if (result.deliveries.length > 0) this.#enqueue(batch[i] as NewMessage, result);
+    }
+    this.#observer.accepted(messages, deliveries);
+    this.#pump();
+    return results;
+  }
+
+  #enqueue(sent: NewMessage, { message, deliveries }: Extract<Accepted, { kind: 'accepted' }>): void {
+    const body_head = pushBodyHead(sent.meeting_id, sent.message);
+    const now = this.#clock.now();
+    for (const { delivery_id, instance_id, target_agents } of deliveries) {
+      const instance = this.#instanceOf(instance_id);
+      const lane = this.#laneOf(instance, message.meeting_id, message.seq);
+      if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, now) || this.#isMemoryFull()) {
+        lane.spilled = true;
+        lane.missed = true;
+      } else {
+        this.#put(lane, {
+          delivery_id,
+          message_id: message.message_id,
+          meeting_id: message.meeting_id,
+          seq: message.seq,
+          instance_id,
+          target_agents,
+          body_head,
+          timestamp: sent.timestamp,
+          accepted_at: message.accepted_at,
+          expires_at: sent.expires_at,
+          attempt_count: 0,
+          answered_badly: 0,
+          attempts: [],
+          next_attempt_at: null,
+        });
+      }
+      this.#offer(instance, lane);
+    }
+  }
+
+  #laneOf(instance: InstanceLanes, meeting_id: string, seq: number): Lane {
+    let lane = instance.lanes.get(meeting_id);
+    if (lane === undefined) {
+      lane = new Lane(meeting_id, this.#discovered ? seq - 1 : 0);
+      lane.spilled = !this.#discovered;
+      instance.lanes.set(meeting_id, lane);
+    }
+    return lane;
+  }
+
+  #lengthMaxOf(instance: InstanceLanes, now: number): number {
+    return this.#isMoving(instance, now) ? LANE_LENGTH_MAX : SLOW_LANE_LENGTH_MAX;
+  }
+
+  #isMoving(instance: InstanceLanes, now: number): boolean {
+    if (instance.health.backoff_step > 0 || instance.target?.switched_on === false) return false;
+    return instance.in_flight === 0 || now - instance.moved_at < SLOW_AFTER_MS;
+  }
+
+  #isMemoryFull(): boolean {
+    return this.#queued >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
+  }
+
+  /** Whether dispatch is so far behind that acceptance should wait: what slow instances have in memory is dropped first. */
+  #isBehind(): boolean {
+    if (this.#queued < QUEUED_HIGH || this.#stopping) {
+      this.#paused_until = null;
+      return false;
+    }
+    const now = this.#clock.now();
+    if (this.#paused_until === null) {
+      this.#spillSlow(now);
+      if (this.#queued < QUEUED_HIGH) return false;
+      this.#paused_until = now + PAUSE_MS_MAX;
+      this.#wakes.at(this.#paused_until, () => this.#accepts.poke());
+      return true;
+    }
+    if (now < this.#paused_until) return true;
+    this.#paused_until = null;
+    return false;
+  }
+
+  #spillSlow(now: number): void {
+    for (const instance of this.#instances.values()) {
+      if (this.#isMoving(instance, now)) continue;
+      for (const lane of instance.lanes.values()) this.#spill(lane, SLOW_LANE_LENGTH_MAX);
+    }
+  }
+
+  // ── lanes in memory ───────────────────────────────────────────────────────────────────────────────────────────────
+
+  #instanceOf(instance_id: string): InstanceLanes {
+    let instance = this.#instances.get(instance_id);
+    if (instance === undefined) {
+      if (this.#instances.size >= IDLE_INSTANCES_MAX) this.#forgetIdle();
+      instance = new InstanceLanes(instance_id);
+      this.#instances.set(instance_id, instance);
+    }
+    return instance;
+  }
+
+  /** Forgets the longest known tenth of those that have nothing to do; what they know is in the table. */
+  #forgetIdle(): void {
+    let left = IDLE_INSTANCES_MAX / 10;
+    for (const [instance_id, instance] of this.#instances) {
+      if (left === 0) break;
+      if (!instance.isIdle || instance.health_dirty || instance.loading_target) continue;
+      this.#instances.delete(instance_id);
+      left--;
+    }
+  }
+
+  #put(lane: Lane, delivery: LaneDelivery): void {
+    lane.queue.push(delivery);
+    if (!lane.aside) lane.last_seq = delivery.seq;
+    this.#queued++;
+    this.#queued_bytes += delivery.body_head.byteLength;
+  }
+
+  #take(lane: Lane): void {
+    const delivery = lane.queue.shift();
+    assert(delivery !== undefined, 'only the head of a lane is taken');
+    this.#queued--;
+    this.#queued_bytes -= delivery.body_head.byteLength;
+  }
+
+  /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and will be read again. */
+  #spill(lane: Lane, length: number): void {
+    const kept = Math.max(length, lane.busy ? 1 : 0);
+    if (lane.queue.length <= kept) return;
+    const dropped = lane.queue.truncate(kept);
+    lane.spilled = true;
+    lane.missed = true;
+    lane.last_seq = (dropped[0] as LaneDelivery).seq - 1;
+    this.#queued -= dropped.length;
+    for (const delivery of dropped) this.#queued_bytes -= delivery.body_head.byteLength;
+  }
+
+  /** Lists a lane with its instance, and the instance with the engine, when there is something that they can start. */
+  #offer(instance: InstanceLanes, lane?: Lane): void {
+    const now = this.#clock.now();
+    if (lane !== undefined && !lane.busy && !lane.listed && !lane.isEmpty && lane.held_until <= now) {
+      lane.listed = true;
+      instance.ready.push(lane);
+    }
+    if (instance.ready.length === 0) return;
+    if (instance.target === null) this.#loadTarget(instance);
+    else if (!instance.listed && instance.canStart(now, this.#settings.instance_concurrency)) {
+      instance.listed = true;
+      this.#ready.push(instance);
+    }
+  }
+
+  #loadTarget(instance: InstanceLanes): void {
+    if (instance.loading_target) return;
+    instance.loading_target = true;
+    void this.#target_loads.add(instance.instance_id, 1).then(
+      (row) => {
+        instance.loading_target = false;
+        // Deleted meanwhile: what was pending is cancelled in the table.
+        if (row === null) this.#drop(instance);
+        else if (instance.target === null) {
+          instance.use(row);
+          this.#wakeAfterBackoff(instance);
+          this.#offer(instance);
+          this.#pump();
+        }
+      },
+      (error: unknown) => {
+        instance.loading_target = false;
+        this.#tryAgainLater(error, () => this.#offer(instance));
+      },
+    );
+  }
+
+  #drop(instance: InstanceLanes): void {
+    for (const lane of [...instance.lanes.values(), instance.beside]) {
+      // An attempt under way comes to its end; it settles nothing, because the row is no longer pending.
+      this.#spill(lane, 0);
+      lane.spilled = false;
+    }
+    instance.dropped = true;
+    this.#instances.delete(instance.instance_id);
+  }
+
+  // ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #pump(): void {
+    if (this.#pumping || this.#stopping) return;
+    this.#pumping = true;
+    while (this.#in_flight < this.#settings.max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+      const instance = this.#ready.shift();
+      if (instance === undefined) break;
+      instance.listed = false;
+      if (!instance.canStart(this.#clock.now(), this.#settings.instance_concurrency)) continue;
+      const lane = instance.ready.shift() as Lane;
+      lane.listed = false;
+      this.#advance(instance, lane);
+      this.#offer(instance);
+    }
+    this.#pumping = false;
+    if (this.#paused_until !== null && this.#queued < QUEUED_HIGH) this.#accepts.poke();
+  }
+
+  /** The next step of a ready lane: an attempt on its head, a look into the table, or an end. */
+  #advance(instance: InstanceLanes, lane: Lane): void {
+    const now = this.#clock.now();
+    for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
+      if (head.expires_at <= now) {
+        this.#take(lane);
+        this.#settlements.add(this.#settlementOf(head, 'failed', 'expired', null, false));
+        continue;
+      }
+      if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
+        this.#hold(instance, lane, head.next_attempt_at);
+        return;
+      }
+      this.#attempt(instance, lane, head);
+      return;
+    }
+    if (lane.aside) void this.#loadBeside(instance);
+    else if (lane.spilled) this.#loadLane(instance, lane);
+    else this.#retire(instance, lane);
+  }
+
+  #hold(instance: InstanceLanes, lane: Lane, until: number): void {
+    lane.held_until = until;
+    this.#wakes.at(until, () => {
+      this.#offer(instance, lane);
+      this.#pump();
+    });
+  }
+
+  /** An empty lane is forgotten: but not before discovery is over, because only the lane knows what was taken from it. */
+  #retire(instance: InstanceLanes, lane: Lane): void {
+    if (lane.isEmpty && !lane.busy && this.#discovered && !lane.aside) instance.lanes.delete(lane.meeting_id);
+  }
+
+  #loadLane(instance: InstanceLanes, lane: Lane): void {
+    lane.busy = true;
+    lane.missed = false;
+    const limit = this.#isMemoryFull()
+      ? 1
+      : this.#isMoving(instance, this.#clock.now())
+        ? LANE_PAGE
+        : SLOW_LANE_LENGTH_MAX;
+    const { meeting_id, last_seq: after_seq } = lane;
+    void this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1).then(
+      (rows) => {
+        lane.busy = false;
+        for (const row of rows) this.#put(lane, laneDeliveryOf(row));
+        if (rows.length < limit && !lane.missed) lane.spilled = false;
+        this.#retire(instance, lane);
+        this.#offer(instance, lane);
+        this.#pump();
+      },
+      (error: unknown) => {
+        lane.busy = false;
+        this.#tryAgainLater(error, () => this.#offer(instance, lane));
+      },
+    );
+  }
+
+  /** Reads what is due beside the lanes. What was settled before must be written first, or it would be read again. */
+  async #loadBeside(instance: InstanceLanes): Promise<void> {
+    const lane = instance.beside;
+    lane.busy = true;
+    lane.spilled = false;
+    // What comes to be due from here on is noted anew, and kept when the load has ended.
+    instance.beside_due_at = null;
+    try {
+      await this.#settlements.written();
+      const limit = this.#isMemoryFull() ? 1 : LANE_PAGE;
+      const now = this.#clock.now();
+      const { deliveries, next_at } = await this.#store.deliveries.loadAside(instance.instance_id, now, limit);
+      for (const row of deliveries) this.#put(lane, laneDeliveryOf(row));
+      lane.busy = false;
+      if (next_at !== null) this.#dueBeside(instance, next_at);
+      this.#lookBeside(instance);
+      this.#offer(instance, lane);
+      this.#pump();
+    } catch (error) {
+      lane.busy = false;
+      this.#tryAgainLater(error, () => this.#dueBeside(instance, this.#clock.now()));
+    }
+  }
+
+  /** Something beside the lanes of an instance is due at a time. */
+  #dueBeside(instance: InstanceLanes, due_at: number): void {
+    if (instance.beside_due_at !== null && instance.beside_due_at <= due_at) return;
+    instance.beside_due_at = due_at;
+    this.#lookBeside(instance);
+  }
+
+  /** Reads what is due beside the lanes, now or when it is; while some of it is in memory, the end of that looks again. */
+  #lookBeside(instance: InstanceLanes): void {
+    const lane = instance.beside;
+    if (instance.beside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
+    if (instance.beside_due_at > this.#clock.now()) {
+      this.#wakes.at(instance.beside_due_at, () => {
+        this.#lookBeside(instance);
+        this.#pump();
+      });
+      return;
+    }
+    lane.spilled = true;
+    this.#offer(instance, lane);
+  }
+
+  #tryAgainLater(error: unknown, again: () => void): void {
+    if (this.#stopping) return;
+    this.#observer.settlementFailed(error);
+    this.#wakes.at(this.#clock.now() + 500, () => {
+      again();
+      this.#pump();
+    });
+  }
+
+  // ── attempt ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #attempt(instance: InstanceLanes, lane: Lane, delivery: LaneDelivery): void {
+    const { target } = instance;
+    assert(target !== null, 'an instance without a target is never listed');
+    if (instance.in_flight === 0) instance.moved_at = this.#clock.now();
+    lane.busy = true;
+    instance.in_flight++;
+    this.#in_flight++;
+    const started_wall = this.#clock.wall();
+    const attempt = delivery.attempt_count + 1;
+    const push = pushOf(delivery, target, attempt, started_wall, this.#settings.user_agent);
+    void this.#transport.push(push).then((result) => {
+      this.#in_flight--;
+      instance.in_flight--;
+      instance.moved_at = this.#clock.now();
+      lane.busy = false;
+      this.#conclude(
+        instance,
+        lane,
+        delivery,
+        {
+          attempt,
+          started_at: new Date(started_wall).toISOString(),
+          duration_ms: result.duration_ms,
+          outcome: result.outcome,
+          status_code: result.status_code,
+          detail: result.detail,
+          response_excerpt: result.response_excerpt,
+        },
+        result,
+      );
+      this.#pump();
+      if (this.#stopping && this.#in_flight === 0) this.#onIdle?.();
+    });
+  }
+
+  #conclude(instance: InstanceLanes, lane: Lane, delivery: LaneDelivery, attempt: Attempt, result: PushResult): void {
+    const now = this.#clock.now();
+    const wall = this.#clock.wall();
+    delivery.attempt_count++;
+    delivery.attempts = withAttempt(delivery.attempts, attempt);
+    const verdict = verdictOf(
+      result,
+      delivery.answered_badly + 1,
+      this.#settings.retry_schedule_ms,
+      wall,
+      this.#random(),
+    );
+
+    instance.health = healthAfter(instance.health, result, now, wall, this.#random());
+    if (result.outcome === 'gone') {
+      instance.gone = true;
+      if (instance.target !== null) instance.target = { ...instance.target, switched_on: false };
+    }
+    this.#settlements.touch(instance);
+    this.#wakeAfterBackoff(instance);
+
+    let retry_in_ms: number | null = null;
+    switch (verdict.state) {
+      case 'delivered':
+        this.#take(lane);
+        this.#settlements.add(this.#settlementOf(delivery, 'delivered', null, null, lane.aside));
+        break;
+      case 'failed':
+        this.#take(lane);
+        this.#settlements.add(this.#settlementOf(delivery, 'failed', verdict.reason, null, lane.aside));
+        break;
+      case 'retry': {
+        delivery.answered_badly++;
+        retry_in_ms = verdict.delay_ms;
+        const again_at = now + verdict.delay_ms;
+        delivery.next_attempt_at = again_at;
+        this.#settlements.add(this.#settlementOf(delivery, 'pending', null, again_at, lane.aside || verdict.aside));
+        if (lane.aside || verdict.aside) {
+          this.#take(lane);
+          this.#dueBeside(instance, again_at);
+        } else {
+          this.#hold(instance, lane, again_at);
+        }
+        break;
+      }
+      case 'kept':
+        this.#settlements.add(this.#settlementOf(delivery, 'pending', null, delivery.next_attempt_at, lane.aside));
+        break;
+    }
+    this.#observer.attempted({
+      delivery_id: delivery.delivery_id,
+      message_id: delivery.message_id,
+      meeting_id: delivery.meeting_id,
+      seq: delivery.seq,
+      instance_id: delivery.instance_id,
+      attempt,
+      state: verdict.state === 'delivered' || verdict.state === 'failed' ? verdict.state : 'pending',
+      reason: verdict.state === 'failed' ? verdict.reason : null,
+      retry_in_ms,
+      accepted_at: delivery.accepted_at,
+    });
+
+    if (lane.aside) this.#lookBeside(instance);
+    this.#retire(instance, lane);
+    this.#offer(instance, lane);
+  }
+
+  #settlementOf(
+    delivery: LaneDelivery,
+    state: DeliverySettlement['state'],
+    reason: DeliveryReason | null,
+    next_attempt_at: number | null,
+    aside: boolean,
+  ): DeliverySettlement {
+    return {
+      delivery_id: delivery.delivery_id,
+      state,
+      reason,
+      attempt_count: delivery.attempt_count,
+      answered_badly: delivery.answered_badly,
+      attempts: delivery.attempts,
+      next_attempt_at,
+      aside,
+      settled_at: state === 'pending' ? null : this.#clock.wall(),
+    };
+  }
+
+  #wakeAfterBackoff(instance: InstanceLanes): void {
+    const { backoff_until } = instance.health;
+    if (backoff_until === null) return;
+    this.#wakes.at(backoff_until, () => {
+      this.#offer(instance);
+      this.#pump();
+    });
+  }
+
+  // ── what others change ────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** A registration was made or changed; `lifts` says that it ends the back-off. */
+  instanceChanged(row: Instance, lifts: boolean): void {
+    const instance = this.#instances.get(row.instance_id);
+    if (instance === undefined) return;
+    if (instance.target !== null && instance.target.url !== row.webhook_url) this.#transport.forget(row.instance_id);
+    instance.use(row);
+    if (lifts) this.#lift(instance);
+    this.#wakeAfterBackoff(instance);
+    this.#offer(instance);
+    this.#pump();
+  }
+
+  #lift(instance: InstanceLanes): void {
+    instance.lift();
+    if (instance.health_dirty) this.#settlements.touch(instance);
+  }
+
+  instanceRemoved(instance_id: string): void {
+    this.#transport.forget(instance_id);
+    const instance = this.#instances.get(instance_id);
+    if (instance !== undefined) this.#drop(instance);
+  }
+
+  /** A delivery was queued again by hand: whoever asks for it wants to see it tried, so the back-off ends as well. */
+  deliveryRetried({ instance_id, meeting_id, aside }: LaneKey & { aside: boolean }): void {
+    const instance = this.#instanceOf(instance_id);
+    this.#lift(instance);
+    if (aside) this.#dueBeside(instance, this.#clock.now());
+    else {
+      const lane = instance.lanes.get(meeting_id);
+      const head = lane?.queue.peek();
+      if (lane !== undefined && head !== undefined) {
+        lane.held_until = 0;
+        head.next_attempt_at = null;
+        this.#offer(instance, lane);
+      }
+    }
+    this.#offer(instance);
+    this.#pump();
+  }
+
+  // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Finds what was pending when the former process ended. Resolves when all of it is in its lanes. */
+  async start(): Promise<void> {
+    for (const { instance_id, next_at } of await this.#store.deliveries.pendingAside()) {
+      this.#dueBeside(this.#instanceOf(instance_id), next_at);
+    }
+    let after: LaneKey | null = null;
+    do {
+      const lanes: LaneKey[] = await this.#store.deliveries.pendingLanes(after, DISCOVERY_PAGE);
+      for (const { instance_id, meeting_id } of lanes) {
+        const instance = this.#instanceOf(instance_id);
+        const lane = this.#laneOf(instance, meeting_id, 1);
+        this.#offer(instance, lane);
+      }
+      this.#pump();
+      after = lanes.at(-1) ?? null;
+      if (lanes.length < DISCOVERY_PAGE) break;
+    } while (!this.#stopping);
+    this.#discovered = true;
+    for (const instance of this.#instances.values()) {
+      for (const lane of instance.lanes.values()) this.#retire(instance, lane);
+    }
+  }
+
+  /**
+   * Starts no more attempts, lets those under way end, and writes what they made. What was accepted meanwhile is on disk.
+   */
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    if (this.#in_flight > 0) {
+      await new Promise<void>((resolve) => {
+        this.#onIdle = resolve;
+      });
+    }
+    this.#accepts.poke();
+    await this.#settlements.written();
+    this.#wakes.stop();
+  }
+
+  /** Whether nothing is under way: for those who wait for it. */
+  get isQuiet(): boolean {
+    return (
+      this.#in_flight === 0 && this.#accepts.isIdle && this.#settlements.unsettled === 0 && this.#ready.length === 0
+    );
+  }
+}
+
+function laneDeliveryOf({ message, ...row }: QueuedDelivery): LaneDelivery {
+  return { ...row, body_head: pushBodyHead(row.meeting_id, message) };
+}

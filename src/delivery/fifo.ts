@@ -1,0 +1,33 @@
+/** A queue. Taking from the front of an array of thousands would move all the others each time. */
+export class Fifo<T> {
+  #items: (T | undefined)[] = [];
+  #head = 0;
+
+  get length(): number {
+    return this.#items.length - this.#head;
+  }
+
+  peek(): T | undefined {
+    return this.#items[this.#head];
+  }
+
+  push(item: T): void {
+    this.#items.push(item);
+  }
+
+  shift(): T | undefined {
+    if (this.#head === this.#items.length) return undefined;
+    const item = this.#items[this.#head];
+    this.#items[this.#head++] = undefined;
+    if (this.#head > 1024 && this.#head * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#head);
+      this.#head = 0;
+    }
+    return item;
+  }
+
+  /** Drops all but the first `length` items and answers those dropped, in order. */
+  truncate(length: number): T[] {
+    return this.#items.splice(this.#head + length) as T[];
+  }
+}

@@ -1,0 +1,118 @@
+import { isProbed } from '../domain/delivery.ts';
+import { type Instance, type InstanceHealth, isSwitchedOn, NO_HEALTH } from '../domain/instance.ts';
+import { type SigningKey, signingKey } from '../domain/signature.ts';
+import type { QueuedDelivery } from '../store/store.ts';
+import { Fifo } from './fifo.ts';
+
+/** A delivery in memory: the message's text has become the head of the push's body, shared by all its deliveries. */
+export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
+  body_head: Uint8Array;
+}
+
+/**
+ * The deliveries of one instance in one meeting, in the order of seq.
+ *
+ * The front of the lane is in memory; what follows may be on disk only (`spilled`). A lane is idle, or waits in its
+ * instance's list of ready lanes, or is busy (an attempt or a load is under way), or is held until its head may be
+ * tried again. Invariants: one attempt at a time; nothing in memory follows something that is on disk only;
+ * `last_seq` is the last seq that was ever in memory, so that a load goes on after it.
+ */
+export class Lane {
+  readonly meeting_id: string;
+  readonly queue = new Fifo<LaneDelivery>();
+  /** Deliveries beside the lanes: they came here one by one, in the order in which they are due, and hold nobody. */
+  readonly aside: boolean;
+  busy = false;
+  listed = false;
+  spilled = false;
+  /** Something was spilled while a load was under way, which may not have seen it. */
+  missed = false;
+  last_seq: number;
+  held_until = 0;
+
+  constructor(meeting_id: string, last_seq: number, aside = false) {
+    this.meeting_id = meeting_id;
+    this.last_seq = last_seq;
+    this.aside = aside;
+  }
+
+  get isEmpty(): boolean {
+    return this.queue.length === 0 && !this.spilled;
+  }
+}
+
+/** What an instance needs to be pushed to, decoded once per registration. */
+export interface Target {
+  url: string;
+  headers: Record<string, string>;
+  success_statuses: Instance['success_statuses'];
+  key: SigningKey;
+  previous_key: SigningKey | null;
+  previous_key_until: number;
+  switched_on: boolean;
+}
+
+/** The lanes of one instance with what they share: its health, its back-off, its attempts in flight. */
+export class InstanceLanes {
+  readonly instance_id: string;
+  readonly lanes = new Map<string, Lane>();
+  readonly ready = new Fifo<Lane>();
+  readonly beside = new Lane('', 0, true);
+  /** When the next delivery beside the lanes is due; null when none is known. */
+  beside_due_at: number | null = null;
+  /** Null until it was loaded. */
+  target: Target | null = null;
+  loading_target = false;
+  health: InstanceHealth = { ...NO_HEALTH };
+  health_dirty = false;
+  gone = false;
+  /** Deleted: nothing is started any more. */
+  dropped = false;
+  #lift_when_loaded = false;
+  /** Whether it waits in the engine's list of instances that can start an attempt. */
+  listed = false;
+  in_flight = 0;
+  /** The last time an attempt ended, or began while none was under way: an instance that has not moved for long is slow. */
+  moved_at = 0;
+
+  constructor(instance_id: string) {
+    this.instance_id = instance_id;
+  }
+
+  /** Takes over what a registration says. Health is ours while we deliver: the row is only read when it is first loaded. */
+  use(instance: Instance): void {
+    if (this.target === null || this.target.url !== instance.webhook_url) {
+      const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = instance;
+      this.health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
+    }
+    this.target = {
+      url: instance.webhook_url,
+      headers: instance.webhook_headers,
+      success_statuses: instance.success_statuses,
+      key: signingKey(instance.webhook_secret),
+      previous_key: instance.previous_secret === null ? null : signingKey(instance.previous_secret),
+      previous_key_until: instance.previous_secret_until ?? 0,
+      switched_on: isSwitchedOn(instance),
+    };
+    this.gone = false;
+    if (this.#lift_when_loaded) this.lift();
+  }
+
+  /** Ends the back-off; health stays what the attempts say. */
+  lift(): void {
+    this.#lift_when_loaded = this.target === null;
+    if (this.health.backoff_step === 0 && this.health.backoff_until === null) return;
+    this.health = { ...this.health, backoff_step: 0, backoff_until: null };
+    this.health_dirty = true;
+  }
+
+  canStart(now: number, concurrency: number): boolean {
+    if (this.dropped || this.ready.length === 0 || this.target === null || !this.target.switched_on) return false;
+    if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;
+    return this.in_flight < (isProbed(this.health) ? 1 : concurrency);
+  }
+
+  get isIdle(): boolean {
+    return this.lanes.size === 0 && this.in_flight === 0 && this.beside.isEmpty && this.beside_due_at === null;
+  }
+}

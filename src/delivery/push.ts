@@ -1,0 +1,70 @@
+import { pushBody } from '../domain/message.ts';
+import { signPush } from '../domain/signature.ts';
+import type { LaneDelivery, Target } from './lane.ts';
+import type { Push } from './transport.ts';
+
+/** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */
+export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
+  'content-type',
+  'content-length',
+  'content-encoding',
+  'transfer-encoding',
+  'connection',
+  'keep-alive',
+  'upgrade',
+  'expect',
+  'te',
+  'trailer',
+  'host',
+  'user-agent',
+  'webhook-id',
+  'webhook-timestamp',
+  'webhook-signature',
+  'idempotency-key',
+  'convoke-message-id',
+  'convoke-seq',
+  'convoke-attempt',
+  'convoke-test',
+]);
+
+/**
+ * Shapes a delivery into the POST of the contract (design section 3.2). But for the attempt's number, the time and the
+ * signature over it, every attempt is the same to the byte.
+ *
+ * @param attempt from 1
+ */
+export function pushOf(
+  delivery: Pick<
+    LaneDelivery,
+    'delivery_id' | 'message_id' | 'seq' | 'instance_id' | 'body_head' | 'target_agents' | 'timestamp'
+  >,
+  target: Target,
+  attempt: number,
+  wall_ms: number,
+  user_agent: string,
+): Push {
+  const body = pushBody(delivery.body_head, delivery.target_agents, delivery.timestamp);
+  const timestamp_s = Math.floor(wall_ms / 1000);
+  const keys =
+    target.previous_key !== null && wall_ms < target.previous_key_until
+      ? [target.key, target.previous_key]
+      : [target.key];
+  return {
+    instance_id: delivery.instance_id,
+    url: target.url,
+    headers: {
+      ...target.headers,
+      'content-type': 'application/json',
+      'user-agent': user_agent,
+      'webhook-id': delivery.delivery_id,
+      'webhook-timestamp': String(timestamp_s),
+      'webhook-signature': signPush(keys, delivery.delivery_id, timestamp_s, body),
+      'idempotency-key': delivery.delivery_id,
+      'convoke-message-id': delivery.message_id,
+      'convoke-seq': String(delivery.seq),
+      'convoke-attempt': String(attempt),
+    },
+    body,
+    success_statuses: target.success_statuses,
+  };
+}

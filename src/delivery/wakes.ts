@@ -1,0 +1,45 @@
+import TinyQueue from 'tinyqueue';
+import type { Clock, Timer } from './clock.ts';
+
+/** Callbacks at points of steady time, on one timer however many there are. */
+export class Wakes {
+  readonly #clock: Clock;
+  readonly #queue = new TinyQueue<{ at: number; wake: () => void }>([], (a, b) => a.at - b.at);
+  #timer: Timer | null = null;
+  #timer_at = Infinity;
+
+  constructor(clock: Clock) {
+    this.#clock = clock;
+  }
+
+  /** There is no taking back: what is woken looks whether there is anything to do. */
+  at(at: number, wake: () => void): void {
+    this.#queue.push({ at, wake });
+    this.#arm();
+  }
+
+  #arm(): void {
+    const next = this.#queue.peek();
+    if (next === undefined || next.at >= this.#timer_at) return;
+    this.#timer?.cancel();
+    this.#timer_at = next.at;
+    this.#timer = this.#clock.after(next.at - this.#clock.now(), () => this.#fire());
+  }
+
+  #fire(): void {
+    this.#timer = null;
+    this.#timer_at = Infinity;
+    const now = this.#clock.now();
+    for (let next = this.#queue.peek(); next !== undefined && next.at <= now; next = this.#queue.peek()) {
+      this.#queue.pop();
+      next.wake();
+    }
+    this.#arm();
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+    this.#queue.length = 0;
+    this.#queue.data = [];
+  }
+}
