@@ -1,0 +1,330 @@
+/**
+ * The table of settings. Each is an environment variable and a flag of `convoke serve`: `port` is CONVOKE_PORT and
+ * `--port`. From this table come the parsing, its errors, the flags, `convoke config` and docs/settings.md.
+ */
+import { type Cidr, type EgressMode, type EgressPolicy, parseAddress, parseCidr } from './domain/address.ts';
+import { nearestName } from './domain/nearest.ts';
+import { isLocalhostName } from './domain/webhook_url.ts';
+
+export type LogLevel = (typeof LOG_LEVELS)[number];
+export type LogFormat = (typeof LOG_FORMATS)[number];
+
+/** Everything that `createConvoke` has to know, parsed and within its bounds. */
+export interface Config {
+  host: string;
+  port: number;
+  /** The directory; DATABASE_FILE is in it. */
+  data: string;
+  egress_policy: EgressPolicy;
+  retry_schedule_ms: number[];
+  expire_after_ms: number;
+  retention_deliveries_ms: number;
+  retention_messages_ms: number;
+  max_in_flight: number;
+  instance_concurrency: number;
+  max_message_bytes: number;
+  log_level: LogLevel;
+  /** `auto`: pretty when the log goes to a terminal, JSON otherwise. */
+  log_format: LogFormat;
+}
+
+export const DATABASE_FILE = 'convoke.db';
+
+/** How values of one type are read from text. */
+interface ValueType<T> {
+  /** Completes "must be …", as Markdown. */
+  expects: string;
+  /** Undefined when the text is not of this type, or out of bounds. */
+  parse: (text: string) => T | undefined;
+}
+
+interface Setting<T> extends ValueType<T> {
+  /** As one would write it; what it depends on is said in the sentence. */
+  default: string;
+  sentence: string;
+}
+
+const MINUTE_MS = 60_000;
+const DAY_MS = 24 * 60 * MINUTE_MS;
+const DURATION_UNITS_MS = { ms: 1, s: 1000, m: MINUTE_MS, h: 60 * MINUTE_MS, d: DAY_MS };
+const RETRIES_MAX = 20;
+
+const EGRESS_MODES = ['local', 'lan', 'public'] as const satisfies readonly EgressMode[];
+const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
+const LOG_FORMATS = ['auto', 'pretty', 'json'] as const;
+
+export const SETTINGS = {
+  host: setting(line('an address or a host name'), '127.0.0.1', 'Address to listen on; only loopback is possible yet.'),
+  port: setting(wholeNumber(0, 65_535), '8080', 'Port to listen on; 0 takes any free one.'),
+  data: setting(
+    line('the path of a directory'),
+    './data',
+    `Directory that holds ${DATABASE_FILE}; created when it is missing.`,
+  ),
+  egress: setting(
+    oneOf(EGRESS_MODES),
+    'local',
+    'How far pushes may go: local is everywhere but link-local and cloud metadata, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback.',
+  ),
+  egress_allow: setting(cidrs(), '', 'Address ranges that pushes may reach whatever egress says, separated by commas.'),
+  egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),
+  retry_schedule: setting(
+    durations(RETRIES_MAX),
+    '10s,30s,2m,10m,30m',
+    'Pauses before a push that was answered badly is tried again; after the last it has failed.',
+  ),
+  expire_after: setting(
+    duration('1s', '30d'),
+    '72h',
+    'How long a delivery to a machine that cannot be reached is kept before it has failed.',
+  ),
+  retention_deliveries: setting(duration('1s', '3650d'), '7d', 'How long settled deliveries are kept.'),
+  retention_messages: setting(
+    duration('1s', '3650d'),
+    '30d',
+    'How long messages are kept; one with a pending delivery always stays.',
+  ),
+  max_in_flight: setting(wholeNumber(1, 100_000), '1000', 'Pushes under way at a time, over all instances.'),
+  instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes under way at a time to one instance.'),
+  max_message_bytes: setting(
+    wholeNumber(1024, 16_777_216),
+    '262144',
+    'Largest body of a message that is accepted, in bytes.',
+  ),
+  log_level: setting(oneOf(LOG_LEVELS), 'info', 'The least important lines that are logged.'),
+  log_format: setting(
+    oneOf(LOG_FORMATS),
+    'auto',
+    'How log lines look; auto is pretty on a terminal and json otherwise.',
+  ),
+} as const;
+
+export type SettingName = keyof typeof SETTINGS;
+type SettingValues = { [Name in SettingName]: NonNullable<ReturnType<(typeof SETTINGS)[Name]['parse']>> };
+
+/** Variables with our prefix that are not the server's: the commands that call the API read them. */
+const CLIENT_VARIABLES = ['CONVOKE_URL'];
+
+/** Where the value of a setting comes from, and the value as text. */
+export interface Source {
+  from: 'default' | 'environment' | 'flag';
+  value: string;
+}
+
+export interface ReadConfig {
+  config: Config;
+  sources: Record<SettingName, Source>;
+}
+
+/** All that is wrong with the settings, one sentence each. */
+export class ConfigError extends Error {
+  readonly faults: readonly string[];
+
+  constructor(faults: readonly string[]) {
+    super(faults.join('\n'));
+    this.name = 'ConfigError';
+    this.faults = faults;
+  }
+}
+
+/** `CONVOKE_MAX_IN_FLIGHT` for max_in_flight. */
+export function variableOf(name: SettingName): string {
+  return `CONVOKE_${name.toUpperCase()}`;
+}
+
+/** `--max-in-flight` for max_in_flight. */
+export function flagOf(name: SettingName): string {
+  return `--${name.replaceAll('_', '-')}`;
+}
+
+/**
+ * Decides every setting: the flag if there is one, else the environment variable, else the default. An environment
+ * variable that is empty counts as not set. Reads nothing but its arguments.
+ *
+ * @param flags by the name of the setting; what is absent was not given
+ * @throws ConfigError that lists everything wrong at once
+ */
+export function readConfig({
+  flags = {},
+  env = {},
+}: {
+  flags?: Partial<Record<SettingName, string>>;
+  env?: Record<string, string | undefined>;
+}): ReadConfig {
+  const faults = unknownVariables(env);
+  const sources = {} as Record<SettingName, Source>;
+  const values: Partial<Record<SettingName, unknown>> = {};
+  for (const name of settingNames()) {
+    const source = sourceOf(name, flags, env);
+    const value = SETTINGS[name].parse(source.value);
+    if (value === undefined) faults.push(sayMismatch(name, source));
+    sources[name] = source;
+    values[name] = value;
+  }
+  const { host } = values as Partial<SettingValues>;
+  const is_local = host === undefined || isLoopbackHost(host);
+  if (!is_local) faults.push(sayNotLoopback(sources.host));
+  if (faults.length > 0) throw new ConfigError(faults);
+
+  if (sources.egress.from === 'default' && !is_local) sources.egress.value = values.egress = 'public';
+  return { config: configOf(values as SettingValues), sources };
+}
+
+/** The names of all settings, in the order of the table. */
+export function settingNames(): SettingName[] {
+  return Object.keys(SETTINGS) as SettingName[];
+}
+
+/** The settings as Markdown: docs/settings.md. */
+export function settingsTable(): string {
+  const rows = settingNames().map((name) => {
+    const { default: text, expects, sentence } = SETTINGS[name];
+    return `| \`${variableOf(name)}\` | \`${flagOf(name)}\` | ${text === '' ? 'empty' : `\`${text}\``} | ${expects} | ${sentence} |\n`;
+  });
+  return (
+    '# Settings\n\n' +
+    'Each setting is an environment variable and a flag of `convoke serve`; the flag wins. `convoke config` prints what is\n' +
+    'in effect and where it comes from. An environment variable that is empty counts as not set; one that starts with\n' +
+    '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
+    '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +
+    rows.join('') +
+    '\nThe commands that call the API of a running service read one more: `CONVOKE_URL` (`--url`), where it answers;\n' +
+    '`http://127.0.0.1:8080` when absent.\n'
+  );
+}
+
+/** Whether only this machine can reach what listens on the host. */
+export function isLoopbackHost(host: string): boolean {
+  const bytes = parseAddress(host);
+  if (bytes === null) return isLocalhostName(host.toLowerCase());
+  return bytes.length === 4 ? bytes[0] === 127 : bytes.every((byte, i) => byte === (i === 15 ? 1 : 0));
+}
+
+function configOf({ egress, egress_allow, egress_allow_http, ...values }: SettingValues): Config {
+  const { retry_schedule, expire_after, retention_deliveries, retention_messages, ...same } = values;
+  return {
+    ...same,
+    egress_policy: { mode: egress, allow: egress_allow, allow_http: egress_allow_http },
+    retry_schedule_ms: retry_schedule,
+    expire_after_ms: expire_after,
+    retention_deliveries_ms: retention_deliveries,
+    retention_messages_ms: retention_messages,
+  };
+}
+
+function sourceOf(
+  name: SettingName,
+  flags: Partial<Record<SettingName, string>>,
+  env: Record<string, string | undefined>,
+): Source {
+  const flag = flags[name];
+  if (flag !== undefined) return { from: 'flag', value: flag };
+  const variable = env[variableOf(name)];
+  if (variable !== undefined && variable !== '') return { from: 'environment', value: variable };
+  return { from: 'default', value: SETTINGS[name].default };
+}
+
+function unknownVariables(env: Record<string, string | undefined>): string[] {
+  const known = [...settingNames().map(variableOf), ...CLIENT_VARIABLES];
+  const unknown = Object.keys(env).filter((name) => name.startsWith('CONVOKE_') && !known.includes(name));
+  if (unknown.includes('CONVOKE_SERVICE_HOST')) {
+    return [
+      'Kubernetes has set CONVOKE_SERVICE_HOST and more for a Service named convoke, which would be taken for settings; ' +
+        'put enableServiceLinks: false into the pod, or name the Service otherwise',
+    ];
+  }
+  return unknown.map((name) => {
+    const nearest = nearestName(name.slice('CONVOKE_'.length), [...settingNames(), 'url']);
+    const hint =
+      nearest === null ? 'docs/settings.md lists them all' : `did you mean CONVOKE_${nearest.toUpperCase()}?`;
+    return `${name} is not a setting; ${hint}`;
+  });
+}
+
+function sayMismatch(name: SettingName, source: Source): string {
+  return `${sayGiven(name, source)} must be ${SETTINGS[name].expects.replaceAll('`', '')}`;
+}
+
+function sayNotLoopback(source: Source): string {
+  return (
+    `${sayGiven('host', source)} can be reached from other machines, and there are no API keys yet to keep strangers out; ` +
+    'listen on 127.0.0.1, and let a reverse proxy on this machine decide who gets in'
+  );
+}
+
+function sayGiven(name: SettingName, { from, value }: Source): string {
+  const shown = JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
+  return from === 'flag' ? `${flagOf(name)} ${shown}` : `${variableOf(name)}=${shown}`;
+}
+
+function setting<T>(type: ValueType<T>, default_text: string, sentence: string): Setting<T> {
+  return { ...type, default: default_text, sentence };
+}
+
+function line(expects: string): ValueType<string> {
+  return {
+    expects,
+    parse: (text) => (text.trim() === '' || /\p{Cc}/u.test(text) ? undefined : text),
+  };
+}
+
+function wholeNumber(min: number, max: number): ValueType<number> {
+  return {
+    expects: `a whole number from ${min} to ${max}`,
+    parse(text) {
+      const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : -1;
+      return value >= min && value <= max ? value : undefined;
+    },
+  };
+}
+
+function boolean(): ValueType<boolean> {
+  return {
+    expects: '`true` or `false`',
+    parse: (text) => (text === 'true' ? true : text === 'false' ? false : undefined),
+  };
+}
+
+function oneOf<T extends string>(values: readonly T[]): ValueType<T> {
+  return {
+    expects: `one of ${values.map((value) => `\`${value}\``).join(', ')}`,
+    parse: (text) => values.find((value) => value === text),
+  };
+}
+
+function cidrs(): ValueType<Cidr[]> {
+  return {
+    expects: 'CIDR ranges such as `10.0.0.0/8,fd00::/8`, with no bits set beyond the prefix',
+    parse(text) {
+      const ranges = text.trim() === '' ? [] : text.split(',').map(parseCidr);
+      return ranges.every((range) => range !== null) ? ranges : undefined;
+    },
+  };
+}
+
+function duration(min: string, max: string): ValueType<number> {
+  const [min_ms, max_ms] = [durationMs(min)!, durationMs(max)!];
+  return {
+    expects: `a duration from \`${min}\` to \`${max}\` (\`ms\`, \`s\`, \`m\`, \`h\` or \`d\`)`,
+    parse(text) {
+      const value_ms = durationMs(text);
+      return value_ms !== undefined && value_ms >= min_ms && value_ms <= max_ms ? value_ms : undefined;
+    },
+  };
+}
+
+function durations(count_max: number): ValueType<number[]> {
+  return {
+    expects: `1 to ${count_max} durations of at most \`24h\` each, such as \`10s,30s,2m\``,
+    parse(text) {
+      const list_ms = text.split(',').map(durationMs);
+      const fits = list_ms.length <= count_max && list_ms.every((ms) => ms !== undefined && ms <= DAY_MS);
+      return fits ? (list_ms as number[]) : undefined;
+    },
+  };
+}
+
+function durationMs(text: string): number | undefined {
+  const match = /^([0-9]{1,12})(ms|s|m|h|d)$/.exec(text.trim());
+  return match === null ? undefined : Number(match[1]) * DURATION_UNITS_MS[match[2] as keyof typeof DURATION_UNITS_MS];
+}
