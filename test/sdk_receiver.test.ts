@@ -179,7 +179,8 @@ describe('a verified push', () => {
     ]) {
       await assert.rejects(verify(body, signed({ body }).headers, SECRET, { now }), refusedFor('invalid_body'), body);
     }
-    const bytes = new Uint8Array([0x22, 0xff, 0x22]);
+    const bytes = Buffer.from(JSON.stringify(PUSH));
+    bytes[bytes.indexOf('Good')] = 0xff;
     const signature = signPush([signingKey(SECRET)], 'dlv_1', NOW_MS / 1000, bytes);
     const { headers } = signed({ headers: { 'webhook-signature': signature } });
     await assert.rejects(verify(bytes, headers, SECRET, { now }), refusedFor('invalid_body'), 'invalid UTF-8');

@@ -53,7 +53,9 @@ function toRequest(incoming: IncomingMessage): Request | null {
     }
     const url = new URL(`${scheme}://${incoming.headers.host ?? 'localhost'}${incoming.url}`);
     if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers });
-    return new Request(url, { method, headers, body: toStream(incoming), duplex: 'half' });
+    // A constant of its own: the RequestInit of the DOM does not know duplex, which a body that is a stream needs.
+    const init = { method, headers, body: toStream(incoming), duplex: 'half' as const };
+    return new Request(url, init);
   } catch {
     return null;
   }
