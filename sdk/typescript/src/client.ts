@@ -293,7 +293,7 @@ function queryString(query: object | undefined): string {
   for (const [name, value] of Object.entries(query ?? {})) {
     if (value !== undefined) params.append(name, String(value));
   }
-  return params.size === 0 ? '' : `?${params}`;
+  return params.size === 0 ? '' : `?${params.toString()}`;
 }
 
 function sendBody(message: object, target_agents: readonly string[] | undefined): string {
