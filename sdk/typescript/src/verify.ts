@@ -1,0 +1,265 @@
+import type { JsonObject } from './types.ts';
+
+/** How far the clocks of Convoke and of the receiver may be apart. */
+const TOLERANCE_S = 300;
+const SECRET_PREFIX = 'whsec_';
+const SECRET_BYTES_MIN = 24;
+const SECRET_BYTES_MAX = 64;
+
+/** A push: one message, for the agents of this machine that are to hear it. */
+export interface Push {
+  event: 'new_message';
+  meeting_id: string;
+  /** What the sender gave. Numbers that JavaScript cannot hold lose digits here; `body` has them. */
+  message: JsonObject;
+  /** The agents of this instance to notify. */
+  target_agents: string[];
+  /** The `created_at` of the message; empty when it has none. */
+  timestamp: string;
+  /** The same on every attempt: a push whose id was seen before is a repetition. Covered by the signature. */
+  webhook_id: string;
+  /** From the header convoke-message-id, which the signature does not cover; null when absent. */
+  message_id: string | null;
+  /** The number of the message in its meeting, from convoke-seq; not covered by the signature. */
+  seq: number | null;
+  /** From 1, from convoke-attempt; not covered by the signature. */
+  attempt: number | null;
+  /** True for the sample push of a webhook test. */
+  test: boolean;
+  /** The JSON text that was signed, character for character. */
+  body: string;
+}
+
+export type VerificationReason =
+  /** The receiver's own secret is not `whsec_` and the base64 of 24 to 64 bytes. */
+  | 'invalid_secret'
+  /** webhook-id, webhook-timestamp or webhook-signature is absent. */
+  | 'missing_header'
+  | 'invalid_timestamp'
+  | 'timestamp_too_old'
+  | 'timestamp_too_new'
+  /** Forged, changed on the way, or signed with another secret. */
+  | 'no_matching_signature'
+  /** Genuine, but not a push. */
+  | 'invalid_body';
+
+/** Why something is not to be trusted as a push. The messages hold no secrets. */
+export class VerificationError extends Error {
+  override readonly name = 'VerificationError';
+  readonly reason: VerificationReason;
+
+  constructor(reason: VerificationReason, detail: string) {
+    super(`${reason}: ${detail}`);
+    this.reason = reason;
+  }
+}
+
+/** A `Headers`, or an object such as `request.headers` of node:http. */
+export type HeadersLike = Headers | Readonly<Record<string, string | readonly string[] | undefined>>;
+
+export interface VerifyOptions {
+  /** How many seconds the timestamp may be off, both ways; 300 when absent. */
+  tolerance_s?: number | undefined;
+  /** The clock, in milliseconds since the epoch. */
+  now?: (() => number) | undefined;
+}
+
+/**
+ * Verifies and reads one push. Give the bytes of the body as they came, not JSON that was parsed and written anew.
+ *
+ * @param secret the instance's webhook_secret, or several of them while it is being rotated
+ * @throws VerificationError (as a rejection) with a `reason`
+ */
+export async function verify(
+  body: Uint8Array | string,
+  headers: HeadersLike,
+  secret: string | readonly string[],
+  options: VerifyOptions = {},
+): Promise<Push> {
+  const bytes = bytesOf(body);
+  await verifySignature(bytes, headers, secret, options);
+  return readPush(bytes, headers);
+}
+
+/**
+ * Verifies the signature and the timestamp alone: Standard Webhooks v1, whatever the body is.
+ *
+ * @throws VerificationError (as a rejection) with a `reason`
+ */
+export async function verifySignature(
+  body: Uint8Array | string,
+  headers: HeadersLike,
+  secret: string | readonly string[],
+  options: VerifyOptions = {},
+): Promise<void> {
+  await verifyWithKeys(bytesOf(body), headers, await Promise.all(decodeSecrets(secret).map(importKey)), options);
+}
+
+/** As {@link verifySignature}, with keys that were imported before. */
+export async function verifyWithKeys(
+  body: Uint8Array,
+  headers: HeadersLike,
+  keys: readonly Key[],
+  options: VerifyOptions,
+): Promise<void> {
+  const id = requiredHeader(headers, 'webhook-id');
+  const timestamp = requiredHeader(headers, 'webhook-timestamp');
+  const signatures = requiredHeader(headers, 'webhook-signature');
+  checkTimestamp(timestamp, options);
+
+  const head = new TextEncoder().encode(`${id}.${timestamp}.`);
+  const signed = new Uint8Array(head.length + body.length);
+  signed.set(head);
+  signed.set(body, head.length);
+
+  // One HMAC per secret, however many signatures the header holds.
+  const given = signatures.split(' ');
+  let matches = false;
+  for (const key of keys) {
+    const expected = `v1,${base64(new Uint8Array(await crypto.subtle.sign('HMAC', key, signed)))}`;
+    for (const signature of given) {
+      if (equalInConstantTime(signature, expected)) matches = true;
+    }
+  }
+  if (!matches) {
+    throw new VerificationError(
+      'no_matching_signature',
+      'no v1 signature matches; check that the secret is the one of this instance and that the body is verified as it came',
+    );
+  }
+}
+
+function checkTimestamp(timestamp: string, { tolerance_s = TOLERANCE_S, now = Date.now }: VerifyOptions): void {
+  if (!/^\d{1,12}$/.test(timestamp)) {
+    throw new VerificationError('invalid_timestamp', 'webhook-timestamp is not a number of seconds');
+  }
+  const ahead_s = Number(timestamp) - Math.floor(now() / 1000);
+  if (ahead_s < -tolerance_s) {
+    const detail = `signed ${-ahead_s} s ago, ${tolerance_s} s are allowed; a replay, or the clock of this machine is wrong`;
+    throw new VerificationError('timestamp_too_old', detail);
+  }
+  if (ahead_s > tolerance_s) {
+    const detail = `signed ${ahead_s} s in the future, ${tolerance_s} s are allowed; check the clocks`;
+    throw new VerificationError('timestamp_too_new', detail);
+  }
+}
+
+/** Compares all of the text, so that the time taken does not tell how much of a forged signature was right. */
+function equalInConstantTime(given: string, expected: string): boolean {
+  if (given.length !== expected.length) return false;
+  let difference = 0;
+  for (let i = 0; i < expected.length; i++) difference |= given.charCodeAt(i) ^ expected.charCodeAt(i);
+  return difference === 0;
+}
+
+type Key = Awaited<ReturnType<typeof importKey>>;
+
+/** Makes the bytes of a secret ready for verifying; once per secret is enough. */
+export function importKey(bytes: Uint8Array<ArrayBuffer>) {
+  return crypto.subtle.importKey('raw', bytes, { name: 'HMAC', hash: 'SHA-256' }, false, ['sign']);
+}
+
+/** @throws VerificationError with reason `invalid_secret` */
+export function decodeSecrets(secret: string | readonly string[]): Uint8Array<ArrayBuffer>[] {
+  const secrets = typeof secret === 'string' ? [secret] : secret;
+  if (!Array.isArray(secrets) || secrets.length === 0) throw invalidSecret();
+  return secrets.map(decodeSecret);
+}
+
+function decodeSecret(secret: unknown): Uint8Array<ArrayBuffer> {
+  if (typeof secret !== 'string' || !secret.startsWith(SECRET_PREFIX)) throw invalidSecret();
+  const text = secret.slice(SECRET_PREFIX.length);
+  let bytes: Uint8Array<ArrayBuffer>;
+  try {
+    bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  } catch {
+    throw invalidSecret();
+  }
+  const fits = bytes.length >= SECRET_BYTES_MIN && bytes.length <= SECRET_BYTES_MAX;
+  // atob forgives white space and missing padding; the server does not.
+  if (!fits || base64(bytes) !== text) throw invalidSecret();
+  return bytes;
+}
+
+/** `whsec_` alone would be an empty key, under which anybody can sign. */
+function invalidSecret(): VerificationError {
+  return new VerificationError(
+    'invalid_secret',
+    'the secret must be whsec_ followed by the base64 of 24 to 64 bytes, as the registration answered it',
+  );
+}
+
+function base64(bytes: Uint8Array): string {
+  return btoa(String.fromCharCode(...bytes));
+}
+
+function bytesOf(body: Uint8Array | string): Uint8Array {
+  return typeof body === 'string' ? new TextEncoder().encode(body) : body;
+}
+
+function requiredHeader(headers: HeadersLike, name: string): string {
+  const value = header(headers, name);
+  if (value === null || value === '') throw new VerificationError('missing_header', `there is no header ${name}`);
+  return value;
+}
+
+function header(headers: HeadersLike, name: string): string | null {
+  if (isHeaders(headers)) return headers.get(name);
+  for (const [key, value] of Object.entries(headers)) {
+    if (key.toLowerCase() !== name || value === undefined) continue;
+    return typeof value === 'string' ? value : value.join(', ');
+  }
+  return null;
+}
+
+/** By what it can do: a runtime or a library may bring a Headers class of its own. */
+function isHeaders(headers: HeadersLike): headers is Headers {
+  return typeof headers.get === 'function';
+}
+
+/** Reads a push whose signature was verified. */
+export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
+  let body: string;
+  let value: unknown;
+  try {
+    body = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true }).decode(bytes);
+    value = JSON.parse(body);
+  } catch {
+    throw new VerificationError('invalid_body', 'the body is not JSON in UTF-8');
+  }
+  if (!isPushBody(value)) throw new VerificationError('invalid_body', 'the body is not that of a new_message push');
+  return {
+    event: value.event,
+    meeting_id: value.meeting_id,
+    message: value.message,
+    target_agents: value.target_agents,
+    timestamp: value.timestamp,
+    webhook_id: requiredHeader(headers, 'webhook-id'),
+    message_id: header(headers, 'convoke-message-id'),
+    seq: count(header(headers, 'convoke-seq')),
+    attempt: count(header(headers, 'convoke-attempt')),
+    test: header(headers, 'convoke-test') === 'true',
+    body,
+  };
+}
+
+type PushBody = Pick<Push, 'event' | 'meeting_id' | 'message' | 'target_agents' | 'timestamp'>;
+
+function isPushBody(value: unknown): value is PushBody {
+  if (typeof value !== 'object' || value === null) return false;
+  const { event, meeting_id, message, target_agents, timestamp } = value as Partial<Record<keyof PushBody, unknown>>;
+  return (
+    event === 'new_message' &&
+    typeof meeting_id === 'string' &&
+    typeof message === 'object' &&
+    message !== null &&
+    !Array.isArray(message) &&
+    Array.isArray(target_agents) &&
+    target_agents.every((id) => typeof id === 'string') &&
+    typeof timestamp === 'string'
+  );
+}
+
+function count(value: string | null): number | null {
+  return value !== null && /^\d{1,15}$/.test(value) ? Number(value) : null;
+}
