@@ -29,9 +29,9 @@ export interface ResolverOptions {
 }
 
 /** How long one name server is waited for before the question is repeated; doubles up to the maximum. */
-const TRY_TIMEOUT_MS = 1000;
+const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
-const TRIES_MAX = 4;
+const TRIES_MAX = 5;
 /** How long the other family may take once one has answered (RFC 8305, section 3, asks for a short delay). */
 const OTHER_FAMILY_WAIT_MS = 250;
 /** A name with more addresses than this is not a machine but a flood. */
