@@ -117,7 +117,7 @@ export class Connecting {
     const remote = parseAddress(socket.remoteAddress ?? '');
     const denial = remote === null ? null : judgeAddress(remote, this.#options.policy);
     if (denial !== null) return this.#fail('blocked', `the push ${sayDenial(denial)}`);
-    if (remote === null) return this.#fail('unreachable', 'the connection was closed as soon as it was made');
+    if (remote === null) return this.#fail('broken_response', 'the connection was closed as soon as it was made');
     this.#observer.endStage(true, `${host} port ${this.#target.port}`);
     if (this.#target.tls) this.#secure(socket);
     else this.#succeed(socket);
@@ -166,6 +166,8 @@ export class Connecting {
       return this.#fail('connect_refused', `nothing listens on port ${this.#target.port} (ECONNREFUSED)`);
     }
     if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
+    // A machine that refuses answers ECONNREFUSED; this one had accepted.
+    if (code === 'ECONNRESET') return this.#fail('broken_response', 'the connection was reset as soon as it was made');
     this.#fail('unreachable', `${SAYS_CONNECT_ERROR[code] ?? 'the connection failed'} (${code})`);
   }
 
@@ -181,7 +183,6 @@ const SAYS_CONNECT_ERROR: Record<string, string> = {
   EMFILE: 'this service has no file descriptors left',
   ENFILE: 'this machine has no file descriptors left',
   EADDRNOTAVAIL: 'this machine has no port left to connect from',
-  ECONNRESET: 'the connection was reset as it was made',
 };
 
 const SAYS_TLS_ERROR: Record<string, string> = {

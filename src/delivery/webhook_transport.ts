@@ -1,7 +1,7 @@
 import type { Socket } from 'node:net';
 import { createSecureContext, getCACertificates } from 'node:tls';
 import type { SecureContext } from 'node:tls';
-import { Client } from 'undici';
+import { Client, errors } from 'undici';
 import type { Dispatcher } from 'undici';
 import type { EgressPolicy } from '../domain/address.ts';
 import { outcomeOfStatus } from '../domain/outcome.ts';
@@ -492,8 +492,10 @@ function sayStatus(status_code: number, outcome: Outcome): string {
   return `answered ${status_code}`;
 }
 
-function sayBroken({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, answered: boolean): string {
-  if (code.startsWith('HPE_')) return `the answer was not HTTP (${code})`;
+function sayBroken(error: NodeJS.ErrnoException, answered: boolean): string {
+  // undici 8.12 leaves the code of a parser error undefined.
+  if (error instanceof errors.HTTPParserError) return 'the answer was not HTTP/1.1';
+  const { code } = error;
   if (code === 'UND_ERR_HEADERS_OVERFLOW') {
     return `the headers of the answer were over ${RESPONSE_HEADER_BYTES_MAX / 1024} KiB`;
   }
