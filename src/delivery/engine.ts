@@ -50,9 +50,8 @@ export interface EngineSettings {
 export interface Observer {
   accepted(messages: number, deliveries: number): void;
   attempted(event: AttemptEvent): void;
-  /** The storage failed while settling; the engine holds on to what it knows and tries again. */
-  settlementFailed(error: unknown): void;
-  settled(count: number): void;
+  /** The storage failed; the engine holds on to what it knows and tries again. */
+  storageFailed(error: unknown): void;
 }
 
 export interface AttemptEvent {
@@ -517,7 +516,7 @@ export class Engine {
 
   #tryAgainLater(error: unknown, again: () => void): void {
     if (this.#stopping) return;
-    this.#observer.settlementFailed(error);
+    this.#observer.storageFailed(error);
     this.#wakes.at(this.#clock.now() + 500, () => {
       again();
       this.#pump();

@@ -52,6 +52,18 @@ export interface Target {
   switched_on: boolean;
 }
 
+export function targetOf(instance: Instance): Target {
+  return {
+    url: instance.webhook_url,
+    headers: instance.webhook_headers,
+    success_statuses: instance.success_statuses,
+    key: signingKey(instance.webhook_secret),
+    previous_key: instance.previous_secret === null ? null : signingKey(instance.previous_secret),
+    previous_key_until: instance.previous_secret_until ?? 0,
+    switched_on: isSwitchedOn(instance),
+  };
+}
+
 /** The lanes of one instance with what they share: its health, its back-off, its attempts in flight. */
 export class InstanceLanes {
   readonly instance_id: string;
@@ -85,15 +97,7 @@ export class InstanceLanes {
       const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = instance;
       this.health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
     }
-    this.target = {
-      url: instance.webhook_url,
-      headers: instance.webhook_headers,
-      success_statuses: instance.success_statuses,
-      key: signingKey(instance.webhook_secret),
-      previous_key: instance.previous_secret === null ? null : signingKey(instance.previous_secret),
-      previous_key_until: instance.previous_secret_until ?? 0,
-      switched_on: isSwitchedOn(instance),
-    };
+    this.target = targetOf(instance);
     this.gone = false;
     if (this.#lift_when_loaded) this.lift();
   }

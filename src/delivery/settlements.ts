@@ -1,5 +1,6 @@
 import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
+import type { Observer } from './engine.ts';
 import type { InstanceLanes } from './lane.ts';
 
 /** How long results gather before they are written. */
@@ -14,7 +15,7 @@ const RETRY_MS = 500;
 export class Settlements {
   readonly #clock: Clock;
   readonly #store: Store;
-  readonly #observer: { settled(count: number): void; settlementFailed(error: unknown): void };
+  readonly #observer: Pick<Observer, 'storageFailed'>;
   readonly #onWritten: () => void;
   #deliveries: DeliverySettlement[] = [];
   #instances = new Set<InstanceLanes>();
@@ -22,12 +23,7 @@ export class Settlements {
   #writing_count = 0;
   #scheduled = false;
 
-  constructor(
-    clock: Clock,
-    store: Store,
-    observer: { settled(count: number): void; settlementFailed(error: unknown): void },
-    onWritten: () => void,
-  ) {
+  constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
     this.#store = store;
     this.#observer = observer;
@@ -78,13 +74,12 @@ export class Settlements {
         await this.#store.deliveries.settle(deliveries, healths);
         break;
       } catch (error) {
-        this.#observer.settlementFailed(error);
+        this.#observer.storageFailed(error);
         await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));
       }
     }
     this.#writing_count = 0;
     this.#writing = null;
-    this.#observer.settled(deliveries.length);
     if (this.#deliveries.length > 0 || this.#instances.size > 0) this.#schedule();
     this.#onWritten();
   }

@@ -72,12 +72,14 @@ export const PROBLEMS = {
   internal_error: {
     status: 500,
     title: 'The service failed',
-    advice: 'This is a defect of Convoke: the log line with the same request id says more. Sending again is safe with an Idempotency-Key.',
+    advice:
+      'This is a defect of Convoke: the log line with the same request id says more. Sending again is safe with an Idempotency-Key.',
   },
   storage_unavailable: {
     status: 503,
     title: 'The message could not be stored',
-    advice: 'Nothing was accepted. Try again after the time in Retry-After; the operator should look at free disk space.',
+    advice:
+      'Nothing was accepted. Try again after the time in Retry-After; the operator should look at free disk space.',
   },
   overloaded: {
     status: 503,

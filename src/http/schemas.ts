@@ -435,3 +435,12 @@ export const MeetingParams = Type.Object({ meeting_id: MeetingId });
 export const DeliveryParams = Type.Object({ delivery_id: Type.String({ maxLength: 100 }) });
 
 export type InstanceBody = Static<typeof InstanceSchema>;
+
+export const SendHeaders = Type.Object({
+  'idempotency-key': Type.Optional(
+    Type.String({
+      description: 'Repeats are answered with the first result for 24 hours. 1 to 255 printable ASCII characters.',
+      examples: ['5f0c7ab2-6c0e-4f5e-9d6b-0a3f8f6f3d11'],
+    }),
+  ),
+});

@@ -77,12 +77,13 @@ export interface InstanceStore {
   /** Null when there is no such instance. Switching on lifts the back-off. */
   patch(instance_id: string, patch: InstancePatch, wall_ms: number): Promise<InstanceRow | null>;
   heartbeat(instance_id: string, wall_ms: number): Promise<InstanceRow | null>;
+  /** The former secret signs as well for `overlap_ms`. */
   rotateSecret(
     instance_id: string,
     new_secret: string,
     overlap_ms: number,
     wall_ms: number,
-  ): Promise<{ previous_secret_until: number } | null>;
+  ): Promise<InstanceRow | null>;
   /**
    * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
    * call again while `done` is false. Until then it stays registered, switched off.
@@ -134,6 +135,9 @@ export interface MeetingStore {
     filter: PageRequest & { include_left?: boolean | undefined },
   ): Promise<Page<MeetingInstance> | null>;
 }
+
+/** How long an Idempotency-Key answers the first result. */
+export const IDEMPOTENCY_MS = 86_400_000;
 
 /** A message on its way in. */
 export interface NewMessage {

@@ -135,9 +135,8 @@ export function instanceOperations(db: Database): Sync<InstanceStore> {
       return changes === 0 ? null : get(instance_id);
     },
     rotateSecret(instance_id: string, new_secret: string, overlap_ms: number, wall_ms: number) {
-      const previous_secret_until = wall_ms + overlap_ms;
-      const { changes } = db.prepare(ROTATE_SECRET).run(previous_secret_until, new_secret, wall_ms, instance_id);
-      return changes === 0 ? null : { previous_secret_until };
+      const { changes } = db.prepare(ROTATE_SECRET).run(wall_ms + overlap_ms, new_secret, wall_ms, instance_id);
+      return changes === 0 ? null : get(instance_id);
     },
     remove(instance_id: string, limit: number, wall_ms: number) {
       const switched_off = db

@@ -1,5 +1,6 @@
 import { agentsToNotify } from '../../domain/message.ts';
 import type { IdSource } from '../../domain/id.ts';
+import { IDEMPOTENCY_MS } from '../store.ts';
 import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
@@ -32,9 +33,6 @@ const INSERT_DELIVERY = `
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
 const MESSAGE_COLUMNS = 'message_id, seq, accepted_at, target_agents, message';
-
-/** How long an Idempotency-Key answers the first result. */
-export const IDEMPOTENCY_MS = 86_400_000;
 
 export function messageOperations(db: Database, ids: IdSource): Sync<MessageStore> {
   function accept(message: NewMessage, recipientsOf: (meeting_id: string) => Recipient[]): Accepted {

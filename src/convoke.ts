@@ -1,0 +1,108 @@
+/**
+ * The composition root: which parts there are, and who is given whom. Read this first, then src/delivery/engine.ts.
+ *
+ *   http ──► engine ──► transport ──► the machines
+ *     │        │
+ *     └────────┴──► store
+ */
+import { join } from 'node:path';
+import type { AddressInfo } from 'node:net';
+import type { Logger } from 'pino';
+import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
+import { systemClock } from './delivery/clock.ts';
+import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
+import { Maintenance } from './delivery/maintenance.ts';
+import { Metrics } from './delivery/metrics.ts';
+import { createWebhookTransport } from './delivery/webhook_transport.ts';
+import { createServer } from './http/server.ts';
+import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
+import { VERSION } from './version.ts';
+
+/** A running node. */
+export interface Convoke {
+  /** `http://HOST:PORT`, with the port that was bound. */
+  url: string;
+  /** Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything. */
+  close(): Promise<void>;
+}
+
+/**
+ * Starts a node; when it resolves, requests are answered.
+ *
+ * @throws StoreError when the data file cannot be used; the system's error when the port cannot be bound
+ */
+export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
+  const clock = systemClock();
+  const user_agent = `Convoke/${VERSION}`;
+  const store = await openSqliteStore(join(config.data, DATABASE_FILE));
+  const transport = createWebhookTransport({ policy: config.egress_policy });
+  const metrics: Metrics = new Metrics(
+    () => engine,
+    () => store.deliveries.countPending(),
+  );
+  const engine: Engine = new Engine({
+    clock,
+    random: Math.random,
+    store,
+    transport,
+    observer: observerOf(metrics, log),
+    settings: { ...config, user_agent },
+  });
+  const maintenance = new Maintenance(clock, store, config, (error) => log.error({ err: error }, 'maintenance failed'));
+  const server = await createServer({
+    store,
+    engine,
+    transport,
+    clock,
+    log,
+    egress_policy: config.egress_policy,
+    max_message_bytes: config.max_message_bytes,
+    expire_after_ms: config.expire_after_ms,
+    user_agent,
+    loopback_only: isLoopbackHost(config.host),
+    metrics: () => metrics.text(),
+  });
+
+  try {
+    await server.listen({ host: config.host, port: config.port });
+  } catch (error) {
+    await store.close();
+    throw error;
+  }
+  maintenance.start();
+  engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
+  return {
+    url: urlOf(server.server.address() as AddressInfo),
+    async close() {
+      maintenance.stop();
+      await Promise.all([server.close(), engine.stop()]);
+      await transport.close();
+      await store.close();
+    },
+  };
+}
+
+function urlOf({ family, address, port }: AddressInfo): string {
+  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** One line for each attempt: a failure is a warning, a success only told at level debug. Never the message or a secret. */
+function observerOf(metrics: Metrics, log: Logger): Observer {
+  return {
+    accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
+    attempted(event: AttemptEvent) {
+      metrics.attempted(event, Date.now());
+      const failed = event.attempt.outcome !== 'ok';
+      if (!log.isLevelEnabled(failed ? 'warn' : 'debug')) return;
+      const {
+        attempt: { response_excerpt: _, ...attempt },
+        accepted_at: __,
+        ...delivery
+      } = event;
+      const line = { ...delivery, ...attempt };
+      if (failed) log.warn(line, 'push failed');
+      else log.debug(line, 'push delivered');
+    },
+    storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
+  };
+}

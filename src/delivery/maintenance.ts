@@ -1,0 +1,66 @@
+import { IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
+import type { Clock, Timer } from './clock.ts';
+
+export interface MaintenanceSettings {
+  retention_deliveries_ms: number;
+  retention_messages_ms: number;
+}
+
+const INTERVAL_MS = 60_000;
+/** Small steps, so that what arrives meanwhile does not wait. */
+const LANES_PER_STEP = 500;
+const ROWS_PER_STEP = 500;
+
+/** Fails what nobody could be reached for in time, and removes what was kept long enough; once a minute. */
+export class Maintenance {
+  readonly #clock: Clock;
+  readonly #store: Store;
+  readonly #settings: MaintenanceSettings;
+  readonly #onError: (error: unknown) => void;
+  #timer: Timer | null = null;
+  #stopped = false;
+
+  constructor(clock: Clock, store: Store, settings: MaintenanceSettings, onError: (error: unknown) => void) {
+    this.#clock = clock;
+    this.#store = store;
+    this.#settings = settings;
+    this.#onError = onError;
+  }
+
+  start(): void {
+    this.#timer = this.#clock.after(INTERVAL_MS, () => void this.#tick());
+  }
+
+  stop(): void {
+    this.#stopped = true;
+    this.#timer?.cancel();
+  }
+
+  async #tick(): Promise<void> {
+    try {
+      await this.run();
+    } catch (error) {
+      this.#onError(error);
+    }
+    if (!this.#stopped) this.start();
+  }
+
+  /** One round. */
+  async run(): Promise<void> {
+    let after: LaneKey | null = null;
+    do {
+      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, this.#clock.now(), this.#clock.wall());
+      after = step.next;
+    } while (after !== null && !this.#stopped);
+
+    const wall_ms = this.#clock.wall();
+    const before = {
+      deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
+      messages_ms: wall_ms - this.#settings.retention_messages_ms,
+      idempotency_ms: wall_ms - IDEMPOTENCY_MS,
+    };
+    let removed: number;
+    do removed = await this.#store.deliveries.prune(before, ROWS_PER_STEP);
+    while (removed > 0 && !this.#stopped);
+  }
+}

@@ -1,0 +1,94 @@
+import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
+import { OUTCOMES } from '../domain/outcome.ts';
+import type { AttemptEvent, Engine } from './engine.ts';
+
+/** What Prometheus is told. Labels are outcomes, states and reasons: bounded sets, never an id. */
+export class Metrics {
+  readonly #registry = new Registry();
+  readonly #accepted: Counter;
+  readonly #queued: Counter;
+  readonly #attempts: Counter<'outcome'>;
+  readonly #settled: Counter<'state' | 'reason'>;
+  readonly #delivery_seconds: Histogram;
+  readonly #attempt_seconds: Histogram;
+
+  constructor(engine: () => Engine, countPending: () => Promise<number>) {
+    const registers = [this.#registry];
+    collectDefaultMetrics({ register: this.#registry, prefix: 'convoke_' });
+    this.#accepted = new Counter({
+      name: 'convoke_messages_accepted_total',
+      help: 'Messages stored and answered.',
+      registers,
+    });
+    this.#queued = new Counter({
+      name: 'convoke_deliveries_queued_total',
+      help: 'Deliveries made of accepted messages.',
+      registers,
+    });
+    this.#attempts = new Counter({
+      name: 'convoke_attempts_total',
+      help: 'Attempts by how they ended.',
+      labelNames: ['outcome'],
+      registers,
+    });
+    for (const outcome of Object.keys(OUTCOMES)) this.#attempts.inc({ outcome }, 0);
+    this.#settled = new Counter({
+      name: 'convoke_deliveries_settled_total',
+      help: 'Deliveries that an attempt settled, by what became of them.',
+      labelNames: ['state', 'reason'],
+      registers,
+    });
+    this.#delivery_seconds = new Histogram({
+      name: 'convoke_delivery_seconds',
+      help: 'From acceptance to delivery.',
+      buckets: [0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 15, 60, 600, 3600],
+      registers,
+    });
+    this.#attempt_seconds = new Histogram({
+      name: 'convoke_attempt_seconds',
+      help: 'Duration of attempts.',
+      buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
+      registers,
+    });
+    this.#gauge('convoke_deliveries_pending', 'Deliveries that are not settled.', countPending);
+    this.#gauge('convoke_attempts_in_flight', 'Attempts under way.', () => engine().stats.in_flight);
+    this.#gauge(
+      'convoke_deliveries_in_memory',
+      'Deliveries that wait in memory.',
+      () => engine().stats.queued_in_memory,
+    );
+    this.#gauge(
+      'convoke_settlements_waiting',
+      'Results of attempts that are not on disk yet.',
+      () => engine().stats.unsettled,
+    );
+  }
+
+  #gauge(name: string, help: string, value: () => number | Promise<number>): void {
+    new Gauge({
+      name,
+      help,
+      registers: [this.#registry],
+      async collect() {
+        this.set(await value());
+      },
+    });
+  }
+
+  accepted(messages: number, deliveries: number): void {
+    this.#accepted.inc(messages);
+    this.#queued.inc(deliveries);
+  }
+
+  attempted({ attempt, state, reason, accepted_at }: AttemptEvent, wall_ms: number): void {
+    this.#attempts.inc({ outcome: attempt.outcome });
+    this.#attempt_seconds.observe(attempt.duration_ms / 1000);
+    if (state === 'pending') return;
+    this.#settled.inc({ state, reason: reason ?? 'none' });
+    if (state === 'delivered') this.#delivery_seconds.observe(Math.max(0, wall_ms - accepted_at) / 1000);
+  }
+
+  async text(): Promise<{ content_type: string; text: string }> {
+    return { content_type: this.#registry.contentType, text: await this.#registry.metrics() };
+  }
+}

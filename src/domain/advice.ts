@@ -1,0 +1,50 @@
+import type { Outcome } from './outcome.ts';
+
+/** What to do about the result of an attempt, in one sentence for the person who runs the machine. */
+export function adviceFor(result: { outcome: Outcome; status_code: number | null; detail: string }): string {
+  const { outcome, status_code } = result;
+  switch (outcome) {
+    case 'ok':
+      return `${status_code}: the machine takes pushes; nothing to do.`;
+    case 'not_200':
+      return `${status_code}: only 200 counts as delivered; answer 200, or set success_statuses to "2xx" for this instance.`;
+    case 'gone':
+      return '410: the machine wants no more pushes; register it again when it does.';
+    case 'bad_status':
+      return adviceForStatus(status_code ?? 0);
+    case 'timeout':
+      return 'The machine took the request and did not answer within 5 seconds: answer first, and let the agents work afterwards.';
+    case 'broken_response':
+      return `What came back was not a whole HTTP answer (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
+    case 'connect_refused':
+      return 'Nothing listens at that address and port: start the runtime, and check the port in webhook_url.';
+    case 'connect_timeout':
+      return 'No connection within 5 seconds: check the address in webhook_url, and any firewall between here and there.';
+    case 'unreachable':
+      return `The machine could not be reached (${result.detail}): check its network and the address in webhook_url.`;
+    case 'dns_failed':
+      return `The host name in webhook_url did not resolve (${result.detail}): check its spelling and the name server.`;
+    case 'tls_failed':
+      return `The TLS handshake failed (${result.detail}): check the certificate, its host name and its dates.`;
+    case 'blocked':
+      return `The egress policy forbids this address (${result.detail}).`;
+  }
+}
+
+function adviceForStatus(status: number): string {
+  if (status === 401) return '401: the runtime wants a credential; set webhook_headers.authorization.';
+  if (status === 403)
+    return '403: the runtime refuses this credential or this sender; check webhook_headers.authorization.';
+  if (status === 404) return '404: nothing answers at this path; check the path in webhook_url.';
+  if (status === 405) return '405: this path takes no POST; check the path in webhook_url.';
+  if (status === 413) return '413: the push is too large for the runtime; raise its limit for request bodies.';
+  if (status === 415)
+    return '415: the runtime does not take application/json at this path; check the path in webhook_url.';
+  if (status === 429)
+    return '429: the runtime asks for fewer requests; pushes go on after the time it named in Retry-After.';
+  if (status >= 300 && status < 400) {
+    return `${status}: redirects are never followed; put the address that it points to into webhook_url.`;
+  }
+  if (status >= 500) return `${status}: the runtime failed on the push; its own log says why.`;
+  return `${status}: the runtime refused the push; its answer, in response_excerpt, may say why.`;
+}

@@ -1,0 +1,38 @@
+import type { TSchema } from 'typebox';
+import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
+import { ProblemSchema } from './schemas.ts';
+
+/** What every route can answer, beside its own codes. */
+const COMMON_CODES = ['malformed_json', 'malformed_request', 'host_not_allowed', 'unsupported_media_type'] as const;
+
+type Answer = readonly [description: string, schema?: TSchema];
+
+type AnswerSchemas<Answers> = {
+  [Status in keyof Answers as Status extends number ? Status : never]: Answers[Status] extends readonly [
+    string,
+    infer Schema extends TSchema,
+  ]
+    ? Schema
+    : TSchema & { static: null };
+};
+
+/** The `response` of a route: its successes by status, and the problems that its codes stand for. */
+export function answers<const Answers extends { [status: number]: Answer; codes: readonly ProblemCode[] }>(
+  given: Answers,
+): AnswerSchemas<Answers> {
+  const response: Record<string, unknown> = {};
+  const codes = [...given.codes, ...COMMON_CODES];
+  for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
+    const named = codes.filter((code) => PROBLEMS[code].status === status);
+    response[status] = {
+      description: named.map((code) => `${code}: ${PROBLEMS[code].title}.`).join(' '),
+      content: { 'application/problem+json': { schema: ProblemSchema } },
+    };
+  }
+  for (const [status, answer] of Object.entries(given)) {
+    if (status === 'codes') continue;
+    const [description, schema] = answer as Answer;
+    response[status] = schema === undefined ? { description, type: 'null' } : { ...schema, description };
+  }
+  return response as AnswerSchemas<Answers>;
+}

@@ -1,0 +1,77 @@
+import { Problem } from '../domain/problem.ts';
+import { answers } from './answers.ts';
+import type { App, HttpParts } from './parts.ts';
+import { DeliveryParams, DeliverySchema, DeliveryWithAttemptsSchema, ListDeliveriesQuery, pageOf } from './schemas.ts';
+import { wireDelivery, wireDeliveryWithAttempts } from './wire.ts';
+
+export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms }: HttpParts): void {
+  app.get(
+    '/api/v1/deliveries/',
+    {
+      schema: {
+        operationId: 'listDeliveries',
+        tags: ['deliveries'],
+        summary: 'List deliveries, newest first',
+        querystring: ListDeliveriesQuery,
+        response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: ['invalid_fields'] }),
+      },
+    },
+    async ({ query }) => {
+      const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now());
+      return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
+    },
+  );
+
+  app.get(
+    '/api/v1/deliveries/:delivery_id/',
+    {
+      schema: {
+        operationId: 'getDelivery',
+        tags: ['deliveries'],
+        summary: 'One delivery with every attempt',
+        params: DeliveryParams,
+        response: answers({
+          200: ['The delivery.', DeliveryWithAttemptsSchema],
+          codes: ['delivery_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params: { delivery_id } }) => {
+      const row = await store.deliveries.get(delivery_id, clock.now());
+      if (row === null) throw noSuchDelivery(delivery_id);
+      return wireDeliveryWithAttempts(row);
+    },
+  );
+
+  app.post(
+    '/api/v1/deliveries/:delivery_id/retry/',
+    {
+      schema: {
+        operationId: 'retryDelivery',
+        tags: ['deliveries'],
+        summary: 'Queue a delivery again at once, with the same webhook-id',
+        params: DeliveryParams,
+        response: answers({
+          200: ['The delivery, pending.', DeliveryWithAttemptsSchema],
+          codes: ['delivery_does_not_exist', 'delivery_not_retryable'],
+        }),
+      },
+    },
+    async ({ params: { delivery_id } }) => {
+      const now = clock.now();
+      const retried = await store.deliveries.retry(delivery_id, now, now + expire_after_ms);
+      if (retried === null) throw noSuchDelivery(delivery_id);
+      const row = await store.deliveries.get(delivery_id, now);
+      engine.deliveryRetried(retried);
+      if (row === null) throw noSuchDelivery(delivery_id);
+      return wireDeliveryWithAttempts(row);
+    },
+  );
+}
+
+function noSuchDelivery(delivery_id: string): Problem {
+  return new Problem(
+    'delivery_does_not_exist',
+    `There is no delivery ${JSON.stringify(delivery_id)}; settled ones are removed after a while.`,
+  );
+}

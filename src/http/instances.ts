@@ -1,0 +1,278 @@
+import { randomBytes, randomUUID } from 'node:crypto';
+import { diagnose } from '../delivery/diagnosis.ts';
+import { RESERVED_HEADERS } from '../delivery/push.ts';
+import { uniqueIds } from '../domain/id.ts';
+import { invalidField, Problem } from '../domain/problem.ts';
+import { makeSecret, signingKey } from '../domain/signature.ts';
+import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
+import type { EgressPolicy } from '../domain/address.ts';
+import type { App, HttpParts } from './parts.ts';
+import { answers } from './answers.ts';
+import {
+  DiagnosisSchema,
+  InstanceParams,
+  InstanceSchema,
+  ListInstancesQuery,
+  pageOf,
+  PatchInstanceBody,
+  RecoverBody,
+  RecoveredSchema,
+  RegisterBody,
+  RegisteredInstanceSchema,
+  RotateSecretBody,
+  RotatedSecretSchema,
+  WebhookTestBody,
+} from './schemas.ts';
+import { isoTime, wireInstance } from './wire.ts';
+
+const OVERLAP_S = 86_400;
+/** Pending deliveries cancelled in one transaction, so that deleting an instance with many holds nobody up. */
+const CANCEL_BATCH = 2_000;
+const SECRET_BYTES = 32;
+
+export function instanceRoutes(app: App, { store, engine, transport, clock, ...parts }: HttpParts): void {
+  app.post(
+    '/api/v1/instances/register/',
+    {
+      schema: {
+        operationId: 'register',
+        tags: ['instances'],
+        summary: 'Register an instance, or update it',
+        description:
+          'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and lifts its back-off.',
+        body: RegisterBody,
+        response: answers({
+          201: ['The instance was created.', RegisteredInstanceSchema],
+          200: ['The instance was updated.', RegisteredInstanceSchema],
+          codes: ['invalid_fields', 'webhook_url_not_allowed'],
+        }),
+      },
+    },
+    async (request, reply) => {
+      const { body } = request;
+      assertUrlAllowed(body.webhook_url, parts.egress_policy);
+      if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
+      const { created, instance } = await store.instances.register(
+        {
+          instance_id: body.instance_id,
+          instance_name: body.instance_name,
+          agent_ids: uniqueIds(body.agent_ids),
+          webhook_url: body.webhook_url,
+          webhook_headers: webhookHeaders(body.webhook_headers),
+          webhook_secret: body.webhook_secret,
+          new_secret: makeSecret(randomBytes(SECRET_BYTES)),
+          success_statuses: body.success_statuses,
+        },
+        clock.wall(),
+      );
+      engine.instanceChanged(instance, true);
+      const secret_was_made = created && body.webhook_secret === undefined;
+      return reply.code(created ? 201 : 200).send({
+        ...wireInstance(instance),
+        ...(secret_was_made ? { webhook_secret: instance.webhook_secret } : {}),
+      });
+    },
+  );
+
+  app.get(
+    '/api/v1/instances/',
+    {
+      schema: {
+        operationId: 'listInstances',
+        tags: ['instances'],
+        summary: 'List instances, in the order of their ids',
+        querystring: ListInstancesQuery,
+        response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: ['invalid_fields'] }),
+      },
+    },
+    async ({ query }) => {
+      const page = await store.instances.list({ ...query, limit: query.limit ?? 50 });
+      return { data: page.data.map(wireInstance), next_cursor: page.next_cursor };
+    },
+  );
+
+  app.get(
+    '/api/v1/instances/:instance_id/',
+    {
+      schema: {
+        operationId: 'getInstance',
+        tags: ['instances'],
+        summary: 'One instance',
+        params: InstanceParams,
+        response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
+      },
+    },
+    async ({ params }) => wireInstance(existing(await store.instances.get(params.instance_id), params.instance_id)),
+  );
+
+  app.patch(
+    '/api/v1/instances/:instance_id/',
+    {
+      schema: {
+        operationId: 'updateInstance',
+        tags: ['instances'],
+        summary: 'Change an instance, or switch it on or off',
+        params: InstanceParams,
+        body: PatchInstanceBody,
+        response: answers({
+          200: ['The instance.', InstanceSchema],
+          codes: ['invalid_fields', 'instance_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params, body }) => {
+      const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
+      const row = existing(await store.instances.patch(params.instance_id, patch, clock.wall()), params.instance_id);
+      engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
+      return wireInstance(row);
+    },
+  );
+
+  app.delete(
+    '/api/v1/instances/:instance_id/',
+    {
+      schema: {
+        operationId: 'deleteInstance',
+        tags: ['instances'],
+        summary: 'Delete an instance; what is pending for it is cancelled',
+        params: InstanceParams,
+        response: answers({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
+      },
+    },
+    async ({ params }, reply) => {
+      let existed = false;
+      for (let done = false; !done;) {
+        const removed = await store.instances.remove(params.instance_id, CANCEL_BATCH, clock.wall());
+        existed ||= removed.existed;
+        engine.instanceRemoved(params.instance_id);
+        done = removed.done;
+      }
+      if (!existed) throw noSuchInstance(params.instance_id);
+      return reply.code(204).send();
+    },
+  );
+
+  app.post(
+    '/api/v1/instances/:instance_id/heartbeat/',
+    {
+      schema: {
+        operationId: 'heartbeat',
+        tags: ['instances'],
+        summary: 'Say that the machine is there; lifts its back-off',
+        params: InstanceParams,
+        response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
+      },
+    },
+    async ({ params }) => {
+      const row = existing(await store.instances.heartbeat(params.instance_id, clock.wall()), params.instance_id);
+      engine.instanceChanged(row, true);
+      return wireInstance(row);
+    },
+  );
+
+  app.post(
+    '/api/v1/instances/:instance_id/rotate-secret/',
+    {
+      schema: {
+        operationId: 'rotateSecret',
+        tags: ['instances'],
+        summary: 'Make a new webhook secret; both sign until the overlap ends',
+        params: InstanceParams,
+        body: RotateSecretBody,
+        response: answers({
+          200: ['The new secret.', RotatedSecretSchema],
+          codes: ['invalid_fields', 'instance_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params, body }) => {
+      const webhook_secret = makeSecret(randomBytes(SECRET_BYTES));
+      const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
+      const row = existing(
+        await store.instances.rotateSecret(params.instance_id, webhook_secret, overlap_ms, clock.wall()),
+        params.instance_id,
+      );
+      engine.instanceChanged(row, false);
+      return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
+    },
+  );
+
+  app.post(
+    '/api/v1/instances/:instance_id/recover/',
+    {
+      schema: {
+        operationId: 'recover',
+        tags: ['instances'],
+        summary: 'Queue the failed deliveries of an instance again',
+        params: InstanceParams,
+        body: RecoverBody,
+        response: answers({
+          200: ['How many were queued.', RecoveredSchema],
+          codes: ['invalid_fields', 'instance_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params: { instance_id }, body }) => {
+      const now = clock.now();
+      const since_ms = Date.parse(body.since);
+      const recovered = existing(
+        await store.deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms),
+        instance_id,
+      );
+      engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
+      return recovered;
+    },
+  );
+
+  app.post(
+    '/api/v1/instances/webhook-test/',
+    {
+      schema: {
+        operationId: 'testWebhook',
+        tags: ['instances'],
+        summary: 'Push a sample message to an instance and say what came of it',
+        body: WebhookTestBody,
+        response: answers({
+          200: ['The diagnosis, whatever came back.', DiagnosisSchema],
+          codes: ['invalid_fields', 'instance_does_not_exist'],
+        }),
+      },
+    },
+    async ({ body }) => {
+      const row = existing(await store.instances.get(body.instance_id), body.instance_id);
+      return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), parts.user_agent);
+    },
+  );
+}
+
+function existing<Row>(row: Row | null, instance_id: string): Row {
+  if (row === null) throw noSuchInstance(instance_id);
+  return row;
+}
+
+function noSuchInstance(instance_id: string): Problem {
+  return new Problem('instance_does_not_exist', `No instance ${JSON.stringify(instance_id)} is registered.`);
+}
+
+function assertUrlAllowed(webhook_url: string, policy: EgressPolicy): void {
+  const parsed = parseWebhookUrl(webhook_url, policy);
+  if (!isRefusal(parsed)) return;
+  if (!parsed.policy_denied) throw invalidField('webhook_url', parsed.message);
+  throw new Problem('webhook_url_not_allowed', `webhook_url ${parsed.message}`, {
+    errors: [{ path: 'webhook_url', message: parsed.message }],
+  });
+}
+
+/** Lower-case names, none of them ours. */
+function webhookHeaders(headers: Record<string, string> | undefined): Record<string, string> | undefined {
+  if (headers === undefined) return undefined;
+  const lowered: Record<string, string> = {};
+  for (const [name, value] of Object.entries(headers)) {
+    const lower = name.toLowerCase();
+    if (RESERVED_HEADERS.has(lower))
+      throw invalidField(`webhook_headers.${name}`, 'is set by Convoke itself; leave it out');
+    if (lower in lowered) throw invalidField(`webhook_headers.${name}`, 'is there twice, in different letters');
+    lowered[lower] = value.trim();
+  }
+  return lowered;
+}

@@ -1,0 +1,124 @@
+import { isUtf8 } from 'node:buffer';
+import { Problem } from '../domain/problem.ts';
+
+/** Deeper JSON is refused: nobody means it, and what reads it on the other side may recurse. */
+const DEPTH_MAX = 100;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const COLON = 0x3a;
+const COMMA = 0x2c;
+
+/** A value in the body, by its bytes. */
+interface Span {
+  start: number;
+  end: number;
+}
+
+/** A body as it was parsed, with the text of its own fields as the sender wrote it. */
+export interface JsonBody {
+  value: unknown;
+  /** The bytes of a field's value, exactly as they came, in a buffer of their own; null when there is no such field. */
+  bytesOf(field: string): Uint8Array<ArrayBuffer> | null;
+}
+
+/**
+ * Parses a request body.
+ *
+ * @throws Problem `malformed_json` for what is not UTF-8, not JSON, too deep, or has a field twice: one of the two would
+ * be dropped in silence
+ */
+export function parseJsonBody(bytes: Buffer): JsonBody {
+  if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch (error) {
+    throw new Problem('malformed_json', `The body is not valid JSON: ${(error as Error).message}`);
+  }
+  const fields = spansOf(bytes);
+  return {
+    value,
+    bytesOf(field) {
+      const span = fields.get(field);
+      if (span === undefined) return null;
+      // A copy: a slice of the network's buffer would keep, and hand between threads, all of it.
+      const copy = new Uint8Array(span.end - span.start);
+      copy.set(bytes.subarray(span.start, span.end));
+      return copy;
+    },
+  };
+}
+
+/**
+ * The text of a number, a list or whatever else stands in a field of an object: JSON.parse would have changed it.
+ *
+ * @param object the text of an object that is known to be valid JSON
+ */
+export function fieldText(object: Uint8Array<ArrayBuffer>, field: string): string | null {
+  const bytes = Buffer.from(object.buffer);
+  const span = spansOf(bytes, { repeats_allowed: true }).get(field);
+  return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
+}
+
+/** Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object. */
+function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
+  const spans = new Map<string, Span>();
+  let depth = 0;
+  let key = '';
+  let text_start = 0;
+  let value_start = -1;
+  const endValue = (end: number): void => {
+    if (value_start === -1) return;
+    if (spans.has(key) && !repeats_allowed) {
+      throw new Problem('malformed_json', `The field ${JSON.stringify(key)} is there twice; send it once.`);
+    }
+    spans.set(key, trimmed(bytes, value_start, end));
+    value_start = -1;
+  };
+  let is_object = false;
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i] as number;
+    if (byte === QUOTE) {
+      text_start = i;
+      i = endOfString(bytes, i);
+    } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
+      if (++depth > DEPTH_MAX)
+        throw new Problem('malformed_json', `The body is nested more than ${DEPTH_MAX} levels deep.`);
+      if (depth === 1) is_object = byte === OPEN_BRACE;
+    } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+      if (depth-- === 1 && is_object) endValue(i);
+    } else if (depth === 1 && is_object) {
+      if (byte === COLON) {
+        key = JSON.parse(bytes.toString('utf8', text_start, bytes.lastIndexOf(QUOTE, i) + 1)) as string;
+        value_start = i + 1;
+      } else if (byte === COMMA) {
+        endValue(i);
+      }
+    }
+  }
+  return spans;
+}
+
+/** The index of the quote that ends the string which begins at `start`. */
+function endOfString(bytes: Buffer, start: number): number {
+  for (let end = bytes.indexOf(QUOTE, start + 1); ; end = bytes.indexOf(QUOTE, end + 1)) {
+    let backslashes = 0;
+    while (bytes[end - 1 - backslashes] === BACKSLASH) backslashes++;
+    if (backslashes % 2 === 0) return end;
+  }
+}
+
+function trimmed(bytes: Buffer, start: number, end: number): Span {
+  while (isSpace(bytes[start])) start++;
+  while (isSpace(bytes[end - 1])) end--;
+  return { start, end };
+}
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+}

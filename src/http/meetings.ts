@@ -1,0 +1,124 @@
+import { uniqueIds } from '../domain/id.ts';
+import { invalidField, Problem } from '../domain/problem.ts';
+import type { JsonBody } from './json_body.ts';
+import { answers } from './answers.ts';
+import type { App, HttpParts } from './parts.ts';
+import {
+  JoinMeetingBody,
+  LeaveMeetingBody,
+  LeftMeetingSchema,
+  ListMeetingInstancesQuery,
+  ListMeetingsQuery,
+  MeetingInstanceSchema,
+  MeetingParams,
+  MeetingSchema,
+  MembershipSchema,
+  pageOf,
+} from './schemas.ts';
+import { isoTimeOrNull, wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
+
+export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void {
+  app.post(
+    '/api/v1/instances/join-meeting/',
+    {
+      schema: {
+        operationId: 'joinMeeting',
+        tags: ['meetings'],
+        summary: 'Link an instance to a meeting, with the agents that take part',
+        description:
+          'Joining again replaces the agents and undoes a leave. The agents need not be in the list of the instance.',
+        body: JoinMeetingBody,
+        response: answers({
+          201: ['The instance joined for the first time.', MembershipSchema],
+          200: ['It was in the meeting before.', MembershipSchema],
+          codes: ['invalid_fields', 'instance_does_not_exist'],
+        }),
+      },
+    },
+    async ({ body, json }, reply) => {
+      const { created, membership } = await store.meetings.join(
+        meetingIdOf(body.meeting_id, json),
+        body.instance_id,
+        uniqueIds(body.agent_ids),
+        clock.wall(),
+      );
+      return reply.code(created ? 201 : 200).send(wireMembership(membership));
+    },
+  );
+
+  app.post(
+    '/api/v1/instances/leave-meeting/',
+    {
+      schema: {
+        operationId: 'leaveMeeting',
+        tags: ['meetings'],
+        summary: 'Take an instance out of a meeting',
+        description:
+          'What was sent before is still delivered. Leaving where there is nothing to leave is logged and is no error.',
+        body: LeaveMeetingBody,
+        response: answers({ 200: ['When it left.', LeftMeetingSchema], codes: ['invalid_fields'] }),
+      },
+    },
+    async ({ body: { instance_id, meeting_id: given_id }, json }) => {
+      const meeting_id = meetingIdOf(given_id, json);
+      const left = await store.meetings.leave(meeting_id, instance_id, clock.wall());
+      if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
+      return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };
+    },
+  );
+
+  app.get(
+    '/api/v1/meetings/',
+    {
+      schema: {
+        operationId: 'listMeetings',
+        tags: ['meetings'],
+        summary: 'List meetings, in the order of their ids',
+        querystring: ListMeetingsQuery,
+        response: answers({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: ['invalid_fields'] }),
+      },
+    },
+    async ({ query }) => {
+      const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 });
+      return { data: page.data.map(wireMeeting), next_cursor: page.next_cursor };
+    },
+  );
+
+  app.get(
+    '/api/v1/meetings/:meeting_id/instances/',
+    {
+      schema: {
+        operationId: 'listMeetingInstances',
+        tags: ['meetings'],
+        summary: 'The instances in a meeting',
+        params: MeetingParams,
+        querystring: ListMeetingInstancesQuery,
+        response: answers({
+          200: ['A page of memberships.', pageOf(MeetingInstanceSchema)],
+          codes: ['invalid_fields', 'meeting_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params: { meeting_id }, query }) => {
+      const page = await store.meetings.instances(meeting_id, { ...query, limit: query.limit ?? 50 });
+      if (page === null) throw noSuchMeeting(meeting_id);
+      return { data: page.data.map(wireMeetingInstance), next_cursor: page.next_cursor };
+    },
+  );
+}
+
+export function noSuchMeeting(meeting_id: string): Problem {
+  return new Problem(
+    'meeting_does_not_exist',
+    `Nobody joined the meeting ${JSON.stringify(meeting_id)} and nothing was sent in it.`,
+  );
+}
+
+/** An integer is taken by the digits that stand in the body: JavaScript would round a long one. */
+function meetingIdOf(given: string | number, json: JsonBody | null): string {
+  if (typeof given === 'string') return given;
+  const digits = Buffer.from(json?.bytesOf('meeting_id') ?? []).toString();
+  if (!/^-?\d{1,200}$/.test(digits))
+    throw invalidField('meeting_id', 'must be a string, or an integer written with digits only');
+  return digits;
+}

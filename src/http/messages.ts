@@ -1,0 +1,133 @@
+import { hash } from 'node:crypto';
+import { uniqueIds } from '../domain/id.ts';
+import { pushTimestamp } from '../domain/message.ts';
+import { invalidField, Problem } from '../domain/problem.ts';
+import type { AcceptedMessage, MessageRow } from '../store/store.ts';
+import { fieldText } from './json_body.ts';
+import { noSuchMeeting } from './meetings.ts';
+import { answers } from './answers.ts';
+import type { App, HttpParts } from './parts.ts';
+import {
+  ListMessagesQuery,
+  MeetingParams,
+  MessagePageSchema,
+  SendHeaders,
+  SendMessageBody,
+  SentMessageSchema,
+} from './schemas.ts';
+import { isoTime } from './wire.ts';
+
+/** What may stand around the message in the body of a send: a list of target agents, mostly. */
+const ENVELOPE_BYTES_MAX = 2 << 20;
+/** A page of history ends early when its messages come to this. */
+const PAGE_BYTES_MAX = 8 << 20;
+const IDEMPOTENCY_KEY = /^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$/;
+
+export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpParts): void {
+  app.post(
+    '/api/v1/meetings/:meeting_id/messages/',
+    {
+      bodyLimit: max_message_bytes + ENVELOPE_BYTES_MAX,
+      schema: {
+        operationId: 'sendMessage',
+        tags: ['messages'],
+        summary: 'Send a message in a meeting',
+        description:
+          'When the answer comes, the message and its deliveries are on disk. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones.',
+        params: MeetingParams,
+        headers: SendHeaders,
+        body: SendMessageBody,
+        response: answers({
+          201: ['Accepted.', SentMessageSchema],
+          codes: [
+            'invalid_fields',
+            'idempotency_key_reused',
+            'body_too_large',
+            'storage_unavailable',
+            'overloaded',
+            'shutting_down',
+          ],
+        }),
+      },
+    },
+    async ({ params: { meeting_id }, body, json, headers }, reply) => {
+      const message = json?.bytesOf('message');
+      if (message === null || message === undefined) throw invalidField('message', 'is required');
+      if (message.byteLength > max_message_bytes) {
+        throw new Problem(
+          'body_too_large',
+          `The message has ${message.byteLength} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
+        );
+      }
+      const target_agents = body.target_agents === undefined ? null : uniqueIds(body.target_agents);
+      const key = headers['idempotency-key'];
+      const sent = await engine.send({
+        meeting_id,
+        message,
+        timestamp: timestampOf(body.message, message),
+        target_agents,
+        idempotency:
+          key === undefined ? null : { key: idempotencyKey(key), fingerprint: fingerprintOf(message, target_agents) },
+      });
+      if (sent.repeated) void reply.header('idempotency-replayed', 'true');
+      return reply.code(201).send(wireSent(sent.message));
+    },
+  );
+
+  app.get(
+    '/api/v1/meetings/:meeting_id/messages/',
+    {
+      schema: {
+        operationId: 'listMessages',
+        tags: ['messages'],
+        summary: 'The messages of a meeting, in the order in which they were sent',
+        params: MeetingParams,
+        querystring: ListMessagesQuery,
+        response: answers({
+          200: ['A page of messages.', MessagePageSchema],
+          codes: ['invalid_fields', 'meeting_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params: { meeting_id }, query }, reply) => {
+      const page = await store.messages.list(meeting_id, {
+        ...query,
+        limit: query.limit ?? 50,
+        bytes_max: PAGE_BYTES_MAX,
+      });
+      if (page === null) throw noSuchMeeting(meeting_id);
+      void reply.type('application/json');
+      return reply
+        .serializer((text: string) => text)
+        .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
+    },
+  );
+}
+
+function wireSent(message: AcceptedMessage) {
+  return { ...message, accepted_at: isoTime(message.accepted_at) };
+}
+
+/** The message stands in the answer as it was sent; through JSON.parse it would come out changed. */
+function messageText({ message_id, seq, accepted_at, target_agents, message }: MessageRow): string {
+  const fields = JSON.stringify({ message_id, seq, accepted_at: isoTime(accepted_at), target_agents });
+  return `${fields.slice(0, -1)},"message":${Buffer.from(message.buffer, message.byteOffset, message.byteLength).toString()}}`;
+}
+
+function timestampOf(parsed: Record<string, unknown>, text: Uint8Array<ArrayBuffer>): string {
+  if (!Object.hasOwn(parsed, 'created_at')) return '';
+  const { created_at } = parsed;
+  return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
+}
+
+function idempotencyKey(key: string | string[]): string {
+  if (typeof key !== 'string' || !IDEMPOTENCY_KEY.test(key)) {
+    throw invalidField('idempotency-key', 'must be one header of 1 to 255 printable ASCII characters');
+  }
+  return key;
+}
+
+/** Tells whether two sends are the same: the message's own text and its targets. */
+function fingerprintOf(message: Uint8Array, target_agents: string[] | null): string {
+  return hash('sha256', Buffer.concat([message, Buffer.from(`\n${JSON.stringify(target_agents)}`)]), 'base64');
+}

@@ -1,0 +1,42 @@
+import type { FastifyInstance, FastifyTypeProvider, RawServerDefault } from 'fastify';
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { FastifyBaseLogger } from 'fastify';
+import type { Static, TSchema } from 'typebox';
+import type { Clock } from '../delivery/clock.ts';
+import type { Engine } from '../delivery/engine.ts';
+import type { Transport } from '../delivery/transport.ts';
+import type { EgressPolicy } from '../domain/address.ts';
+import type { Store } from '../store/store.ts';
+import type { JsonBody } from './json_body.ts';
+
+/** What the routes work with. */
+export interface HttpParts {
+  store: Store;
+  engine: Engine;
+  transport: Transport;
+  clock: Clock;
+  log: FastifyBaseLogger;
+  egress_policy: EgressPolicy;
+  max_message_bytes: number;
+  expire_after_ms: number;
+  user_agent: string;
+  /** Refuse requests whose Host is not a loopback name (DNS rebinding): so while the API is open. */
+  loopback_only: boolean;
+  /** Makes the text of /metrics. */
+  metrics: () => Promise<{ content_type: string; text: string }>;
+}
+
+/** The types of bodies, queries and parameters come from the routes' schemas. */
+interface SchemaTypes extends FastifyTypeProvider {
+  validator: this['schema'] extends TSchema ? Static<this['schema']> : unknown;
+  serializer: this['schema'] extends TSchema ? Static<this['schema']> : unknown;
+}
+
+export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, SchemaTypes>;
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** The body with the text of its fields; null when there was none. */
+    json: JsonBody | null;
+  }
+}

@@ -1,0 +1,63 @@
+/** How rows are told to callers. */
+import { healthOf } from '../domain/instance.ts';
+import type { Static } from 'typebox';
+import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership } from '../store/store.ts';
+import type {
+  DeliverySchema,
+  DeliveryWithAttemptsSchema,
+  InstanceSchema,
+  MeetingInstanceSchema,
+  MeetingSchema,
+  MembershipSchema,
+} from './schemas.ts';
+
+export const isoTime = (ms: number): string => new Date(ms).toISOString();
+export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));
+
+/** Secrets and header values stay here. */
+export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
+  return {
+    instance_id: row.instance_id,
+    instance_name: row.instance_name,
+    agent_ids: row.agent_ids,
+    webhook_url: row.webhook_url,
+    webhook_enabled: row.webhook_enabled,
+    is_active: row.is_active,
+    success_statuses: row.success_statuses,
+    webhook_header_names: Object.keys(row.webhook_headers),
+    health: healthOf(row),
+    consecutive_failures: row.consecutive_failures,
+    last_success_at: isoTimeOrNull(row.last_success_at),
+    last_failure: row.last_failure,
+    pending_deliveries: row.pending_deliveries,
+    last_seen_at: isoTimeOrNull(row.last_seen_at),
+    created_at: isoTime(row.created_at),
+    updated_at: isoTime(row.updated_at),
+  };
+}
+
+export function wireMembership(row: Membership): Static<typeof MembershipSchema> {
+  return { ...row, joined_at: isoTime(row.joined_at), left_at: isoTimeOrNull(row.left_at) };
+}
+
+export function wireMeetingInstance(row: MeetingInstance): Static<typeof MeetingInstanceSchema> {
+  return { ...wireMembership(row), instance_name: row.instance_name, health: row.health };
+}
+
+export function wireMeeting(row: MeetingRow): Static<typeof MeetingSchema> {
+  return { ...row, created_at: isoTime(row.created_at), last_activity_at: isoTime(row.last_activity_at) };
+}
+
+export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof DeliverySchema> {
+  return {
+    ...row,
+    next_attempt_at: isoTimeOrNull(row.next_attempt_at),
+    created_at: isoTime(row.created_at),
+    settled_at: isoTimeOrNull(row.settled_at),
+    last_attempt: attempts.at(-1) ?? null,
+  };
+}
+
+export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof DeliveryWithAttemptsSchema> {
+  return { ...wireDelivery(row), attempts: row.attempts };
+}
