@@ -22,7 +22,7 @@ export function answers<const Answers extends { [status: number]: Answer; codes:
 ): AnswerSchemas<Answers> {
   const response: Record<string, unknown> = {};
   const codes = [...given.codes, ...COMMON_CODES];
-  for (const status of [...new Set(codes.map((code) => PROBLEMS[code].status))].sort()) {
+  for (const status of new Set(codes.map((code) => PROBLEMS[code].status))) {
     const named = codes.filter((code) => PROBLEMS[code].status === status);
     response[status] = {
       description: named.map((code) => `${code}: ${PROBLEMS[code].title}.`).join(' '),

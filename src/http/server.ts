@@ -38,7 +38,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     http: { headersTimeout: HEADERS_TIMEOUT_MS, connectionsCheckingInterval: CONNECTIONS_CHECK_MS },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: PARAM_CHARS_MAX },
     // Errors before a route is found: a path that is no path, too long a parameter.
-    frameworkErrors: (error, _, reply) => sendProblem(reply, problemOf(error)),
+    frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
     clientErrorHandler,
     forceCloseConnections: 'idle',
   });

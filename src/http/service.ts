@@ -30,7 +30,7 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
       return reply
         .type(content_type)
         .serializer((body: string) => body)
-        .send(text as never);
+        .send(text);
     },
   );
 }

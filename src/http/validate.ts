@@ -36,7 +36,7 @@ interface ValidationError {
 function problemOf(schema: TSchema, errors: readonly ValidationError[]): Problem {
   const found = new Map<string, FieldError>();
   for (const error of errors) {
-    for (const field of fieldErrorsOf(schema as SchemaNode, error)) {
+    for (const field of fieldErrorsOf(schema, error)) {
       if (!found.has(field.path)) found.set(field.path, field);
     }
   }

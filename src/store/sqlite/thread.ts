@@ -35,5 +35,5 @@ try {
 }
 
 function receive(): Call[] | 'close' | undefined {
-  return (receiveMessageOnPort(port) as { message: Call[] | 'close' } | undefined)?.message;
+  return receiveMessageOnPort(port)?.message;
 }
