@@ -79,7 +79,7 @@ async function compare(): Promise<void> {
     }
   }
   for (const [name, measured] of Object.entries(rates)) {
-    const median = measured.sort((a, b) => a - b)[measured.length >> 1]!;
+    const median = measured.toSorted((a, b) => a - b)[measured.length >> 1]!;
     console.log(`${name.padEnd(14)} ${median.toFixed(0).padStart(7)} pushes/s, median of ${measured.length}`);
   }
   await transport.close();

@@ -207,12 +207,9 @@ test('under every policy, the judgement of an address does not depend on how it 
 
 test('what is printed parses to the same bytes', () => {
   fc.assert(
-    fc.property(fc.uint8Array({ minLength: 16, maxLength: 16 }), (bytes) => {
-      const parsed = parseAddress(formatAddress(bytes))!;
-      assert.deepEqual(
-        parsed.length === 4 ? spellings(parsed) : parsed,
-        parsed.length === 4 ? spellings(bytes.slice(12)) : bytes,
-      );
+    fc.property(fc.oneof(fc.ipV4(), fc.ipV6()), (text) => {
+      const bytes = parseAddress(text)!;
+      assert.deepEqual(parseAddress(formatAddress(bytes)), bytes);
     }),
   );
   assert.equal(formatAddress(parseAddress('2001:0db8:0:0:1:0:0:1')!), '2001:db8::1:0:0:1');
@@ -221,8 +218,8 @@ test('what is printed parses to the same bytes', () => {
 
 test('what is not plainly an address is none: octal, hexadecimal, short forms, zone ids, stray characters', () => {
   const malformed = [
-    ...['', ' ', '1', '1.2.3', '1.2.3.4.5', '256.0.0.1', '01.2.3.4', '0177.0.0.1', '0x7f.0.0.1', '127.1', '2130706433'],
-    ...[
+    ['', ' ', '1', '1.2.3', '1.2.3.4.5', '256.0.0.1', '01.2.3.4', '0177.0.0.1', '0x7f.0.0.1', '127.1', '2130706433'],
+    [
       '1.2.3.4 ',
       ' 1.2.3.4',
       '1.2.3.4.',
@@ -235,7 +232,7 @@ test('what is not plainly an address is none: octal, hexadecimal, short forms, z
       ':::',
       '1::2::3',
     ],
-    ...[
+    [
       ':1',
       '1:',
       '1:2:3:4:5:6:7',
@@ -248,7 +245,7 @@ test('what is not plainly an address is none: octal, hexadecimal, short forms, z
       '::01.2.3.4',
     ],
     '0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:1',
-  ];
+  ].flat();
   for (const text of malformed) assert.equal(parseAddress(text), null, JSON.stringify(text));
 });
 

@@ -33,7 +33,7 @@ describe('resolver', { concurrency: true }, () => {
     const found = await addressesOf(resolver, 'both.test');
     assert.equal(found.length, 3);
     assert.notEqual(found[0]!.includes(':'), found[1]!.includes(':'));
-    assert.deepEqual(dns.questions.map(({ type }) => type).sort(), ['A', 'AAAA']);
+    assert.deepEqual(dns.questions.map(({ type }) => type).toSorted(), ['A', 'AAAA']);
   });
 
   test('a name with addresses of one family only has those, whatever the other question comes to', async (t) => {

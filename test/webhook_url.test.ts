@@ -26,19 +26,9 @@ function refused(text: string, policy = policyOf('local')): WebhookUrlRefusal {
 
 /** One loopback address, in every spelling that some parser takes for it. */
 const LOOPBACK_HOSTS = [
-  ...[
-    '127.0.0.1',
-    '2130706433',
-    '0x7f000001',
-    '0177.0.0.1',
-    '017700000001',
-    '127.1',
-    '127.0.1',
-    '0x7f.1',
-    '0X7F.0.0.0x1',
-  ],
-  ...['①②⑦.0.0.1', '127。0。0。1', '127．0．0．1', '%31%32%37.0.0.1', '127%2e0%2e0%2e1', '127.0.0.1.', '１２７.0.0.1'],
-  ...[
+  ['127.0.0.1', '2130706433', '0x7f000001', '0177.0.0.1', '017700000001', '127.1', '127.0.1', '0x7f.1', '0X7F.0.0.0x1'],
+  ['①②⑦.0.0.1', '127。0。0。1', '127．0．0．1', '%31%32%37.0.0.1', '127%2e0%2e0%2e1', '127.0.0.1.', '１２７.0.0.1'],
+  [
     '[::1]',
     '[0:0:0:0:0:0:0:1]',
     '[::ffff:127.0.0.1]',
@@ -46,8 +36,8 @@ const LOOPBACK_HOSTS = [
     '[::FFFF:7F00:0001]',
     '[0:0:0:0:0:ffff:127.0.0.1]',
   ],
-  ...['localhost', 'LOCALHOST', 'localhost.', 'a.localhost', 'a.b.LocalHost.', 'ｌｏｃａｌｈｏｓｔ', '%6cocalhost'],
-];
+  ['localhost', 'LOCALHOST', 'localhost.', 'a.localhost', 'a.b.LocalHost.', 'ｌｏｃａｌｈｏｓｔ', '%6cocalhost'],
+].flat();
 
 for (const host of LOOPBACK_HOSTS) {
   test(`http://${host}/ is this machine: refused under public and lan, reachable under local`, () => {
@@ -97,34 +87,34 @@ test('an exact entry of the allow-list opens an address in every notation', () =
 
 test('a URL that parsers read differently is refused outright', () => {
   const malformed = [
-    ...[
+    [
       'http://user@example.com/',
       'http://user:pass@example.com/',
       'http://@example.com/',
       'http://example.com@127.0.0.1/',
     ],
-    ...[
+    [
       'http://exa mple.com/',
       ' http://example.com/',
       'http://example.com/ ',
       'http://example.com/a b',
       'http://example.com/\t',
     ],
-    ...[
+    [
       'http://example.com/\n',
       'ht\ntp://example.com/',
       'http://example.com/\0',
       'http://example.com/\u007f',
       'http://example.com/\u0085',
     ],
-    ...[
+    [
       'http://example.com/\u00a0',
       'http://example.com/\u2028',
       'http://example.com/\u3000',
       '\ufeffhttp://example.com/',
     ],
-    ...['http:\\\\example.com\\', 'http://example.com\\@127.0.0.1/', 'http://example.com/\\'],
-    ...[
+    ['http:\\\\example.com\\', 'http://example.com\\@127.0.0.1/', 'http://example.com/\\'],
+    [
       'ftp://example.com/',
       'file:///etc/passwd',
       'gopher://example.com/',
@@ -132,7 +122,7 @@ test('a URL that parsers read differently is refused outright', () => {
       'javascript:alert(1)',
       'ws://example.com/',
     ],
-    ...[
+    [
       'http:example.com',
       'http:/example.com',
       '//example.com/',
@@ -143,14 +133,14 @@ test('a URL that parsers read differently is refused outright', () => {
       'http://?x',
       'http://#x',
     ],
-    ...[
+    [
       'http://example.com:0/',
       'http://example.com:65536/',
       'http://example.com:-1/',
       'http://example.com:80a/',
       'http://:80/',
     ],
-    ...[
+    [
       'http://[::1%25eth0]/',
       'http://[fe80::1%eth0]/',
       'http://[::1/',
@@ -158,7 +148,7 @@ test('a URL that parsers read differently is refused outright', () => {
       'http://[127.0.0.1]/',
       'http://1.2.3.4.5/',
     ],
-    ...[
+    [
       'http://256.0.0.1/',
       'http://0x100000000/',
       'http://example.com../',
@@ -167,7 +157,7 @@ test('a URL that parsers read differently is refused outright', () => {
       'http://./',
       'http://../',
     ],
-    ...[
+    [
       'http://exa%00mple.com/',
       'http://exa%20mple.com/',
       'http://exa<mple.com/',
@@ -175,7 +165,7 @@ test('a URL that parsers read differently is refused outright', () => {
       'http://\ud800.com/',
     ],
     `http://${'a.'.repeat(130)}com/`,
-  ];
+  ].flat();
   for (const text of malformed) assert.equal(refused(text).policy_denied, false, JSON.stringify(text));
 });
 

@@ -84,7 +84,7 @@ class PooledTransport implements WebhookTransport {
     this.connector = {
       policy,
       resolver: createHostResolver({ ...(name_servers && { name_servers }), ...(hosts_path && { hosts_path }) }),
-      secure_context: once(() => createSecureContext(extra_ca && { ca: [...getCACertificates(), ...extra_ca] })),
+      secure_context: secureContextOf(extra_ca),
     };
   }
 
@@ -102,7 +102,7 @@ class PooledTransport implements WebhookTransport {
   async close(): Promise<void> {
     this.closed = true;
     for (const push of this.pushes) push.expire();
-    for (const instance_id of [...this.pools.keys()]) this.forget(instance_id);
+    for (const instance_id of this.pools.keys()) this.forget(instance_id);
     const sockets = [...this.connections].map(({ socket }) => socket);
     await Promise.all(sockets.map((socket) => new Promise((closed) => socket.once('close', closed).destroy())));
     this.deadlines.close();
@@ -204,7 +204,10 @@ class Connection {
   uses = 0;
   /** Whether a byte came since the present push was sent. */
   answered = false;
-  #head_expected = false;
+  /** Until the head of the final answer has come whole. */
+  head_expected = false;
+  #status_line_expected = false;
+  #head_bytes = 0;
 
   constructor(transport: PooledTransport, pool: InstancePool | null, target: WebhookTarget, socket: Socket) {
     this.socket = socket;
@@ -230,8 +233,9 @@ class Connection {
     const read = socket.read;
     socket.read = (size?: number) => {
       const chunk: unknown = read.call(socket, size);
-      if (chunk !== null && this.#head_expected) this.#onBytes(chunk as Buffer);
-      return chunk;
+      if (chunk === null || !this.head_expected || this.#passes(chunk as Buffer)) return chunk;
+      socket.destroy(new errors.HeadersOverflowError());
+      return null;
     };
     socket.on('error', ignore);
     socket.once('close', () => {
@@ -243,26 +247,37 @@ class Connection {
 
   send(push: OngoingPush, options: Dispatcher.DispatchOptions): void {
     this.answered = false;
-    this.#head_expected = true;
+    this.head_expected = this.#status_line_expected = true;
+    this.#head_bytes = 0;
     this.client.dispatch(options, push);
   }
 
   /**
-   * Looks at an answer before undici does. undici takes an unasked-for 100 for a breach of the protocol, and a server
-   * may send one (RFC 9110, section 15.2.1): it is shown to undici as 102, which it ignores as it should.
+   * Looks at the head of an answer before undici does, for two reasons. undici takes an unasked-for 100 for a breach of the
+   * protocol, and a server may send one (RFC 9110, section 15.2.1): undici is shown a 102, which it ignores as it should.
+   * And beyond its limit undici makes an error with a stack trace for every further header: 100,000 headers cost 72 ms
+   * of this process, against 1 ms when the bytes that are too many never reach it.
    */
-  #onBytes(chunk: Buffer): void {
+  #passes(chunk: Buffer): boolean {
     this.answered = true;
-    for (let at = 0; at < chunk.length;) {
-      if (!isInterimAnswer(chunk, at)) {
-        this.#head_expected = false;
-        return;
-      }
+    let at = 0;
+    while (this.#status_line_expected && isInterimAnswer(chunk, at)) {
       if (chunk[at + 10] === ZERO && chunk[at + 11] === ZERO) chunk[at + 11] = ZERO + 2;
-      const end = chunk.indexOf('\r\n\r\n', at + 12, 'latin1');
-      if (end === -1) return;
+      const end = chunk.indexOf('\r\n\r\n', at, 'latin1');
+      if (end === -1) return this.#isWithinLimit(chunk, at);
       at = end + 4;
+      if (at === chunk.length) return true;
     }
+    this.#status_line_expected = false;
+    return this.#isWithinLimit(chunk, at);
+  }
+
+  #isWithinLimit(chunk: Buffer, at: number): boolean {
+    const left = RESPONSE_HEADER_BYTES_MAX - this.#head_bytes;
+    this.#head_bytes += chunk.length - at;
+    if (this.#head_bytes <= RESPONSE_HEADER_BYTES_MAX) return true;
+    // The head may end within the limit, with the body behind it.
+    return chunk.subarray(at, at + Math.max(left, 0)).includes('\r\n\r\n', 0, 'latin1');
   }
 }
 
@@ -375,6 +390,7 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     if (this.#settled) return;
     if (status_code < 200) return this.#onInterimAnswer(status_code);
     this.#status_code = status_code;
+    this.#connection!.head_expected = false;
     const retry_after = headers['retry-after'];
     if (retry_after !== undefined) this.#retry_after = typeof retry_after === 'string' ? retry_after : retry_after[0]!;
   }
@@ -528,9 +544,15 @@ function monotonicNow(): number {
   return performance.now();
 }
 
-function once(make: () => SecureContext): () => SecureContext {
-  let made: SecureContext | undefined;
-  return () => (made ??= make());
+/** One context for all connections: each would read every trusted certificate again. Throws on a malformed `extra_ca`. */
+function secureContextOf(extra_ca: readonly string[] = []): () => SecureContext {
+  if (extra_ca.length > 0) {
+    const context = createSecureContext({ ca: [...getCACertificates(), ...extra_ca] });
+    return () => context;
+  }
+  // Made when first needed: many services never push over TLS.
+  let context: SecureContext | undefined;
+  return () => (context ??= createSecureContext());
 }
 
 function ignore(): void {}
