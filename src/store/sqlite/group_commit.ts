@@ -1,26 +1,10 @@
 import { randomBytes } from 'node:crypto';
 import { IdSource } from '../../domain/id.ts';
-import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
+import { Problem } from '../../domain/problem.ts';
 import { StoreError } from '../store.ts';
+import type { Call, Reply } from './calls.ts';
 import { Database, storeErrorOf } from './database.ts';
 import { type Operations, operationsOf } from './operations.ts';
-
-/** One call of a store method, as it travels to the thread that owns the file. */
-export interface Call {
-  id: number;
-  noun: keyof Operations;
-  method: string;
-  args: unknown[];
-}
-
-/** Its answer. Errors are plain data, because classes do not survive the way between threads. */
-export interface Reply {
-  id: number;
-  value?: unknown;
-  problem?: { code: ProblemCode; detail: string; errors: FieldError[] | undefined };
-  store_error?: { code: string; message: string };
-  defect?: string;
-}
 
 /**
  * Runs calls that arrived together in one transaction, and so with one wait for the disk.
@@ -81,19 +65,9 @@ export class GroupCommit {
   }
 }
 
+/** What a reply says of an error. */
 export function failureOf(error: unknown): Omit<Reply, 'id'> {
   const known = storeErrorOf(error);
   if (known instanceof StoreError) return { store_error: { code: known.code, message: known.message } };
   return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
-}
-
-/** The error that a failed reply stands for; null when it succeeded. */
-export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
-  if (reply.problem !== undefined) {
-    const { code, detail, errors } = reply.problem;
-    return new Problem(code, detail, errors === undefined ? {} : { errors });
-  }
-  if (reply.store_error !== undefined) return new StoreError(reply.store_error.code, reply.store_error.message);
-  if (reply.defect !== undefined) return new Error(`the store failed: ${reply.defect}`);
-  return null;
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { type Store, StoreError } from '../store.ts';
-import { type Call, errorOf, type Reply } from './group_commit.ts';
+import { type Call, errorOf, type Reply } from './calls.ts';
 import type { Operations } from './operations.ts';
 
 /**

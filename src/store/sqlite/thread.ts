@@ -4,7 +4,8 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { type Call, failureOf, GroupCommit } from './group_commit.ts';
+import type { Call } from './calls.ts';
+import { failureOf, GroupCommit } from './group_commit.ts';
 
 /** More calls than this are not put into one transaction, so that the first does not wait for the last. */
 const CALLS_PER_COMMIT_MAX = 500;
