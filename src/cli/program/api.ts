@@ -1,0 +1,80 @@
+import { all, ConvokeClient, ConvokeError, type Page, type PageStart } from '@convoke/sdk';
+import { type Command, InvalidArgumentError, Option } from 'commander';
+import { CommandFailure, EXIT } from './exit.ts';
+import { note } from './terminal.ts';
+
+export const DEFAULT_URL = 'http://127.0.0.1:8080';
+
+/** What every command that calls the API takes. */
+export interface ApiOptions {
+  url: string;
+  json?: true;
+}
+
+/** What every command that lists takes. */
+export interface ListOptions extends ApiOptions {
+  limit: number;
+  all?: true;
+}
+
+/** Adds `--url` and `--json`. */
+export function withApi(command: Command): Command {
+  return command
+    .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL').default(DEFAULT_URL))
+    .option('--json', 'print JSON, for programs');
+}
+
+/** Adds `--url`, `--json`, `--limit` and `--all`. */
+export function withList(command: Command): Command {
+  return withApi(command)
+    .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
+    .option('--all', 'print all of them');
+}
+
+/** @throws CommandFailure when the URL is none */
+export function clientFor({ url }: Pick<ApiOptions, 'url'>): ConvokeClient {
+  try {
+    return new ConvokeClient({ base_url: url });
+  } catch (error) {
+    const why = (error as Error).message.replace('base_url', '--url (or CONVOKE_URL)');
+    throw new CommandFailure(EXIT.usage, why);
+  }
+}
+
+/** One page, or all of them with `--all`; says on stderr when there is more. */
+export async function listed<T>(
+  options: ListOptions,
+  list: (query: PageStart & { limit: number }) => Promise<Page<T>>,
+): Promise<T[]> {
+  if (options.all) {
+    const items: T[] = [];
+    for await (const item of all((start) => list({ limit: 500, ...start }))) items.push(item);
+    return items;
+  }
+  const { data, next_cursor } = await list({ limit: options.limit });
+  if (next_cursor !== null) note(`These are the first ${data.length}; there are more: --all prints them.`);
+  return data;
+}
+
+/** What a failed call means for the exit code, in one line. */
+export function failureOf(error: ConvokeError): CommandFailure {
+  const { code, status, detail, message } = error;
+  if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
+    return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
+  }
+  return new CommandFailure(status !== null && status >= 500 ? EXIT.failed : EXIT.refused, message);
+}
+
+/** Parses the value of an option as a whole number within bounds. */
+export function wholeNumber(min: number, max: number): (text: string) => number {
+  return (text) => {
+    const value = /^\d{1,16}$/.test(text) ? Number(text) : -1;
+    if (value < min || value > max) throw new InvalidArgumentError(`It must be a whole number from ${min} to ${max}.`);
+    return value;
+  };
+}
+
+/** Collects the values of an option that may be given more than once. */
+export function collect(value: string, before: string[] | undefined): string[] {
+  return [...(before ?? []), value];
+}

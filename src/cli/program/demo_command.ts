@@ -1,0 +1,19 @@
+import { Command, Option } from 'commander';
+import { withExamples } from './examples.ts';
+
+export function demoCommand(): Command {
+  const command = new Command('demo')
+    .description('let two agents on this machine talk in a meeting, and show every push')
+    .addOption(
+      new Option('--url <url>', 'a running service to use; when none is given or answers, the demo starts its own').env(
+        'CONVOKE_URL',
+      ),
+    )
+    .action(async ({ url }: { url?: string }) => {
+      const { demo } = await import('./demo.ts');
+      await demo(url);
+    });
+  return withExamples(command, {
+    'convoke demo': 'with the service at http://127.0.0.1:8080, or else with one of its own that leaves nothing behind',
+  });
+}

@@ -1,0 +1,277 @@
+/** Checks what the service needs of this machine, and the service itself when it runs. Changes nothing. */
+import { lookup } from 'node:dns/promises';
+import { access, constants, stat, statfs } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { dirname, join, resolve } from 'node:path';
+import { all, ConvokeClient } from '@convoke/sdk';
+import type { Command } from 'commander';
+import { type Config, DATABASE_FILE } from '../../config.ts';
+import { parseAddress } from '../../domain/address.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+import { settingsOf } from './settings.ts';
+import { isSystemError } from './system_error.ts';
+import { printJson, printTable } from './terminal.ts';
+import { bytesInWords, durationInWords } from './words.ts';
+
+type Finding = 'ok' | 'warn' | 'fail';
+
+interface Check {
+  check: string;
+  finding: Finding;
+  /** What was found. */
+  detail: string;
+  /** What to do about it; empty when all is well. */
+  advice: string;
+}
+
+const STYLES = { ok: 'green', warn: 'yellow', fail: 'red' } as const;
+
+const SQLITE_NEEDED = '3.51.3';
+const FREE_BYTES_WARN = 1 << 30;
+const FREE_BYTES_FAIL = 100 << 20;
+const ANSWER_MS_MAX = 3000;
+const HOSTS_MAX = 20;
+/** Receivers refuse a push whose timestamp is 5 minutes off; half of it leaves room for their own error. */
+const CLOCK_OFF_MS_MAX = 150_000;
+const RELEASED_AT = Date.UTC(2026, 0, 1);
+
+/** A service that answered, with how long that took and what its clock says. */
+interface Answering {
+  url: string;
+  date_ms: number;
+  ready: boolean;
+  detail: string;
+}
+
+/** Prints a line for each check. */
+export async function doctor(options: { url?: string; json?: true }, command: Command): Promise<void> {
+  const checks: Check[] = [checkNode(), checkSqlite()];
+  const config = readSettings(command, checks);
+  if (config !== null) {
+    const url = options.url ?? `http://${config.host.includes(':') ? `[${config.host}]` : config.host}:${config.port}`;
+    const answering = await askService(url);
+    checks.push(await checkDirectory(config, answering), await checkDisk(config));
+    checks.push(await checkPort(config, url, answering), checkReady(url, answering));
+    checks.push(await checkNames(answering), checkClock(answering));
+  }
+  if (options.json) printJson(checks);
+  else {
+    printTable(checks, [
+      { title: '', text: ({ finding }) => finding, style: ({ finding }) => STYLES[finding] },
+      { title: 'CHECK', text: ({ check }) => check },
+      { title: 'FOUND', text: ({ detail, advice }) => (advice === '' ? detail : `${detail}: ${advice}`) },
+    ]);
+  }
+  if (checks.some(({ finding }) => finding === 'fail')) process.exitCode = EXIT.failed;
+}
+
+function ok(check: string, detail: string): Check {
+  return { check, finding: 'ok', detail, advice: '' };
+}
+
+/** The program does not run on a Node that is too old: src/cli/main.ts sees to that. */
+function checkNode(): Check {
+  return ok('node', `Node ${process.versions.node} on ${process.platform}-${process.arch}`);
+}
+
+function checkSqlite(): Check {
+  const version = process.versions['sqlite'] ?? 'none';
+  const [have, need] = [version, SQLITE_NEEDED].map((text) => text.split('.').map(Number));
+  const differs_at = need!.findIndex((part, i) => have![i] !== part);
+  if (differs_at === -1 || (have![differs_at] ?? 0) > need![differs_at]!) return ok('sqlite', `SQLite ${version}`);
+  const advice = `${SQLITE_NEEDED} is needed; use a newer Node, which brings one`;
+  return { check: 'sqlite', finding: 'fail', detail: `SQLite ${version}`, advice };
+}
+
+function readSettings(command: Command, checks: Check[]): Config | null {
+  try {
+    const { config, sources } = settingsOf(command);
+    const given = Object.values(sources).filter(({ from }) => from !== 'default').length;
+    checks.push(ok('settings', `valid; ${given} differ from the defaults, and \`convoke config\` shows them`));
+    return config;
+  } catch (error) {
+    if (!(error instanceof CommandFailure)) throw error;
+    checks.push({
+      check: 'settings',
+      finding: 'fail',
+      detail: error.message,
+      advice: 'mend them; the other checks need them',
+    });
+    return null;
+  }
+}
+
+/** Null when nothing answers there, or something that is not Convoke. */
+async function askService(url: string): Promise<Answering | null> {
+  try {
+    const answer = await fetch(new URL('/readyz', url), {
+      signal: AbortSignal.timeout(ANSWER_MS_MAX),
+      redirect: 'manual',
+    });
+    const { status, detail, code } = (await answer.json()) as { status?: unknown; detail?: string; code?: string };
+    const ready = answer.ok && status === 'ready';
+    if (!ready && code === undefined) return null;
+    return { url, ready, detail: detail ?? '', date_ms: Date.parse(answer.headers.get('date') ?? '') };
+  } catch {
+    return null;
+  }
+}
+
+async function checkDirectory(config: Config, answering: Answering | null): Promise<Check> {
+  const check = 'data directory';
+  const directory = resolve(config.data);
+  const exists = await nearestThatExists(directory);
+  try {
+    if (!(await stat(exists)).isDirectory()) {
+      return { check, finding: 'fail', detail: `${exists} is not a directory`, advice: 'give one with --data' };
+    }
+    await access(exists, constants.W_OK | constants.X_OK);
+  } catch {
+    return {
+      check,
+      finding: 'fail',
+      detail: `this user may not write ${exists}`,
+      advice: 'change its owner, or give another directory with --data',
+    };
+  }
+  if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
+  const state = await stateOfFile(join(directory, DATABASE_FILE));
+  if (state === 'in use' && answering === null) {
+    const detail = `${join(directory, DATABASE_FILE)} is in use, and ${config.host}:${config.port} does not answer`;
+    return {
+      check,
+      finding: 'warn',
+      detail,
+      advice: 'a service with another port may use it; a second one needs its own --data',
+    };
+  }
+  if (state === 'unreadable') {
+    const detail = `${join(directory, DATABASE_FILE)} is not a data file of Convoke`;
+    return {
+      check,
+      finding: 'fail',
+      detail,
+      advice: 'restore it from a backup, or give another directory with --data',
+    };
+  }
+  return ok(check, `${directory} is writable; the data file is ${state}`);
+}
+
+async function nearestThatExists(directory: string): Promise<string> {
+  for (let at = directory; ; at = dirname(at)) {
+    const exists = await access(at).then(
+      () => true,
+      () => false,
+    );
+    if (exists || dirname(at) === at) return at;
+  }
+}
+
+/** Opens the file for reading only: a running service holds it exclusively, and that is seen and not disturbed. */
+async function stateOfFile(file: string): Promise<'not there yet' | 'not in use' | 'in use' | 'unreadable'> {
+  const { size } = await stat(file).catch(() => ({ size: 0 }));
+  if (size === 0) return 'not there yet';
+  const { DatabaseSync } = await import('node:sqlite');
+  try {
+    const db = new DatabaseSync(file, { readOnly: true });
+    try {
+      db.prepare('PRAGMA user_version').get();
+      return 'not in use';
+    } finally {
+      db.close();
+    }
+  } catch (error) {
+    return (error as { errcode?: number }).errcode === SQLITE_BUSY ? 'in use' : 'unreadable';
+  }
+}
+
+const SQLITE_BUSY = 5;
+
+async function checkDisk(config: Config): Promise<Check> {
+  const check = 'disk space';
+  const { bavail, bsize } = await statfs(await nearestThatExists(resolve(config.data)));
+  const free_bytes = bavail * bsize;
+  const detail = `${bytesInWords(free_bytes)} are free for the data`;
+  if (free_bytes >= FREE_BYTES_WARN) return ok(check, detail);
+  const advice = 'free some, or shorten CONVOKE_RETENTION_DELIVERIES and CONVOKE_RETENTION_MESSAGES';
+  return { check, finding: free_bytes < FREE_BYTES_FAIL ? 'fail' : 'warn', detail, advice };
+}
+
+async function checkPort(config: Config, url: string, answering: Answering | null): Promise<Check> {
+  if (answering !== null) return ok('port', `Convoke answers at ${url}`);
+  const fault = await faultOfListening(config.host, config.port);
+  if (fault === null) return ok('port', `${config.host}:${config.port} is free`);
+  if (fault === 'EADDRINUSE') {
+    const detail = `something that is not Convoke, or does not answer, holds ${config.host}:${config.port}`;
+    return { check: 'port', finding: 'fail', detail, advice: 'stop it, or choose another port with --port' };
+  }
+  const detail = `cannot listen on ${config.host}:${config.port} (${fault})`;
+  return { check: 'port', finding: 'fail', detail, advice: 'choose another with --host and --port' };
+}
+
+async function faultOfListening(host: string, port: number): Promise<string | null> {
+  const server = createServer();
+  try {
+    server.listen(port, host);
+    await once(server, 'listening');
+    server.close();
+    return null;
+  } catch (error) {
+    return isSystemError(error) ? error.code : String(error);
+  }
+}
+
+function checkReady(url: string, answering: Answering | null): Check {
+  const check = 'service';
+  if (answering === null) {
+    return { check, finding: 'warn', detail: `no service answers at ${url}`, advice: '`convoke serve` starts one' };
+  }
+  if (answering.ready) return ok(check, 'ready: it accepts messages');
+  return { check, finding: 'fail', detail: `not ready (${answering.detail})`, advice: 'its log on stderr says why' };
+}
+
+/** Looks up the hosts of the webhook addresses, as far as they are names. */
+async function checkNames(answering: Answering | null): Promise<Check> {
+  const check = 'name lookup';
+  if (answering === null) return ok(check, 'nothing to look up while no service runs');
+  const names = new Set<string>();
+  const client = new ConvokeClient({ base_url: answering.url, timeout_ms: ANSWER_MS_MAX });
+  try {
+    for await (const { webhook_url } of all((start) => client.listInstances({ limit: 500, ...start }))) {
+      const { hostname } = new URL(webhook_url);
+      if (!hostname.startsWith('[') && parseAddress(hostname) === null) names.add(hostname);
+      if (names.size === HOSTS_MAX) break;
+    }
+  } catch {
+    return { check, finding: 'warn', detail: 'the instances could not be listed', advice: 'see the check "service"' };
+  }
+  const found = await Promise.all(
+    [...names].map((name) =>
+      lookup(name).then(
+        () => null,
+        () => name,
+      ),
+    ),
+  );
+  const lost = found.filter((name) => name !== null);
+  if (lost.length === 0) return ok(check, `${names.size} host names of instances looked up`);
+  const detail = `${lost.length} of ${names.size} host names are not found: ${lost.slice(0, 3).join(', ')}`;
+  return {
+    check,
+    finding: 'warn',
+    detail,
+    advice: 'check their spelling in webhook_url, and the name server of this machine',
+  };
+}
+
+function checkClock(answering: Answering | null): Check {
+  const check = 'clock';
+  const now_ms = Date.now();
+  const detail = `it is ${new Date(now_ms).toISOString()} here`;
+  const advice = 'set the clock (NTP): receivers refuse pushes whose timestamp is 5 minutes off';
+  if (now_ms < RELEASED_AT) return { check, finding: 'fail', detail, advice };
+  const off_ms = answering === null || Number.isNaN(answering.date_ms) ? 0 : Math.abs(now_ms - answering.date_ms);
+  if (off_ms <= CLOCK_OFF_MS_MAX) return ok(check, detail);
+  return { check, finding: 'warn', detail: `${detail}, ${durationInWords(off_ms)} off the service`, advice };
+}

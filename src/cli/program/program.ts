@@ -1,0 +1,95 @@
+/** The commands of `convoke`, and how each of them ends. Every module below is loaded only when its command runs. */
+import { Command, CommanderError } from 'commander';
+import { ConvokeError } from '@convoke/sdk';
+import { VERSION } from '../../version.ts';
+import { failureOf } from './api.ts';
+import { configCommand } from './config.ts';
+import { deliveriesCommand } from './deliveries.ts';
+import { demoCommand } from './demo_command.ts';
+import { doctorCommand } from './doctor_command.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+import { instancesCommand } from './instances.ts';
+import { joinCommand, leaveCommand } from './memberships.ts';
+import { meetingsCommand } from './meetings.ts';
+import { messagesCommand, sendCommand } from './messages.ts';
+import { serveCommand } from './serve_command.ts';
+import { note } from './terminal.ts';
+import { webhookTestCommand } from './webhook_test.ts';
+
+const AFTER_HELP = `
+Exit codes:
+  0  it is done
+  1  it failed
+  2  the command was not understood, or a setting is not valid
+  3  the service cannot be reached
+  4  the service refused the request
+
+Start here:
+  convoke demo                        two agents on this machine talk, and you watch each push
+  convoke serve                       run the service
+  convoke COMMAND --help              options and examples of one command`;
+
+/** Runs the command of this process and sets its exit code. */
+export async function main(): Promise<void> {
+  // `convoke deliveries | head` closes the pipe early; that is no failure.
+  process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+    if (error.code === 'EPIPE') process.exit(EXIT.ok);
+    throw error;
+  });
+  try {
+    await program().parseAsync();
+  } catch (error) {
+    process.exitCode = endOf(error);
+  }
+}
+
+function program(): Command {
+  const root = new Command('convoke')
+    .description(
+      'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
+    )
+    .version(VERSION)
+    .addHelpText('after', AFTER_HELP);
+  const groups: Record<string, Command[]> = {
+    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
+    'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
+    'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
+  };
+  for (const [heading, commands] of Object.entries(groups)) {
+    root.commandsGroup(heading);
+    for (const command of commands) root.addCommand(command);
+  }
+  endSoftly(root);
+  return root;
+}
+
+/** A usage error becomes an exception instead of the end of the process, in every command. */
+function endSoftly(command: Command): void {
+  command
+    .exitOverride()
+    .showHelpAfterError(`(${pathOf(command)} --help shows what is possible)`)
+    .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'convoke:')) });
+  command.commands.forEach(endSoftly);
+}
+
+function pathOf(command: Command): string {
+  return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
+}
+
+/** Says on stderr what went wrong, and gives the exit code. */
+function endOf(error: unknown): number {
+  // Commander has written its own message; the code is 0 after --help and --version.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;
+  const failure = error instanceof ConvokeError ? failureOf(error) : error;
+  if (failure instanceof CommandFailure) {
+    note(`convoke: ${failure.message}`);
+    return failure.exit_code;
+  }
+  // An id such as "." that cannot be part of a path is refused by the SDK before anything is sent.
+  if (failure instanceof TypeError && failure.message.startsWith('an id')) {
+    note(`convoke: ${failure.message}`);
+    return EXIT.usage;
+  }
+  note(`convoke: ${failure instanceof Error ? failure.message : String(failure)}`);
+  return EXIT.failed;
+}

@@ -1,0 +1,43 @@
+import { type Command, Option } from 'commander';
+import {
+  ConfigError,
+  flagOf,
+  readConfig,
+  type ReadConfig,
+  type SettingName,
+  settingNames,
+  SETTINGS,
+  variableOf,
+} from '../../config.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+
+/** Adds a flag for every setting. */
+export function withSettings(command: Command): Command {
+  for (const name of settingNames()) {
+    const { default: text, sentence } = SETTINGS[name];
+    const what = `${sentence} [${variableOf(name)}, ${text === '' ? 'empty' : text}]`;
+    // `--egress-allow-http` alone means true.
+    const option =
+      text === 'false'
+        ? new Option(`${flagOf(name)} [value]`, what).preset('true')
+        : new Option(`${flagOf(name)} <value>`, what);
+    command.addOption(option);
+  }
+  return command;
+}
+
+/** @throws CommandFailure that lists everything wrong */
+export function settingsOf(command: Command): ReadConfig {
+  const flags: Partial<Record<SettingName, string>> = {};
+  const given = command.opts<Record<string, string | undefined>>();
+  for (const name of settingNames()) {
+    const value = given[name.replaceAll(/_(.)/g, (_, letter: string) => letter.toUpperCase())];
+    if (value !== undefined) flags[name] = value;
+  }
+  try {
+    return readConfig({ flags, env: process.env });
+  } catch (error) {
+    if (error instanceof ConfigError) throw new CommandFailure(EXIT.usage, error.faults.join('\nconvoke: '));
+    throw error;
+  }
+}

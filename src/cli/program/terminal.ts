@@ -1,0 +1,95 @@
+import { styleText } from 'node:util';
+
+type Style = Parameters<typeof styleText>[0];
+
+/** Ids and times are never cut; a column that gives way keeps at least this much. */
+const COLUMN_CHARS_MIN = 16;
+
+/** Whether stdout is a terminal. */
+export function isTerminal(): boolean {
+  return process.stdout.isTTY === true;
+}
+
+/** Writes a line to stdout. */
+export function print(line = ''): void {
+  process.stdout.write(`${line}\n`);
+}
+
+/** Writes a value to stdout for programs. */
+export function printJson(value: unknown): void {
+  print(JSON.stringify(value, null, 2));
+}
+
+/** Writes a line to stderr: what is said to people beside the result. */
+export function note(line: string): void {
+  process.stderr.write(`${line}\n`);
+}
+
+/** Colours only where they are shown: on a terminal, and when NO_COLOR does not forbid it. */
+export function styled(style: Style, text: string): string {
+  return styleText(style, text, { stream: process.stdout });
+}
+
+/**
+ * Text from elsewhere (an answer of a machine, a name) on one line, without what a terminal would take for commands or
+ * would turn around.
+ */
+export function plain(text: string): string {
+  return text
+    .replaceAll(/\s+/g, ' ')
+    .replaceAll(/[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, '\ufffd')
+    .trim();
+}
+
+export interface Column<Row> {
+  title: string;
+  text: (row: Row) => string;
+  style?: (row: Row) => Style | null;
+  /** Cut when the terminal is too narrow. */
+  gives_way?: boolean;
+}
+
+/** Prints rows under titles, as wide as they need to be, and no wider than the terminal where a column gives way. */
+export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
+  const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
+  const widths = columns.map(({ title }, i) => Math.max(title.length, ...cells.map((line) => [...line[i]!].length)));
+  narrow(widths, columns);
+  print(styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!)))));
+  rows.forEach((row, at) => {
+    const line = columns.map((column, i) => {
+      const text = fit(cells[at]![i]!, widths[i]!);
+      const style = column.style?.(row) ?? null;
+      return style === null ? text : styled(style, text);
+    });
+    print(joined(line));
+  });
+}
+
+/** Prints `name  value` lines, the values under each other. */
+export function printFields(fields: Record<string, string>): void {
+  const width = Math.max(...Object.keys(fields).map((name) => name.length));
+  for (const [name, value] of Object.entries(fields)) {
+    print(joined([styled('dim', name.padEnd(width)), plain(value)]));
+  }
+}
+
+function narrow(widths: number[], columns: readonly Column<never>[]): void {
+  if (!isTerminal()) return;
+  let excess = widths.reduce((sum, width) => sum + width + 2, -2) - process.stdout.columns;
+  columns.forEach(({ gives_way }, i) => {
+    if (gives_way !== true || excess <= 0) return;
+    const width = Math.max(Math.min(COLUMN_CHARS_MIN, widths[i]!), widths[i]! - excess);
+    excess -= widths[i]! - width;
+    widths[i] = width;
+  });
+}
+
+function fit(text: string, width: number): string {
+  const chars = [...text];
+  if (chars.length > width) return `${chars.slice(0, width - 1).join('')}…`;
+  return text + ' '.repeat(width - chars.length);
+}
+
+function joined(cells: string[]): string {
+  return cells.join('  ').trimEnd();
+}

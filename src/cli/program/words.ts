@@ -1,0 +1,86 @@
+/** Values of the API in words, for the tables. */
+import type { Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
+import type { styleText } from 'node:util';
+import { OUTCOMES } from '../../domain/outcome.ts';
+
+type Style = Parameters<typeof styleText>[0];
+
+export const HEALTH_STYLES: Record<Health, Style> = { unknown: 'dim', up: 'green', failing: 'yellow', down: 'red' };
+
+export const STATE_STYLES: Record<Delivery['state'], Style> = {
+  pending: 'yellow',
+  delivered: 'green',
+  failed: 'red',
+  cancelled: 'dim',
+};
+
+const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
+  not_200: 'the machine answered with a 2xx status that is not 200',
+  gone: 'the machine answered 410 and wants no more pushes',
+  exhausted: 'every retry was answered badly',
+  expired: 'the machine could not be reached in time',
+  instance_deleted: 'the instance was removed',
+};
+
+const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
+  turn: 'its turn behind earlier messages',
+  retry: 'its next attempt',
+  back_off: 'the back-off of its instance, which was not reached',
+  switched_off: 'its instance to be enabled',
+};
+
+/** The state of a delivery with what explains it. */
+export function stateInWords({ state, reason, waiting_for }: Delivery): string {
+  if (reason !== null) return `${state}: ${REASONS[reason]}`;
+  return waiting_for === null ? state : `${state}: waits for ${WAITS[waiting_for]}`;
+}
+
+/** How an attempt went: what happened, the detail, and how long it took. */
+export function attemptInWords({ outcome, status_code, detail, duration_ms }: Attempt): string {
+  const what = outcome === 'ok' || outcome === 'bad_status' ? `answered ${status_code}` : OUTCOMES[outcome].says;
+  const more = detail === '' ? '' : ` (${detail})`;
+  return `${what}${more} after ${durationInWords(duration_ms)}`;
+}
+
+/** One sentence on where the delivery stands and what can be done about it. */
+export function adviceInWords(delivery: DeliveryWithAttempts): string {
+  const { delivery_id, instance_id, state, waiting_for, reason } = delivery;
+  if (state === 'delivered' || reason === 'instance_deleted') return '';
+  if (waiting_for === 'switched_off') return `convoke instances enable ${quoted(instance_id)} lets it go on`;
+  if (waiting_for === 'turn') return '';
+  return `convoke webhook-test ${quoted(instance_id)} says what is wrong; convoke deliveries retry ${delivery_id} tries again`;
+}
+
+/** `3 min ago`, `in 2 h`, `never` for null. */
+export function ago(time: string | null, now_ms: number): string {
+  if (time === null) return 'never';
+  const distance_ms = now_ms - Date.parse(time);
+  const text = durationInWords(Math.abs(distance_ms) < 1000 ? 0 : Math.abs(distance_ms));
+  if (text === '0 ms') return 'now';
+  return distance_ms > 0 ? `${text} ago` : `in ${text}`;
+}
+
+export function durationInWords(ms: number): string {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 120_000) return `${Math.round(ms / 1000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${Math.round(ms / 3_600_000)} h`;
+  return `${Math.round(ms / 86_400_000)} days`;
+}
+
+export function bytesInWords(bytes: number): string {
+  if (bytes >= 1 << 30) return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
+  return `${Math.round(bytes / 2 ** 20)} MiB`;
+}
+
+/** As many as fit in a table, and how many more there are. */
+export function listInWords(items: readonly string[]): string {
+  const shown = items.slice(0, 3).join(', ');
+  return items.length > 3 ? `${shown} and ${items.length - 3} more` : shown;
+}
+
+/** Ready to be pasted into a shell. */
+export function quoted(id: string): string {
+  return /^[\w.:@/+-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`;
+}
