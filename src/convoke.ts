@@ -34,7 +34,7 @@ export interface Convoke {
 export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
   const clock = systemClock();
   const user_agent = `Convoke/${VERSION}`;
-  const store = await openSqliteStore(join(config.data, DATABASE_FILE));
+  const { store, opened } = openSqliteStore(join(config.data, DATABASE_FILE));
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const metrics: Metrics = new Metrics(
     () => engine,
@@ -49,7 +49,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     settings: { ...config, user_agent },
   });
   const maintenance = new Maintenance(clock, store, config, (error) => log.error({ err: error }, 'maintenance failed'));
-  const server = await createServer({
+  const building = createServer({
     store,
     engine,
     transport,
@@ -63,6 +63,8 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     metrics: () => metrics.text(),
   });
 
+  // The store opens in its thread while the routes are built here.
+  const [server] = await Promise.all([building, opened]);
   try {
     await server.listen({ host: config.host, port: config.port });
   } catch (error) {

@@ -9,16 +9,15 @@ import type { Operations } from './operations.ts';
  * travel together, and everything that waits there is committed together.
  *
  * @param file path of the data file; created when missing
- * @throws StoreError when the file is in use, unreadable, or of a newer version
+ * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
+ * file is in use, unreadable, or of a newer version
  */
-export async function openSqliteStore(file: string): Promise<Store> {
+export function openSqliteStore(file: string): { store: Store; opened: Promise<void> } {
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
     workerData: { file },
   });
-  const [opened] = (await once(worker, 'message')) as ['open' | Omit<Reply, 'id'>];
-  if (opened !== 'open') throw errorOf(opened) ?? new Error('the store did not open');
   const calls = new Calls(worker);
-  return {
+  const store: Store = {
     instances: calls.of('instances'),
     meetings: calls.of('meetings'),
     messages: calls.of('messages'),
@@ -28,6 +27,7 @@ export async function openSqliteStore(file: string): Promise<Store> {
     },
     close: () => calls.close(),
   };
+  return { store, opened: calls.opened };
 }
 
 /** The calls under way between this thread and the store's. */
@@ -37,14 +37,25 @@ class Calls {
   #outbox: Call[] = [];
   #last_id = 0;
   #failed: Error | null = null;
+  readonly opened: Promise<void>;
 
   constructor(worker: Worker) {
     this.#worker = worker;
-    worker.on('message', (replies: Reply[]) => this.#settle(replies));
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.opened = promise;
+    const fail = (error: Error): void => {
+      this.#fail(error);
+      reject(error);
+    };
+    worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
+      worker.on('message', (replies: Reply[]) => this.#settle(replies));
+      if (opening === 'open') resolve();
+      else fail(errorOf(opening) ?? new Error('the store did not open'));
+    });
     worker.on('error', (error) =>
-      this.#fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
+      fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
     );
-    worker.on('exit', () => this.#fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+    worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
   }
 
   /** A noun of the store whose methods call across. */
