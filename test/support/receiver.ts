@@ -1,0 +1,145 @@
+/** A machine that takes pushes: a real HTTP server that remembers what came, byte for byte, and answers as it is told. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { TestContext } from 'node:test';
+import { inTime } from './wait.ts';
+
+export interface Received {
+  method: string;
+  path: string;
+  headers: IncomingHttpHeaders;
+  /** Names and values in turn, as they came. */
+  raw_headers: string[];
+  body: Buffer;
+  /** The body as text. */
+  text: string;
+}
+
+/** The five fields of a push. */
+export interface PushBody {
+  event: string;
+  meeting_id: string;
+  message: Record<string, unknown>;
+  target_agents: string[];
+  timestamp: string;
+}
+
+export interface Answer {
+  status?: number;
+  headers?: Record<string, string>;
+  body?: string;
+  /** The answer is not sent before this resolves. */
+  after?: Promise<unknown>;
+}
+
+/** `hang`: takes the request and says nothing; `reset`: cuts the connection. */
+export type Behaviour = Answer | 'hang' | 'reset' | ((request: Received, number: number) => Answer | 'hang' | 'reset');
+
+let receivers = 0;
+
+export class Receiver {
+  readonly requests: Received[] = [];
+  /** May be changed at any time; 200 when nothing is said. */
+  behaviour: Behaviour;
+  readonly #server = createServer((request, response) => void this.#take(request, response));
+  readonly #host: string;
+  #port = 0;
+  #taken = 0;
+  #waiting: { number: number; resolve: () => void }[] = [];
+
+  constructor(behaviour: Behaviour = {}) {
+    this.behaviour = behaviour;
+    // An address of its own where the system has as many as one likes: nobody takes its port while it is down.
+    receivers++;
+    this.#host = process.platform === 'linux' ? `127.77.${receivers >> 8}.${receivers & 255}` : '127.0.0.1';
+  }
+
+  get origin(): string {
+    return `http://${this.#host}:${this.#port}`;
+  }
+
+  get url(): string {
+    return `${this.origin}/webhook`;
+  }
+
+  /** Listens, at the same place as before when it has been down. */
+  async up(): Promise<void> {
+    this.#server.listen(this.#port, this.#host);
+    await once(this.#server, 'listening');
+    this.#port = (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Refuses connections, and cuts those it has. */
+  async down(): Promise<void> {
+    if (!this.#server.listening) return;
+    const closed = once(this.#server, 'close');
+    this.#server.close();
+    this.#server.closeAllConnections();
+    await closed;
+  }
+
+  /** The next request that was not asked for yet, in the order in which they came. */
+  async next(): Promise<Received> {
+    const number = ++this.#taken;
+    await this.count(number);
+    return this.requests[number - 1] as Received;
+  }
+
+  /** Resolves with all requests as soon as there are so many. */
+  async count(number: number): Promise<Received[]> {
+    if (this.requests.length < number) {
+      const { promise, resolve } = Promise.withResolvers<void>();
+      this.#waiting.push({ number, resolve });
+      await inTime(`request ${number} at a receiver that got ${this.requests.length}`, promise);
+    }
+    return this.requests;
+  }
+
+  async #take(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const chunks: Buffer[] = [];
+    // A sender that is killed in the middle of a request.
+    request.on('error', () => {});
+    for await (const chunk of request) chunks.push(chunk as Buffer);
+    const body = Buffer.concat(chunks);
+    const received: Received = {
+      method: request.method ?? '',
+      path: request.url ?? '',
+      headers: request.headers,
+      raw_headers: request.rawHeaders,
+      body,
+      text: body.toString(),
+    };
+    const number = this.requests.push(received);
+    for (const waiting of this.#waiting.filter((each) => each.number <= number)) waiting.resolve();
+    this.#waiting = this.#waiting.filter((each) => each.number > number);
+
+    const { behaviour } = this;
+    const answer = typeof behaviour === 'function' ? behaviour(received, number) : behaviour;
+    if (answer === 'hang') return;
+    if (answer === 'reset') return void request.socket.resetAndDestroy();
+    await answer.after;
+    response.writeHead(answer.status ?? 200, answer.headers).end(answer.body ?? '');
+  }
+}
+
+/** A receiver that is up until the test ends. */
+export async function startReceiver(t: TestContext, behaviour?: Behaviour): Promise<Receiver> {
+  const receiver = new Receiver(behaviour);
+  await receiver.up();
+  t.after(() => receiver.down());
+  return receiver;
+}
+
+/** Reads the body of a push; what JavaScript cannot hold loses digits. */
+export function pushOf(received: Received): PushBody {
+  return JSON.parse(received.text) as PushBody;
+}
+
+/** A header that must be there, once. */
+export function headerOf(received: Received, name: string): string {
+  const value = received.headers[name];
+  assert.ok(typeof value === 'string', `header ${name} is ${String(value)}`);
+  return value;
+}

@@ -1,0 +1,284 @@
+/** A real Convoke in this process: a free port, a data directory of its own, its log kept in memory. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { Agent, type IncomingHttpHeaders, request as httpRequest } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, type TestContext } from 'node:test';
+import type {
+  Delivery,
+  DeliveryWithAttempts,
+  Instance,
+  Membership,
+  Page,
+  ProblemDetails,
+  RegisteredInstance,
+  RegisterInput,
+  SentMessage,
+} from '@convoke/sdk';
+import { pino } from 'pino';
+import { readConfig, type SettingName } from '../../src/config.ts';
+import { type Convoke, createConvoke } from '../../src/convoke.ts';
+import { type Behaviour, type Receiver, startReceiver } from './receiver.ts';
+import { until } from './wait.ts';
+
+export interface Answer<T> {
+  status: number;
+  headers: IncomingHttpHeaders;
+  text: string;
+  /** The text read as JSON; undefined when it is none. */
+  body: T;
+}
+
+export interface RequestOptions {
+  /** An object is sent as JSON; text and bytes are sent as they are. */
+  body?: object | string | Buffer;
+  headers?: Record<string, string>;
+}
+
+export type LogLine = Record<string, unknown> & { msg: string };
+
+/** An instance that is in a meeting, with the receiver that its pushes go to. */
+export interface Member {
+  instance_id: string;
+  webhook_secret: string;
+  receiver: Receiver;
+}
+
+export interface MemberOptions {
+  agent_ids?: string[];
+  behaviour?: Behaviour;
+  /** More fields of the registration. */
+  registration?: Partial<RegisterInput>;
+}
+
+export class Service {
+  readonly log: LogLine[] = [];
+  readonly #settings: Partial<Record<SettingName, string>>;
+  readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
+  #data = '';
+  #convoke: Convoke | null = null;
+  #names = 0;
+
+  constructor(settings: Partial<Record<SettingName, string>> = {}) {
+    this.#settings = settings;
+  }
+
+  get url(): string {
+    assert.ok(this.#convoke !== null, 'the service is not started');
+    return this.#convoke.url;
+  }
+
+  async start(): Promise<void> {
+    this.#data = await mkdtemp(join(tmpdir(), 'convoke-test-'));
+    const { config } = readConfig({ flags: { port: '0', data: this.#data, ...this.#settings } });
+    const write = (line: string): void => void this.log.push(JSON.parse(line) as LogLine);
+    this.#convoke = await createConvoke(config, { log: pino({ level: 'debug', base: null }, { write }) });
+  }
+
+  /** Safe to call twice. */
+  async close(): Promise<void> {
+    const convoke = this.#convoke;
+    this.#convoke = null;
+    await convoke?.close();
+    this.#agent.destroy();
+    await rm(this.#data, { recursive: true, force: true });
+  }
+
+  /** An id that no other test uses. */
+  name(prefix: string): string {
+    return `${prefix}-${++this.#names}`;
+  }
+
+  /** Sends the path as it is given; no client mends it. */
+  request<T = never>(method: string, path: string, { body, headers = {} }: RequestOptions = {}): Promise<Answer<T>> {
+    const bytes = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
+    const all_headers: Record<string, string> = {
+      ...(bytes === undefined ? {} : { 'content-type': 'application/json' }),
+      ...(bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) }),
+      ...headers,
+    };
+    const { hostname, port } = new URL(this.url);
+    return new Promise((resolve, reject) => {
+      const options = { agent: this.#agent, hostname, port, method, path, headers: all_headers };
+      const request = httpRequest(options, (response) => {
+        const chunks: Buffer[] = [];
+        response.on('data', (chunk: Buffer) => chunks.push(chunk));
+        response.on('error', reject);
+        response.on('end', () => {
+          const text = Buffer.concat(chunks).toString();
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, text, body: parsed<T>(text) });
+        });
+      });
+      request.on('error', reject);
+      request.end(bytes);
+    });
+  }
+
+  get<T>(path: string): Promise<Answer<T>> {
+    return this.request<T>('GET', path);
+  }
+
+  post<T>(path: string, body?: object | string, headers: Record<string, string> = {}): Promise<Answer<T>> {
+    return this.request<T>('POST', path, body === undefined ? { headers } : { body, headers });
+  }
+
+  /** Registers an instance that must be taken. */
+  async register(input: Partial<RegisterInput> & { webhook_url: string }): Promise<RegisteredInstance> {
+    const body = { instance_id: this.name('instance'), instance_name: 'A machine', agent_ids: ['a'], ...input };
+    const { status, text, body: instance } = await this.post<RegisteredInstance>('/api/v1/instances/register/', body);
+    assert.ok(status === 201 || status === 200, text);
+    return instance;
+  }
+
+  async join(meeting_id: string, instance_id: string, agent_ids: string[]): Promise<Membership> {
+    const answer = await this.post<Membership>('/api/v1/instances/join-meeting/', {
+      instance_id,
+      meeting_id,
+      agent_ids,
+    });
+    assert.ok(answer.status === 201 || answer.status === 200, answer.text);
+    return answer.body;
+  }
+
+  async leave(meeting_id: string, instance_id: string): Promise<void> {
+    const answer = await this.post('/api/v1/instances/leave-meeting/', { instance_id, meeting_id });
+    assert.equal(answer.status, 200, answer.text);
+  }
+
+  /** A new instance with a receiver of its own, in a meeting. */
+  async member(t: TestContext, meeting_id: string, options: MemberOptions = {}): Promise<Member> {
+    const { agent_ids = ['a'], behaviour, registration } = options;
+    const receiver = await startReceiver(t, behaviour);
+    const registered = await this.register({ agent_ids, webhook_url: receiver.url, ...registration });
+    const { instance_id, webhook_secret = registration?.webhook_secret ?? '' } = registered;
+    await this.join(meeting_id, instance_id, agent_ids);
+    return { instance_id, webhook_secret, receiver };
+  }
+
+  /** Sends a message that must be accepted. */
+  async send(meeting_id: string, message: object, target_agents?: string[]): Promise<SentMessage> {
+    const body = target_agents === undefined ? { message } : { message, target_agents };
+    const answer = await this.post<SentMessage>(messagesPath(meeting_id), body);
+    assert.equal(answer.status, 201, answer.text);
+    return answer.body;
+  }
+
+  /** Sends a message by its JSON text. */
+  async sendText(meeting_id: string, message: string): Promise<SentMessage> {
+    const answer = await this.post<SentMessage>(messagesPath(meeting_id), `{"message":${message}}`);
+    assert.equal(answer.status, 201, answer.text);
+    return answer.body;
+  }
+
+  async instance(instance_id: string): Promise<Instance> {
+    const answer = await this.get<Instance>(instancePath(instance_id));
+    assert.equal(answer.status, 200, answer.text);
+    return answer.body;
+  }
+
+  async patch(instance_id: string, changes: object): Promise<Instance> {
+    const answer = await this.request<Instance>('PATCH', instancePath(instance_id), { body: changes });
+    assert.equal(answer.status, 200, answer.text);
+    return answer.body;
+  }
+
+  async heartbeat(instance_id: string): Promise<Instance> {
+    const answer = await this.post<Instance>(`${instancePath(instance_id)}heartbeat/`);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.body;
+  }
+
+  async delivery(delivery_id: string): Promise<DeliveryWithAttempts> {
+    const answer = await this.get<DeliveryWithAttempts>(`/api/v1/deliveries/${delivery_id}/`);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.body;
+  }
+
+  /** The deliveries of a message, in the order of their instances. */
+  async deliveriesOf({ message_id }: { message_id: string }): Promise<Delivery[]> {
+    const answer = await this.get<Page<Delivery>>(`/api/v1/deliveries/?message_id=${message_id}&limit=500`);
+    assert.equal(answer.status, 200, answer.text);
+    return answer.body.data.sort((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
+  }
+
+  /** The one delivery of a message, once it is as it should be. */
+  async deliveryOf(
+    sent: { message_id: string },
+    what: string,
+    holds: (delivery: Delivery) => boolean,
+  ): Promise<DeliveryWithAttempts> {
+    const one = (deliveries: Delivery[]): Delivery => {
+      assert.equal(deliveries.length, 1);
+      return deliveries[0] as Delivery;
+    };
+    const found = await until(
+      `a delivery that is ${what}`,
+      () => this.deliveriesOf(sent),
+      (deliveries) => holds(one(deliveries)),
+    );
+    return this.delivery(one(found).delivery_id);
+  }
+
+  /** The one delivery of a message, once it is not pending any more. */
+  settled(sent: { message_id: string }): Promise<DeliveryWithAttempts> {
+    return this.deliveryOf(sent, 'settled', ({ state }) => state !== 'pending');
+  }
+
+  /** The one delivery of a message, once so many attempts were made for it. */
+  attempted(sent: { message_id: string }, attempts = 1): Promise<DeliveryWithAttempts> {
+    return this.deliveryOf(sent, `attempted ${attempts} times`, (delivery) => delivery.attempt_count >= attempts);
+  }
+
+  /** The log lines about a delivery. */
+  logOf({ delivery_id }: { delivery_id: string }): LogLine[] {
+    return this.log.filter((line) => line['delivery_id'] === delivery_id);
+  }
+}
+
+/** One service for all tests of a file: each works with instances and meetings of its own. */
+export function useService(settings: Partial<Record<SettingName, string>> = {}): Service {
+  const service = new Service(settings);
+  before(() => service.start());
+  after(() => service.close());
+  return service;
+}
+
+/** A service for one test that looks at all there is. */
+export async function startService(
+  t: TestContext,
+  settings: Partial<Record<SettingName, string>> = {},
+): Promise<Service> {
+  const service = new Service(settings);
+  await service.start();
+  t.after(() => service.close());
+  return service;
+}
+
+export const instancePath = (instance_id: string): string => `/api/v1/instances/${encodeURIComponent(instance_id)}/`;
+
+export const messagesPath = (meeting_id: string): string =>
+  `/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/`;
+
+export const membersPath = (meeting_id: string): string =>
+  `/api/v1/meetings/${encodeURIComponent(meeting_id)}/instances/`;
+
+/** What is said of an error: that it has the code, the status of the code, and is a problem (RFC 9457). */
+export function assertProblem(answer: Answer<unknown>, status: number, code: string): ProblemDetails {
+  assert.equal(answer.status, status, answer.text);
+  assert.match(String(answer.headers['content-type']), /^application\/problem\+json\b/);
+  const problem = answer.body as ProblemDetails;
+  assert.equal(problem.code, code);
+  assert.equal(problem.status, status);
+  for (const field of [problem.type, problem.title, problem.detail]) assert.equal(typeof field, 'string');
+  assert.notEqual(problem.detail, '');
+  return problem;
+}
+
+function parsed<T>(text: string): T {
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    return undefined as T;
+  }
+}
