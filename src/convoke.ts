@@ -18,6 +18,9 @@ import { createServer } from './http/server.ts';
 import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
 import { VERSION } from './version.ts';
 
+/** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
+const CLIENTS_MS_MAX = 5_500;
+
 /** A running node. */
 export interface Convoke {
   /** `http://HOST:PORT`, with the port that was bound. */
@@ -77,7 +80,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     url: urlOf(server.server.address() as AddressInfo),
     async close() {
       maintenance.stop();
+      const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       await Promise.all([server.close(), engine.stop()]);
+      slow_clients.cancel();
       await transport.close();
       await store.close();
     },

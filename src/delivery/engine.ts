@@ -107,6 +107,8 @@ const PAUSE_MS_MAX = 100;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
 const DISCOVERY_PAGE = 1_000;
+/** How long a stop waits for the last results of attempts to be written. */
+const LAST_WRITE_MS_MAX = 1_200;
 /** Instances without work that are remembered, so that their next message needs no look into the table. */
 const IDLE_INSTANCES_MAX = 20_000;
 
@@ -735,7 +737,11 @@ export class Engine {
       });
     }
     this.#accepts.poke();
-    await this.#settlements.written();
+    // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
+    const given_up = Promise.withResolvers<void>();
+    const timer = this.#clock.after(LAST_WRITE_MS_MAX, given_up.resolve);
+    await Promise.race([this.#settlements.written(), given_up.promise]);
+    timer.cancel();
     this.#wakes.stop();
   }
 

@@ -41,6 +41,8 @@ export async function createServer(parts: HttpParts): Promise<App> {
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
     clientErrorHandler,
     forceCloseConnections: 'idle',
+    // While stopping, what still comes is answered like everything else; sending is refused by the engine.
+    return503OnClosing: false,
   });
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(() => (body) => JSON.stringify(body));
