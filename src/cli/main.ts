@@ -15,6 +15,8 @@
     // Only under an older Node is there a channel: when that one is killed, this one must not be left behind.
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();
+    // Ready in half the time, because what was compiled once is kept in the directory for temporary files.
+    require('module').enableCompileCache();
     return import('./program/program.ts').then((program) => program.main());
   }
 

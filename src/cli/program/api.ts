@@ -58,11 +58,13 @@ export async function listed<T>(
 
 /** What a failed call means for the exit code, in one line. */
 export function failureOf(error: ConvokeError): CommandFailure {
-  const { code, status, detail, message } = error;
+  const { code, status, detail } = error;
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
-  return new CommandFailure(status !== null && status >= 500 ? EXIT.failed : EXIT.refused, message);
+  // The detail of the service names every invalid field already.
+  const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
+  return new CommandFailure(exit_code, `${detail} (${code})`);
 }
 
 /** Parses the value of an option as a whole number within bounds. */

@@ -3,11 +3,12 @@ import { lookup } from 'node:dns/promises';
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
-import { dirname, join, resolve } from 'node:path';
+import { resolve } from 'node:path';
 import { all, ConvokeClient } from '@convoke/sdk';
 import type { Command } from 'commander';
-import { type Config, DATABASE_FILE } from '../../config.ts';
+import type { Config } from '../../config.ts';
 import { parseAddress } from '../../domain/address.ts';
+import { dataFile, nearestThatExists } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
 import { isSystemError } from './system_error.ts';
@@ -136,9 +137,9 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
     };
   }
   if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
-  const state = await stateOfFile(join(directory, DATABASE_FILE));
+  const state = await stateOfFile(dataFile(directory));
   if (state === 'in use' && answering === null) {
-    const detail = `${join(directory, DATABASE_FILE)} is in use, and ${config.host}:${config.port} does not answer`;
+    const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not answer`;
     return {
       check,
       finding: 'warn',
@@ -147,7 +148,7 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
     };
   }
   if (state === 'unreadable') {
-    const detail = `${join(directory, DATABASE_FILE)} is not a data file of Convoke`;
+    const detail = `${dataFile(directory)} is not a data file of Convoke`;
     return {
       check,
       finding: 'fail',
@@ -156,16 +157,6 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
     };
   }
   return ok(check, `${directory} is writable; the data file is ${state}`);
-}
-
-async function nearestThatExists(directory: string): Promise<string> {
-  for (let at = directory; ; at = dirname(at)) {
-    const exists = await access(at).then(
-      () => true,
-      () => false,
-    );
-    if (exists || dirname(at) === at) return at;
-  }
 }
 
 /** Opens the file for reading only: a running service holds it exclusively, and that is seen and not disturbed. */

@@ -1,5 +1,4 @@
-import { Command } from 'commander';
-import { Option } from 'commander';
+import { Command, Option } from 'commander';
 import { withExamples } from './examples.ts';
 import { withSettings } from './settings.ts';
 

@@ -1,11 +1,11 @@
-import { ConvokeClient, type Health, type Instance, type RegisterInput, type SuccessStatuses } from '@convoke/sdk';
+import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { HEALTH } from '../../domain/instance.ts';
 import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, HEALTH_STYLES, listInWords, quoted } from './words.ts';
+import { ago, counted, HEALTH_STYLES, listInWords, quoted } from './words.ts';
 
 export function instancesCommand(): Command {
   const command = new Command('instances')
@@ -100,7 +100,7 @@ function printInstance(instance: Instance): void {
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
     active: yesNo(instance.is_active),
     'webhook enabled': yesNo(instance.webhook_enabled),
-    health: `${instance.health}${instance.consecutive_failures > 0 ? ` (${instance.consecutive_failures} failures in a row)` : ''}`,
+    health: `${instance.health}${instance.consecutive_failures > 0 ? ` (${counted(instance.consecutive_failures, 'failure')} in a row)` : ''}`,
     pending: String(instance.pending_deliveries),
     'last success': timeInWords(instance.last_success_at, now_ms),
     'last failure':
@@ -110,6 +110,10 @@ function printInstance(instance: Instance): void {
     'last seen': timeInWords(instance.last_seen_at, now_ms),
     registered: timeInWords(instance.created_at, now_ms),
   });
+}
+
+function deliveries(count: number): string {
+  return counted(count, 'delivery', 'deliveries');
 }
 
 function yesNo(value: boolean): string {
@@ -186,7 +190,7 @@ function switchCommand(name: 'enable' | 'disable', description: string): Command
       const changes = name === 'enable' ? { is_active: true, webhook_enabled: true } : { is_active: false };
       const instance = await clientFor(options).updateInstance(instance_id, changes);
       if (options.json) printJson(instance);
-      else print(`${instance_id} is ${name}d; ${instance.pending_deliveries} deliveries are pending`);
+      else print(`${instance_id} is ${name}d; pending: ${deliveries(instance.pending_deliveries)}`);
     });
   return withExamples(withApi(command), { [`convoke instances ${name} laptop-anna`]: description });
 }
@@ -225,10 +229,9 @@ function recoverCommand(): Command {
     .argument('<instance_id>')
     .requiredOption('--since <time>', 'those that failed at or after it, such as 2026-03-01T09:30:00Z')
     .action(async (instance_id: string, { since, ...options }: ApiOptions & { since: string }) => {
-      const client: ConvokeClient = clientFor(options);
-      const result = await client.recover(instance_id, { since });
+      const result = await clientFor(options).recover(instance_id, { since });
       if (options.json) printJson(result);
-      else print(`${result.recovered} deliveries are queued again`);
+      else print(`queued again: ${deliveries(result.recovered)}`);
     });
   return withExamples(withApi(command), {
     'convoke instances recover laptop-anna --since 2026-03-01T09:30:00Z': 'after the machine was mended',

@@ -5,7 +5,7 @@ import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from './api
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printJson, printTable } from './terminal.ts';
-import { ago, listInWords } from './words.ts';
+import { ago, counted, listInWords } from './words.ts';
 
 interface SendOptions extends ApiOptions {
   message?: string;
@@ -32,7 +32,9 @@ export function sendCommand(): Command {
         return;
       }
       const { message_id, seq, deliveries_queued } = sent;
-      print(`${message_id} is message ${seq} of ${meeting_id}, on its way to ${deliveries_queued} instances`);
+      print(
+        `${message_id} is message ${seq} of ${meeting_id}, on its way to ${counted(deliveries_queued, 'instance')}`,
+      );
       if (deliveries_queued === 0)
         note('Nobody is there to hear it: `convoke meetings show` says who is in a meeting.');
     });

@@ -1,4 +1,4 @@
-/** The commands of `convoke`, and how each of them ends. Every module below is loaded only when its command runs. */
+/** The commands of `convoke`, and how each of them ends. What is slow to load is loaded when its command runs. */
 import { Command, CommanderError } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';

@@ -1,7 +1,8 @@
 import { resolve } from 'node:path';
 import { pino, type Logger } from 'pino';
-import { type Config, DATABASE_FILE } from '../../config.ts';
-import { createConvoke } from '../../convoke.ts';
+import type { Config } from '../../config.ts';
+import { type Convoke, createConvoke } from '../../convoke.ts';
+import { dataFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print } from './terminal.ts';
@@ -13,6 +14,11 @@ import { note, print } from './terminal.ts';
 const SAME_SIGNAL_MS = 300;
 
 const STDERR = 2;
+
+const SQLITE_READONLY = 'SQLITE_8';
+const SQLITE_CORRUPT = 'SQLITE_11';
+const SQLITE_CANTOPEN = 'SQLITE_14';
+const SQLITE_NOTADB = 'SQLITE_26';
 
 interface Log {
   log: Logger;
@@ -49,7 +55,7 @@ export async function serve(config: Config): Promise<void> {
     });
   }
 
-  const convoke = await createConvoke(config, { log }).catch((error: unknown) => {
+  const convoke = await start(config, log).catch((error: unknown) => {
     flush();
     throw startFailure(error, config);
   });
@@ -62,9 +68,14 @@ export async function serve(config: Config): Promise<void> {
   end(EXIT.ok);
 }
 
+async function start(config: Config, log: Logger): Promise<Convoke> {
+  await makeDirectory(config.data);
+  return createConvoke(config, { log });
+}
+
 function announce(url: string, config: Config, say: (line: string) => void): void {
   say(`Convoke listens on ${url} (its API: ${url}/docs/)`);
-  say(`data in ${resolve(config.data, DATABASE_FILE)}`);
+  say(`data in ${dataFile(config.data)}`);
   say('open: no keys are needed, only this machine can reach it');
 }
 
@@ -83,33 +94,44 @@ async function prettyLog(config: Config): Promise<Log> {
 }
 
 /** What stood against starting, and what to do about it. */
-function startFailure(error: unknown, config: Config): Error {
-  const file = resolve(config.data, DATABASE_FILE);
-  const text = error instanceof Error ? error.message : String(error);
-  if (!isSystemError(error)) return new CommandFailure(EXIT.failed, text);
-  switch (error.code) {
+function startFailure(error: unknown, config: Config): CommandFailure {
+  return new CommandFailure(EXIT.failed, sayStartFailure(error, config));
+}
+
+function sayStartFailure(error: unknown, { host, port, data }: Config): string {
+  // Whatever the text is, one line of it: a stack is of no use to who starts a service.
+  const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
+  if (!isSystemError(error)) return `cannot start: ${text}`;
+  switch (primaryCode(error.code)) {
     case 'EADDRINUSE':
-      return new CommandFailure(
-        EXIT.failed,
-        `port ${config.port} of ${config.host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`,
-      );
-    case 'EACCES':
-    case 'EPERM':
-    case 'EROFS': {
-      if (error.syscall === 'listen') {
-        return new CommandFailure(
-          EXIT.failed,
-          `this user may not listen on port ${config.port}; choose one from 1024 up`,
-        );
-      }
-      return new CommandFailure(EXIT.failed, `this user may not write ${file}; give another directory with --data`);
-    }
+      return `port ${port} of ${host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`;
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
-      return new CommandFailure(EXIT.failed, `${config.host} is no address of this machine; give one with --host`);
+      return `${host} is no address of this machine; give one with --host`;
+    case 'EACCES':
+    case 'EPERM':
+    case 'EROFS':
+      if (error.syscall === 'listen') return `this user may not listen on port ${port}; choose one from 1024 up`;
+      return `this user may not write in ${resolve(data)}; give another directory with --data`;
+    case SQLITE_READONLY:
+    case SQLITE_CANTOPEN:
+      return `this user may not write ${dataFile(data)}; change its owner, or give another directory with --data`;
     case 'ENOTDIR':
     case 'EEXIST':
-      return new CommandFailure(EXIT.failed, `${resolve(config.data)} is not a directory; give one with --data`);
+    case 'ENOENT':
+      return `${resolve(data)} is not a directory and cannot be made one; give another with --data`;
+    case SQLITE_CORRUPT:
+    case SQLITE_NOTADB:
+      return `${dataFile(data)} is no data file of Convoke, or damaged; restore it, or give another directory with --data`;
+    case 'SQLITE_BUSY':
+    case 'SCHEMA_NEWER':
+      return text;
   }
-  return new CommandFailure(EXIT.failed, `cannot start with the data in ${file}: ${text}`);
+  return `cannot start with the data in ${resolve(data)}: ${text}`;
+}
+
+/** The codes of SQLite come as numbers, with the special case in the upper bits (https://sqlite.org/rescode.html). */
+function primaryCode(code: string): string {
+  const number = /^SQLITE_(\d+)$/.exec(code)?.[1];
+  return number === undefined ? code : `SQLITE_${Number(number) & 0xff}`;
 }

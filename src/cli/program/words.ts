@@ -74,6 +74,11 @@ export function bytesInWords(bytes: number): string {
   return `${Math.round(bytes / 2 ** 20)} MiB`;
 }
 
+/** `1 delivery`, `2 deliveries`. */
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count} ${count === 1 ? one : many}`;
+}
+
 /** As many as fit in a table, and how many more there are. */
 export function listInWords(items: readonly string[]): string {
   const shown = items.slice(0, 3).join(', ');

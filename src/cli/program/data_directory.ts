@@ -1,0 +1,37 @@
+import { access, mkdir, stat } from 'node:fs/promises';
+import { dirname, join, resolve } from 'node:path';
+import { DATABASE_FILE } from '../../config.ts';
+
+/** The path of the data file, as it is shown and found from anywhere. */
+export function dataFile(directory: string): string {
+  return resolve(directory, DATABASE_FILE);
+}
+
+/**
+ * Makes a directory and those above it that are missing. Not with the option `recursive`: Node 24 never returns from that
+ * where the system refuses with ENOENT, as under /proc.
+ *
+ * @throws the system's error, with its code
+ */
+export async function makeDirectory(directory: string): Promise<void> {
+  const wanted = resolve(directory);
+  const existing = await nearestThatExists(wanted);
+  let at = existing;
+  for (const name of wanted.slice(existing.length).split(/[/\\]/).filter(Boolean)) {
+    at = join(at, name);
+    await mkdir(at);
+  }
+  // Refused with ENOTDIR when it is a file.
+  await stat(`${wanted}/`);
+}
+
+/** The directory itself, or the nearest above it that is there. */
+export async function nearestThatExists(directory: string): Promise<string> {
+  for (let at = directory; ; at = dirname(at)) {
+    const exists = await access(at).then(
+      () => true,
+      () => false,
+    );
+    if (exists || dirname(at) === at) return at;
+  }
+}
