@@ -21,9 +21,9 @@
   }
 
   const fail = () => {
-    console.error(
+    process.stderr.write(
       `convoke: this is Node ${versions[1]}, and ${versions[0]} is needed; ` +
-        'run `npm ci` in the repository, which brings it, or install it from https://nodejs.org',
+        'run `npm ci` in the repository, which brings it, or install it from https://nodejs.org\n',
     );
     process.exitCode = 1;
   };

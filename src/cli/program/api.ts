@@ -1,4 +1,4 @@
-import { all, ConvokeClient, ConvokeError, type Page, type PageStart } from '@convoke/sdk';
+import { all, ConvokeClient, type ConvokeError, type Page, type PageStart } from '@convoke/sdk';
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';

@@ -10,7 +10,7 @@ import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
-import { ConvokeClient, ConvokeError, createReceiver, type Push } from '@convoke/sdk';
+import { type ConvokeClient, ConvokeError, createReceiver, type Push } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import { pino } from 'pino';
 import { readConfig } from '../../config.ts';

@@ -43,7 +43,8 @@ export async function main(): Promise<void> {
   }
 }
 
-function program(): Command {
+/** The commands as a tree; parsing throws CommanderError instead of ending the process. */
+export function program(): Command {
   const root = new Command('convoke')
     .description(
       'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',

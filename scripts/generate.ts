@@ -1,0 +1,44 @@
+/**
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md and openapi.json.
+ * With --check it writes nothing and fails when one of them is stale.
+ */
+import { readFile, writeFile } from 'node:fs/promises';
+import { settingsTable } from '../src/config.ts';
+import { PROBLEMS } from '../src/domain/problem.ts';
+import { openapiDocument } from '../src/http/openapi.ts';
+
+const ROOT = new URL('../', import.meta.url);
+
+const texts: Record<string, string> = {
+  'docs/settings.md': settingsTable(),
+  'docs/errors.md': errorsTable(),
+  'openapi.json': `${JSON.stringify(await openapiDocument(), null, 2)}\n`,
+};
+
+const stale: string[] = [];
+for (const [path, text] of Object.entries(texts)) {
+  const written = await readFile(new URL(path, ROOT), 'utf8').catch(() => null);
+  if (written !== text) stale.push(path);
+}
+
+if (!process.argv.includes('--check')) {
+  for (const path of stale) await writeFile(new URL(path, ROOT), texts[path]!);
+  console.log(stale.length === 0 ? 'all up to date' : `written: ${stale.join(', ')}`);
+} else if (stale.length > 0) {
+  console.error(`stale: ${stale.join(', ')}; run \`npm run generate\` and commit what it writes`);
+  process.exitCode = 1;
+}
+
+function errorsTable(): string {
+  const rows = Object.entries(PROBLEMS).map(
+    ([code, { status, title, advice }]) => `| \`${code}\` | ${status} | ${title} | ${advice} |\n`,
+  );
+  return (
+    '# Errors\n\n' +
+    'Every error is answered as `application/problem+json` ([RFC 9457](https://www.rfc-editor.org/rfc/rfc9457)) with a\n' +
+    '`code`. Branch on the code: it is never renamed and never reused for something else. `detail` says what happened in\n' +
+    'this case, and `errors` lists the fields that are not valid, each with its `path` and a `message`.\n\n' +
+    '| code | status | what it means | what to do |\n| --- | --- | --- | --- |\n' +
+    rows.join('')
+  );
+}
