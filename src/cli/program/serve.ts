@@ -1,3 +1,4 @@
+import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config.ts';
@@ -15,6 +16,9 @@ const SAME_SIGNAL_MS = 300;
 
 const STDERR = 2;
 
+/** How long the end waits for whoever reads stderr. */
+const LOG_MS_MAX = 500;
+
 const SQLITE_READONLY = 'SQLITE_8';
 const SQLITE_CORRUPT = 'SQLITE_11';
 const SQLITE_CANTOPEN = 'SQLITE_14';
@@ -22,21 +26,21 @@ const SQLITE_NOTADB = 'SQLITE_26';
 
 interface Log {
   log: Logger;
-  /** Writes what is still in memory; nothing is logged between this and the end of the process. */
-  flush: () => void;
+  /** Resolves when all that was logged is written, or when nobody takes it. Nothing can be logged after it. */
+  written: () => Promise<void>;
 }
 
 /** Runs the service until it is told to stop; then ends the process. */
 export async function serve(config: Config): Promise<void> {
   const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY === true);
-  const { log, flush } = is_pretty ? await prettyLog(config) : jsonLog(config);
-  const end = (exit_code: number): never => {
-    flush();
+  const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
+  const end = async (exit_code: number): Promise<never> => {
+    await written();
     process.exit(exit_code);
   };
   process.on('uncaughtException', (error) => {
     log.fatal({ err: error }, 'a defect of Convoke: the process ends, and nothing accepted is lost');
-    end(EXIT.failed);
+    void end(EXIT.failed);
   });
 
   // Listened for from the start: one that comes while the data file is being opened stops the service all the same.
@@ -50,13 +54,13 @@ export async function serve(config: Config): Promise<void> {
         log.info({ signal }, 'stopping: attempts under way may end');
         stop.resolve();
       } else if (now_ms - stopped_at_ms > SAME_SIGNAL_MS) {
-        end(EXIT.failed);
+        process.exit(EXIT.failed);
       }
     });
   }
 
-  const convoke = await start(config, log).catch((error: unknown) => {
-    flush();
+  const convoke = await start(config, log).catch(async (error: unknown) => {
+    await written();
     throw startFailure(error, config);
   });
   announce(convoke.url, config, is_pretty ? note : (line) => log.info(line));
@@ -65,7 +69,7 @@ export async function serve(config: Config): Promise<void> {
   await stop.promise;
   await convoke.close();
   log.info('stopped');
-  end(EXIT.ok);
+  await end(EXIT.ok);
 }
 
 async function start(config: Config, log: Logger): Promise<Convoke> {
@@ -83,14 +87,21 @@ function jsonLog(config: Config): Log {
   // Not synchronous: a line costs no system call of its own while the one before is being written.
   const destination = pino.destination({ dest: STDERR, sync: false });
   const log = pino({ level: config.log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
-  return { log, flush: () => destination.flushSync() };
+  return {
+    log,
+    async written() {
+      const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
+      destination.end();
+      await closed;
+    },
+  };
 }
 
 async function prettyLog(config: Config): Promise<Log> {
   const { default: pretty } = await import('pino-pretty');
   const colorize = process.stderr.isTTY === true && !process.env['NO_COLOR'];
   const destination = pretty({ destination: STDERR, sync: true, colorize, translateTime: 'SYS:HH:MM:ss.l' });
-  return { log: pino({ level: config.log_level, base: null }, destination), flush: () => {} };
+  return { log: pino({ level: config.log_level, base: null }, destination), written: async () => {} };
 }
 
 /** What stood against starting, and what to do about it. */
