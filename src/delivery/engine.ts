@@ -347,6 +347,7 @@ export class Engine {
 
   /** Lists a lane with its instance, and the instance with the engine, when there is something that they can start. */
   #offer(instance: InstanceLanes, lane?: Lane): void {
+    if (instance.dropped) return;
     const now = this.#clock.now();
     if (lane !== undefined && !lane.busy && !lane.listed && !lane.isEmpty && lane.held_until <= now) {
       lane.listed = true;
@@ -366,9 +367,11 @@ export class Engine {
     void this.#target_loads.add(instance.instance_id, 1).then(
       (row) => {
         instance.loading_target = false;
+        // Whoever changed it meanwhile handed over a newer row.
+        if (instance.target !== null || instance.dropped) return;
         // Deleted meanwhile: what was pending is cancelled in the table.
         if (row === null) this.#drop(instance);
-        else if (instance.target === null) {
+        else {
           instance.use(row);
           this.#wakeAfterBackoff(instance);
           this.#offer(instance);
@@ -384,12 +387,14 @@ export class Engine {
 
   #drop(instance: InstanceLanes): void {
     for (const lane of [...instance.lanes.values(), instance.beside]) {
-      // An attempt under way comes to its end; it settles nothing, because the row is no longer pending.
+      // An attempt under way comes to its end; it settles nothing, because the row is no longer pending. A load under
+      // way finds nobody to load for.
       this.#spill(lane, 0);
       lane.spilled = false;
     }
     instance.dropped = true;
-    this.#instances.delete(instance.instance_id);
+    // The same id may be registered again already.
+    if (this.#instances.get(instance.instance_id) === instance) this.#instances.delete(instance.instance_id);
   }
 
   // ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -457,6 +462,7 @@ export class Engine {
     void this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1).then(
       (rows) => {
         lane.busy = false;
+        if (instance.dropped) return;
         for (const row of rows) this.#put(lane, laneDeliveryOf(row));
         if (rows.length < limit && !lane.missed) lane.spilled = false;
         this.#retire(instance, lane);
@@ -482,6 +488,7 @@ export class Engine {
       const limit = this.#isMemoryFull() ? 1 : LANE_PAGE;
       const now = this.#clock.now();
       const { deliveries, next_at } = await this.#store.deliveries.loadAside(instance.instance_id, now, limit);
+      if (instance.dropped) return;
       for (const row of deliveries) this.#put(lane, laneDeliveryOf(row));
       lane.busy = false;
       if (next_at !== null) this.#dueBeside(instance, next_at);
@@ -504,6 +511,7 @@ export class Engine {
   /** Reads what is due beside the lanes, now or when it is; while some of it is in memory, the end of that looks again. */
   #lookBeside(instance: InstanceLanes): void {
     const lane = instance.beside;
+    if (instance.dropped) return;
     if (instance.beside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
     if (instance.beside_due_at > this.#clock.now()) {
       this.#wakes.at(instance.beside_due_at, () => {
@@ -624,6 +632,10 @@ export class Engine {
       accepted_at: delivery.accepted_at,
     });
 
+    if (instance.dropped) {
+      this.#spill(lane, 0);
+      return;
+    }
     if (lane.aside) this.#lookBeside(instance);
     this.#retire(instance, lane);
     this.#offer(instance, lane);
