@@ -1,0 +1,331 @@
+/**
+ * A node without HTTP: the engine on a real SQLite store, on virtual time, among scripted machines. What the HTTP layer
+ * does around the engine is done here in the same order.
+ */
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
+import { Maintenance } from '../../src/delivery/maintenance.ts';
+import type { AcceptedMessage, DeliveryFilter, DeliveryRow, InstancePatch, Store } from '../../src/store/store.ts';
+import { StoreError } from '../../src/store/store.ts';
+import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
+import { type Call, errorOf } from '../../src/store/sqlite/calls.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { ScriptedTransport } from './scripted_transport.ts';
+import { VirtualClock } from './virtual_clock.ts';
+
+export const SECOND = 1_000;
+export const MINUTE = 60 * SECOND;
+export const HOUR = 60 * MINUTE;
+
+export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+
+export const SETTINGS: EngineSettings = {
+  retry_schedule_ms: [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE],
+  expire_after_ms: 72 * HOUR,
+  max_in_flight: 1_000,
+  instance_concurrency: 4,
+  user_agent: 'Convoke/test',
+};
+
+/** A temporary directory for the time of a test. */
+export function temporaryFile(t: TestContext): string {
+  const directory = mkdtempSync(join(tmpdir(), 'convoke-test-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  return join(directory, 'convoke.db');
+}
+
+/**
+ * The real SQLite store on this thread: it opens in a millisecond where the thread's takes 200, and runs the same way
+ * twice. Calls of one turn are committed together, and answered in their order, as the thread does.
+ */
+export function openStoreHere(file = ':memory:'): Store {
+  const group_commit = new GroupCommit(file);
+  let waiting: { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }[] = [];
+  let last_id = 0;
+  const run = (): void => {
+    const calls = waiting;
+    waiting = [];
+    // What crosses between threads is copied; so it is here.
+    const replies = group_commit.run(structuredClone(calls.map(({ call }) => call)));
+    for (const [i, { resolve, reject }] of calls.entries()) {
+      const reply = structuredClone(replies[i]);
+      const error = reply === undefined ? new Error('no reply') : errorOf(reply);
+      if (error === null) resolve(reply?.value);
+      else reject(error);
+    }
+  };
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries'>(noun: Noun): Store[Noun] =>
+    new Proxy({} as Store[Noun], {
+      get:
+        (_, method) =>
+        (...args: unknown[]) => {
+          const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+          waiting.push({ call: { id: ++last_id, noun, method: String(method), args }, resolve, reject });
+          if (waiting.length === 1) setImmediate(run);
+          return promise;
+        },
+    });
+  const instances = of('instances');
+  return {
+    instances,
+    meetings: of('meetings'),
+    messages: of('messages'),
+    deliveries: of('deliveries'),
+    ping: async () => void (await instances.load([])),
+    close: async () => group_commit.close(),
+  };
+}
+
+/** Decides what becomes of a call before it is made: undefined lets it through, anything else stands in for it. */
+export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'lost' | Promise<void>;
+
+/** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
+export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries'>(noun: Noun): Store[Noun] =>
+    new Proxy({} as Store[Noun], {
+      get:
+        (_, method) =>
+        (...args: unknown[]): Promise<unknown> => {
+          const methods = store[noun] as unknown as Record<string | symbol, (...args: unknown[]) => Promise<unknown>>;
+          const call = (): Promise<unknown> =>
+            clock.watch((methods[method] as (...args: unknown[]) => Promise<unknown>)(...args));
+          const verdict = meddle(`${noun}.${String(method)}`, args);
+          if (verdict === undefined) return call();
+          if (verdict === 'lost') return new Promise(() => {});
+          if (verdict === 'fails') return Promise.reject(new StoreError('SQLITE_13', 'scripted: the disk is full'));
+          return verdict.then(call);
+        },
+    });
+  return {
+    instances: of('instances'),
+    meetings: of('meetings'),
+    messages: of('messages'),
+    deliveries: of('deliveries'),
+    ping: () => store.ping(),
+    close: () => store.close(),
+  };
+}
+
+export interface NodeOptions {
+  /** A file is served by the real thread of the store; without one it is SQLite in memory. */
+  file?: string;
+  random?: () => number;
+  settings?: Partial<EngineSettings>;
+  /** Whether the engine looks for what was pending before; true unless told. */
+  start?: boolean;
+}
+
+export interface SendOptions {
+  target_agents?: string[];
+  key?: string;
+  text?: string;
+}
+
+export async function startNode(t: TestContext, options: NodeOptions = {}): Promise<TestNode> {
+  const node = new TestNode(options);
+  t.after(() => node.close());
+  await node.open();
+  return node;
+}
+
+export class TestNode {
+  readonly clock = new VirtualClock();
+  readonly transport = new ScriptedTransport(this.clock);
+  readonly attempts: AttemptEvent[] = [];
+  readonly storage_errors: unknown[] = [];
+  meddle: Meddle | null = null;
+  engine!: Engine;
+  store!: Store;
+  readonly #options: NodeOptions;
+  #file_store: Store | null = null;
+  #life = 0;
+
+  constructor(options: NodeOptions) {
+    this.#options = options;
+  }
+
+  /** Opens the store when it is not open, and starts an engine on it. */
+  async open(start = this.#options.start ?? true): Promise<void> {
+    if (this.#file_store === null) {
+      const { file } = this.#options;
+      if (file === undefined) this.#file_store = openStoreHere();
+      else {
+        const { store, opened } = openSqliteStore(file);
+        await opened;
+        this.#file_store = store;
+      }
+    }
+    const life = ++this.#life;
+    this.store = meddledStore(this.#file_store, this.clock, (name, args) =>
+      life === this.#life ? this.meddle?.(name, args) : 'lost',
+    );
+    this.engine = new Engine({
+      clock: this.clock,
+      random: this.#options.random ?? (() => 0.5),
+      store: this.store,
+      transport: this.transport,
+      observer: {
+        accepted: () => {},
+        attempted: (event) => void this.attempts.push(event),
+        storageFailed: (error) => void this.storage_errors.push(error),
+      },
+      settings: { ...SETTINGS, ...this.#options.settings },
+    });
+    if (start) await this.started();
+  }
+
+  started(): Promise<void> {
+    const started = this.engine.start();
+    return started;
+  }
+
+  /** Ends the process as kill -9 does: what was not on its way to the disk is lost. A file is opened anew. */
+  async crash(start = true): Promise<void> {
+    this.#life++;
+    this.clock.forgetTimers();
+    this.transport.cut();
+    await this.clock.settle();
+    if (this.#options.file !== undefined) await this.close();
+    await this.open(start);
+  }
+
+  async close(): Promise<void> {
+    const store = this.#file_store;
+    this.#file_store = null;
+    this.#life++;
+    await store?.close();
+  }
+
+  maintenance(): Maintenance {
+    const settings = { retention_deliveries_ms: 7 * 24 * HOUR, retention_messages_ms: 30 * 24 * HOUR };
+    return new Maintenance(this.clock, this.store, settings, (error) => void this.storage_errors.push(error));
+  }
+
+  // ── what users do ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+  async register(
+    instance_id: string,
+    { url = `http://${instance_id}.test/hook`, success_statuses = undefined as undefined | '200' | '2xx' } = {},
+  ) {
+    const { instance } = await this.store.instances.register(
+      {
+        instance_id,
+        instance_name: instance_id,
+        agent_ids: ['a'],
+        webhook_url: url,
+        webhook_headers: undefined,
+        webhook_secret: undefined,
+        new_secret: SECRET,
+        success_statuses,
+      },
+      this.clock.wall(),
+    );
+    this.engine.instanceChanged(instance, true);
+    return instance;
+  }
+
+  async join(instance_id: string, ...meeting_ids: string[]): Promise<void> {
+    for (const meeting_id of meeting_ids)
+      await this.store.meetings.join(meeting_id, instance_id, ['a', instance_id], this.clock.wall());
+  }
+
+  /** Registers instances that are all in one meeting. */
+  async meeting(meeting_id: string, ...instance_ids: string[]): Promise<void> {
+    for (const instance_id of instance_ids) {
+      if ((await this.store.instances.get(instance_id)) === null) await this.register(instance_id);
+      await this.join(instance_id, meeting_id);
+    }
+  }
+
+  async leave(instance_id: string, meeting_id: string): Promise<void> {
+    await this.store.meetings.leave(meeting_id, instance_id, this.clock.wall());
+  }
+
+  async heartbeat(instance_id: string): Promise<void> {
+    const row = await this.store.instances.heartbeat(instance_id, this.clock.wall());
+    if (row !== null) this.engine.instanceChanged(row, true);
+  }
+
+  async patch(instance_id: string, patch: InstancePatch): Promise<void> {
+    const row = await this.store.instances.patch(instance_id, patch, this.clock.wall());
+    if (row !== null) this.engine.instanceChanged(row, patch.is_active === true || patch.webhook_enabled === true);
+  }
+
+  async remove(instance_id: string, limit = 2_000): Promise<void> {
+    for (let done = false; !done;) {
+      const removed = await this.store.instances.remove(instance_id, limit, this.clock.wall());
+      this.engine.instanceRemoved(instance_id);
+      done = removed.done;
+    }
+  }
+
+  async retry(delivery_id: string): Promise<void> {
+    const now = this.clock.now();
+    const retried = await this.store.deliveries.retry(delivery_id, now, now + SETTINGS.expire_after_ms);
+    if (retried !== null) this.engine.deliveryRetried(retried);
+  }
+
+  async recover(instance_id: string, since_ms: number): Promise<number> {
+    const now = this.clock.now();
+    const recovered = await this.store.deliveries.recover(instance_id, since_ms, now, now + SETTINGS.expire_after_ms);
+    this.engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
+    return recovered?.recovered ?? 0;
+  }
+
+  async send(meeting_id: string, options: SendOptions = {}): Promise<AcceptedMessage> {
+    return (await this.post(meeting_id, options)).message;
+  }
+
+  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}' }: SendOptions = {}) {
+    const send: Send = {
+      meeting_id,
+      message: Buffer.from(text),
+      timestamp: '',
+      target_agents: target_agents ?? null,
+      idempotency: key === undefined ? null : { key, fingerprint: text },
+    };
+    return this.engine.send(send);
+  }
+
+  /** Sends messages that arrive together. */
+  async sendMany(meeting_id: string, count: number): Promise<AcceptedMessage[]> {
+    return Promise.all(Array.from({ length: count }, () => this.send(meeting_id)));
+  }
+
+  // ── what is seen ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Every delivery in the table, oldest first. */
+  async deliveries(filter: Omit<DeliveryFilter, 'limit' | 'cursor'> = {}): Promise<DeliveryRow[]> {
+    const rows: DeliveryRow[] = [];
+    let cursor: string | null | undefined;
+    do {
+      const page = await this.store.deliveries.list(
+        { ...filter, limit: 5_000, cursor: cursor ?? undefined },
+        this.clock.now(),
+      );
+      rows.push(...page.data);
+      cursor = page.next_cursor;
+    } while (cursor !== null);
+    return rows.reverse();
+  }
+
+  /** `delivered`, `failed exhausted`, …: of the only delivery, or of all in the order of acceptance. */
+  async states(filter: Omit<DeliveryFilter, 'limit' | 'cursor'> = {}): Promise<string[]> {
+    return (await this.deliveries(filter)).map(({ state, reason }) => (reason === null ? state : `${state} ${reason}`));
+  }
+
+  async instance(instance_id: string) {
+    const row = await this.store.instances.get(instance_id);
+    if (row === null) throw new Error(`there is no instance ${instance_id}`);
+    return row;
+  }
+
+  /** Seconds of virtual time between one push and the next. */
+  gapsTo(instance_id: string): number[] {
+    const at = this.transport.to(instance_id).map((push) => push.at);
+    return at.slice(1).map((time, i) => (time - (at[i] as number)) / SECOND);
+  }
+}

@@ -1,0 +1,129 @@
+import TinyQueue from 'tinyqueue';
+import type { Clock, Timer } from '../../src/delivery/clock.ts';
+
+interface VirtualTimer {
+  at: number;
+  order: number;
+  callback: () => void;
+  cancelled: boolean;
+}
+
+/** Where every test begins, by both clocks. */
+export const VIRTUAL_START = Date.parse('2026-01-01T00:00:00.000Z');
+
+/**
+ * Time that moves only when a test moves it. Between two timers everything that is under way comes to rest: promises,
+ * `soon`, and every call that was handed to `watch` (the store's), so that a test never sleeps and never guesses.
+ */
+export class VirtualClock implements Clock {
+  #now = VIRTUAL_START;
+  #wall_ahead_ms = 0;
+  #order = 0;
+  #timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
+  #under_way = 0;
+  #epoch = 0;
+  #onRest: (() => void) | null = null;
+
+  now(): number {
+    return this.#now;
+  }
+
+  wall(): number {
+    return this.#now + this.#wall_ahead_ms;
+  }
+
+  /** Somebody sets the wall clock; the steady one does not notice. */
+  stepWall(ms: number): void {
+    this.#wall_ahead_ms += ms;
+  }
+
+  after(delay_ms: number, callback: () => void): Timer {
+    const timer = { at: this.#now + Math.max(0, delay_ms), order: this.#order++, callback, cancelled: false };
+    this.#timers.push(timer);
+    return { cancel: () => void (timer.cancelled = true) };
+  }
+
+  soon(callback: () => void): void {
+    const epoch = this.#epoch;
+    this.#begin();
+    setImmediate(() => {
+      this.#end();
+      if (epoch === this.#epoch) callback();
+    });
+  }
+
+  /** Time waits for a promise; it is handed back as it is, so that nobody's order of microtasks changes. */
+  watch<T>(promise: Promise<T>): Promise<T> {
+    this.#begin();
+    const end = () => this.#end();
+    promise.then(end, end);
+    return promise;
+  }
+
+  /** Timers that have neither fired nor been cancelled. */
+  get timers(): number {
+    return this.#timers.data.filter(({ cancelled }) => !cancelled).length;
+  }
+
+  /** Forgets every timer, as the end of a process does. */
+  forgetTimers(): void {
+    this.#timers = new TinyQueue<VirtualTimer>([], (a, b) => a.at - b.at || a.order - b.order);
+    this.#epoch++;
+  }
+
+  /** Lets everything happen that happens without time. */
+  settle(): Promise<void> {
+    return this.advance(0);
+  }
+
+  /** Moves on, timer by timer. */
+  async advance(ms: number): Promise<void> {
+    const target = this.#now + ms;
+    while (await this.#fireNext(target));
+    this.#now = target;
+  }
+
+  /** Moves on, timer by timer, until something holds. */
+  async advanceUntil(what: string, holds: () => boolean, ms_max: number): Promise<void> {
+    const target = this.#now + ms_max;
+    for (;;) {
+      await this.#rest();
+      if (holds()) return;
+      if (!(await this.#fireNext(target))) throw new Error(`waited in vain for ${what}`);
+    }
+  }
+
+  async #fireNext(target: number): Promise<boolean> {
+    await this.#rest();
+    let next = this.#timers.peek();
+    while (next?.cancelled === true) {
+      this.#timers.pop();
+      next = this.#timers.peek();
+    }
+    if (next === undefined || next.at > target) return false;
+    this.#timers.pop();
+    this.#now = next.at;
+    next.callback();
+    return true;
+  }
+
+  #begin(): void {
+    this.#under_way++;
+  }
+
+  #end(): void {
+    if (--this.#under_way === 0) this.#onRest?.();
+  }
+
+  /** An immediate runs after all microtasks: when nothing is under way then, nothing will be by itself. */
+  async #rest(): Promise<void> {
+    for (;;) {
+      await new Promise<void>((resolve) => setImmediate(resolve));
+      if (this.#under_way === 0) return;
+      await new Promise<void>((resolve) => {
+        this.#onRest = resolve;
+      });
+      this.#onRest = null;
+    }
+  }
+}
