@@ -89,7 +89,7 @@ function readSettings(command: Command, checks: Check[]): Config | null {
   try {
     const { config, sources } = settingsOf(command);
     const given = Object.values(sources).filter(({ from }) => from !== 'default').length;
-    checks.push(ok('settings', `valid; ${given} differ from the defaults, and \`convoke config\` shows them`));
+    checks.push(ok('settings', `valid; not the default: ${given} (\`convoke config\` shows them)`));
     return config;
   } catch (error) {
     if (!(error instanceof CommandFailure)) throw error;

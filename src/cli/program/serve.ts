@@ -1,5 +1,6 @@
 import { once } from 'node:events';
 import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
@@ -13,6 +14,9 @@ import { note, print } from './terminal.ts';
  * together are one.
  */
 const SAME_SIGNAL_MS = 300;
+
+/** An attempt under way ends within 5 s; those who stop services wait for 10 s before they kill. */
+const STOP_MS_MAX = 6_500;
 
 const STDERR = 2;
 
@@ -67,8 +71,9 @@ export async function serve(config: Config): Promise<void> {
   print(`convoke ready ${convoke.url}`);
 
   await stop.promise;
-  await convoke.close();
-  log.info('stopped');
+  const stopped = await Promise.race([convoke.close().then(() => true), sleep(STOP_MS_MAX, false)]);
+  if (stopped) log.info('stopped');
+  else log.warn('not all that was under way ended in time: it is tried again after the next start');
   await end(EXIT.ok);
 }
 
@@ -100,7 +105,13 @@ function jsonLog(config: Config): Log {
 async function prettyLog(config: Config): Promise<Log> {
   const { default: pretty } = await import('pino-pretty');
   const colorize = process.stderr.isTTY === true && !process.env['NO_COLOR'];
-  const destination = pretty({ destination: STDERR, sync: true, colorize, translateTime: 'SYS:HH:MM:ss.l' });
+  const destination = pretty({
+    destination: STDERR,
+    sync: true,
+    colorize,
+    translateTime: 'SYS:HH:MM:ss.l',
+    singleLine: true,
+  });
   return { log: pino({ level: config.log_level, base: null }, destination), written: async () => {} };
 }
 
