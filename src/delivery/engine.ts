@@ -29,7 +29,7 @@ import {
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { Fifo } from './fifo.ts';
-import { InstanceLanes, Lane, type LaneDelivery } from './lane.ts';
+import { InstanceLanes, Lane, type LaneDelivery, type Target } from './lane.ts';
 import { pushOf } from './push.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport.ts';
@@ -552,6 +552,7 @@ export class Engine {
       lane.busy = false;
       this.#conclude(
         instance,
+        target,
         lane,
         delivery,
         {
@@ -570,7 +571,14 @@ export class Engine {
     });
   }
 
-  #conclude(instance: InstanceLanes, lane: Lane, delivery: LaneDelivery, attempt: Attempt, result: PushResult): void {
+  #conclude(
+    instance: InstanceLanes,
+    target: Target,
+    lane: Lane,
+    delivery: LaneDelivery,
+    attempt: Attempt,
+    result: PushResult,
+  ): void {
     const now = this.#clock.now();
     const wall = this.#clock.wall();
     delivery.attempt_count++;
@@ -583,11 +591,8 @@ export class Engine {
       this.#random(),
     );
 
-    instance.health = healthAfter(instance.health, result, now, wall, this.#random());
-    if (result.outcome === 'gone') {
-      instance.gone = true;
-      if (instance.target !== null) instance.target = { ...instance.target, switched_on: false };
-    }
+    const health = healthAfter(instance.health, result, now, wall, this.#random());
+    instance.learn(target, health, result.outcome === 'gone');
     this.#settlements.touch(instance);
     this.#wakeAfterBackoff(instance);
 
@@ -650,6 +655,7 @@ export class Engine {
   ): DeliverySettlement {
     return {
       delivery_id: delivery.delivery_id,
+      expires_at: delivery.expires_at,
       state,
       reason,
       attempt_count: delivery.attempt_count,
@@ -676,7 +682,8 @@ export class Engine {
   instanceChanged(row: Instance, lifts: boolean): void {
     const instance = this.#instances.get(row.instance_id);
     if (instance === undefined) return;
-    if (instance.target !== null && instance.target.url !== row.webhook_url) this.#transport.forget(row.instance_id);
+    const moved = instance.target !== null && instance.target.url !== row.webhook_url;
+    if (moved) this.#transport.forget(row.instance_id);
     instance.use(row);
     if (lifts) this.#lift(instance);
     this.#wakeAfterBackoff(instance);
@@ -685,8 +692,9 @@ export class Engine {
   }
 
   #lift(instance: InstanceLanes): void {
+    const { health } = instance;
     instance.lift();
-    if (instance.health_dirty) this.#settlements.touch(instance);
+    if (instance.health !== health) this.#settlements.touch(instance);
   }
 
   instanceRemoved(instance_id: string): void {

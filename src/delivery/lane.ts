@@ -50,6 +50,8 @@ export interface Target {
   previous_key: SigningKey | null;
   previous_key_until: number;
   switched_on: boolean;
+  /** Tells one version of the registration from the next. */
+  updated_at: number;
 }
 
 export function targetOf(instance: Instance): Target {
@@ -61,6 +63,7 @@ export function targetOf(instance: Instance): Target {
     previous_key: instance.previous_secret === null ? null : signingKey(instance.previous_secret),
     previous_key_until: instance.previous_secret_until ?? 0,
     switched_on: isSwitchedOn(instance),
+    updated_at: instance.updated_at,
   };
 }
 
@@ -76,8 +79,10 @@ export class InstanceLanes {
   target: Target | null = null;
   loading_target = false;
   health: InstanceHealth = { ...NO_HEALTH };
+  /** Health is not on disk yet. */
   health_dirty = false;
-  gone = false;
+  /** A 410 came to what was registered at this `updated_at`; null when none did. */
+  gone_as_of: number | null = null;
   /** Deleted: nothing is started any more. */
   dropped = false;
   #lift_when_loaded = false;
@@ -98,7 +103,9 @@ export class InstanceLanes {
       this.health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
     }
     this.target = targetOf(instance);
-    this.gone = false;
+    // A row that was read before a 410 was written still says that it is switched on.
+    if (this.gone_as_of === instance.updated_at) this.target.switched_on = false;
+    else this.gone_as_of = null;
     if (this.#lift_when_loaded) this.lift();
   }
 
@@ -107,7 +114,15 @@ export class InstanceLanes {
     this.#lift_when_loaded = this.target === null;
     if (this.health.backoff_step === 0 && this.health.backoff_until === null) return;
     this.health = { ...this.health, backoff_step: 0, backoff_until: null };
-    this.health_dirty = true;
+  }
+
+  /** What a push to this target made of the instance. Void when it was registered at another URL meanwhile. */
+  learn(target: Target, health: InstanceHealth, gone: boolean): void {
+    if (this.target === null || this.target.url !== target.url) return;
+    this.health = health;
+    if (!gone || this.target.updated_at !== target.updated_at) return;
+    this.gone_as_of = target.updated_at;
+    this.target = { ...this.target, switched_on: false };
   }
 
   canStart(now: number, concurrency: number): boolean {

@@ -21,6 +21,9 @@ export class Settlements {
   #instances = new Set<InstanceLanes>();
   #writing: Promise<void> | null = null;
   #writing_count = 0;
+  /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
+  #added = { deliveries: 0, instances: 0 };
+  #written = { deliveries: 0, instances: 0 };
   #scheduled = false;
 
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
@@ -38,18 +41,22 @@ export class Settlements {
   add(settlement: DeliverySettlement): void {
     // A copy of the list as it is now: the delivery goes on.
     this.#deliveries.push(settlement);
+    this.#added.deliveries++;
     this.#schedule();
   }
 
   /** The health of an instance changed; what is written is what it is then. */
   touch(instance: InstanceLanes): void {
+    instance.health_dirty = true;
+    if (!this.#instances.has(instance)) this.#added.instances++;
     this.#instances.add(instance);
     this.#schedule();
   }
 
-  /** Resolves when everything added so far is on disk. */
+  /** Resolves when everything added so far is on disk; what is added meanwhile is not waited for, or it would never end. */
   async written(): Promise<void> {
-    while (this.#writing !== null || this.#deliveries.length > 0 || this.#instances.size > 0) {
+    const { deliveries, instances } = this.#added;
+    while (this.#written.deliveries < deliveries || this.#written.instances < instances) {
       this.#writing ??= this.#write();
       await this.#writing;
     }
@@ -66,18 +73,26 @@ export class Settlements {
 
   async #write(): Promise<void> {
     const deliveries = this.#deliveries.splice(0, BATCH_MAX);
-    const healths = [...this.#instances].map(healthSettlementOf);
-    this.#instances.clear();
+    const instances = this.#instances;
+    this.#instances = new Set();
     this.#writing_count = deliveries.length;
     for (;;) {
       try {
-        await this.#store.deliveries.settle(deliveries, healths);
+        // Health as it is at each try: between two of them a registration may have lifted a back-off.
+        await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
         break;
       } catch (error) {
         this.#observer.storageFailed(error);
         await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));
       }
     }
+    for (const instance of instances) {
+      if (this.#instances.has(instance)) continue;
+      instance.health_dirty = false;
+      instance.gone_as_of = null;
+    }
+    this.#written.deliveries += deliveries.length;
+    this.#written.instances += instances.size;
     this.#writing_count = 0;
     this.#writing = null;
     if (this.#deliveries.length > 0 || this.#instances.size > 0) this.#schedule();
@@ -85,9 +100,11 @@ export class Settlements {
   }
 }
 
-function healthSettlementOf(instance: InstanceLanes): HealthSettlement {
-  const { health, gone, instance_id } = instance;
-  instance.health_dirty = false;
-  instance.gone = false;
-  return { ...health, instance_id, gone };
+/** Of those that were deleted there is nothing to write: the id may belong to another registration by now. */
+function healthSettlementsOf(instances: Iterable<InstanceLanes>): HealthSettlement[] {
+  const settlements: HealthSettlement[] = [];
+  for (const { health, gone_as_of, instance_id, target, dropped } of instances) {
+    if (target !== null && !dropped) settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of });
+  }
+  return settlements;
 }

@@ -216,6 +216,8 @@ export interface QueuedDelivery {
 /** What an attempt, or the lapse of time, made of a delivery. */
 export interface DeliverySettlement {
   delivery_id: string;
+  /** As it was read: when a delivery is queued again by hand it gets a new one, and what is said of the old is void. */
+  expires_at: number;
   state: DeliveryState;
   reason: DeliveryReason | null;
   attempt_count: number;
@@ -226,10 +228,12 @@ export interface DeliverySettlement {
   settled_at: number | null;
 }
 
-/** What attempts made of an instance. `gone` switches its webhook off. */
+/** What attempts made of an instance. Void when the instance has another URL by now: health is that of a URL. */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
-  gone: boolean;
+  webhook_url: string;
+  /** A 410 switches the webhook off, unless the instance was changed after this `updated_at`. */
+  gone_as_of: number | null;
 }
 
 export interface DeliveryRow {
@@ -262,7 +266,7 @@ export interface LaneKey {
 }
 
 export interface DeliveryStore {
-  /** Only what is still pending is changed. */
+  /** Only what is still pending, and was not queued again by hand meanwhile, is changed. */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /** The next pending deliveries of lanes, each in the order of seq, after a seq. */
   loadLanes(requests: (LaneKey & { after_seq: number; limit: number })[]): Promise<QueuedDelivery[][]>;

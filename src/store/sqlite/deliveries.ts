@@ -18,13 +18,13 @@ import type { DeliveriesTable } from './tables.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
-  WHERE delivery_id = ? AND state = 'pending'`;
+  WHERE delivery_id = ? AND state = 'pending' AND expires_at = ?`;
 
 const SETTLE_HEALTH = `
   UPDATE instances SET consecutive_failures = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
-  WHERE instance_id = ?`;
+  WHERE instance_id = ? AND webhook_url = ?`;
 
-const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id = ?';
+const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id = ? AND updated_at = ?';
 
 const QUEUED_COLUMNS = `
   d.delivery_id, d.message_id, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -71,6 +71,7 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
           d.aside ? 1 : 0,
           d.settled_at,
           d.delivery_id,
+          d.expires_at,
         );
       }
       for (const h of healths) {
@@ -82,8 +83,9 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
           h.backoff_step,
           h.backoff_until,
           h.instance_id,
+          h.webhook_url,
         );
-        if (h.gone) db.prepare(SWITCH_OFF).run(h.instance_id);
+        if (h.gone_as_of !== null) db.prepare(SWITCH_OFF).run(h.instance_id, h.gone_as_of);
       }
     },
     loadLanes(requests) {
