@@ -1,0 +1,35 @@
+/** Spec section 9: versioning. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { assertProblem, useService } from '../support/service.ts';
+
+describe('spec 9, versioning:', { concurrency: true }, () => {
+  const service = useService();
+
+  test('all endpoints carry the version segment v1 in the path prefix /api/v1/', async () => {
+    const { body } = await service.get<{ paths: Record<string, object> }>('/openapi.json');
+    const paths = Object.keys(body.paths);
+    assert.ok(paths.length > 15, paths.join(' '));
+    // Those are asked by what runs the service, not by those who use it.
+    const outside = paths.filter((path) => !path.startsWith('/api/v1/'));
+    assert.deepEqual(outside.sort(), ['/healthz', '/metrics', '/readyz']);
+  });
+
+  test('the endpoints of the spec are all there, in the OpenAPI document too', async () => {
+    const { body } = await service.get<{ paths: Record<string, Record<string, object>> }>('/openapi.json');
+    for (const [method, path] of [
+      ['post', '/api/v1/instances/register/'],
+      ['post', '/api/v1/instances/join-meeting/'],
+      ['get', '/api/v1/instances/'],
+      ['post', '/api/v1/instances/webhook-test/'],
+    ] as const) {
+      assert.ok(body.paths[path]?.[method] !== undefined, `${method} ${path}`);
+    }
+  });
+
+  for (const path of ['/instances/', '/api/instances/', '/v1/instances/', '/api/v2/instances/', '/API/V1/instances/']) {
+    test(`there is nothing at ${path}`, async () => {
+      assertProblem(await service.get(path), 404, 'route_does_not_exist');
+    });
+  }
+});
