@@ -90,7 +90,7 @@ const ACCEPT_WAITING_BYTES_MAX = 64 << 20;
 /** What a message weighs beside its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 
-/** Deliveries that a lane holds in memory while its instance moves, and while it does not. */
+/** Deliveries that a lane holds in memory while its instance moves, and while that does not or the lane itself is held. */
 const LANE_LENGTH_MAX = 256;
 const SLOW_LANE_LENGTH_MAX = 2;
 /** An instance that has not moved for this long is slow. */
@@ -107,6 +107,8 @@ const PAUSE_MS_MAX = 100;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
 const DISCOVERY_PAGE = 1_000;
+/** How soon the storage is asked again when it failed. */
+const TRY_AGAIN_MS = 500;
 /** How long a stop waits for the last results of attempts to be written. */
 const LAST_WRITE_MS_MAX = 1_200;
 /** Instances without work that are remembered, so that their next message needs no look into the table. */
@@ -130,7 +132,10 @@ export class Engine {
   #in_flight = 0;
   #queued = 0;
   #queued_bytes = 0;
+  /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first is answered. */
+  #loading = 0;
   #pumping = false;
+  #forget_at = IDLE_INSTANCES_MAX;
   #paused_until: number | null = null;
   /** Until every lane with something pending is known, a new lane may have a beginning on disk. */
   #discovered = false;
@@ -222,7 +227,7 @@ export class Engine {
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const instance = this.#instanceOf(instance_id);
       const lane = this.#laneOf(instance, message.meeting_id, message.seq);
-      if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, now) || this.#isMemoryFull()) {
+      if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
         lane.spilled = true;
         lane.missed = true;
       } else {
@@ -257,8 +262,8 @@ export class Engine {
     return lane;
   }
 
-  #lengthMaxOf(instance: InstanceLanes, now: number): number {
-    return this.#isMoving(instance, now) ? LANE_LENGTH_MAX : SLOW_LANE_LENGTH_MAX;
+  #lengthMaxOf(instance: InstanceLanes, lane: Lane, now: number): number {
+    return this.#isMoving(instance, now) && lane.held_until <= now ? LANE_LENGTH_MAX : SLOW_LANE_LENGTH_MAX;
   }
 
   #isMoving(instance: InstanceLanes, now: number): boolean {
@@ -267,7 +272,7 @@ export class Engine {
   }
 
   #isMemoryFull(): boolean {
-    return this.#queued >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
+    return this.#queued + this.#loading >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
   }
 
   /** Whether dispatch is so far behind that acceptance should wait: what slow instances have in memory is dropped first. */
@@ -291,8 +296,7 @@ export class Engine {
 
   #spillSlow(now: number): void {
     for (const instance of this.#instances.values()) {
-      if (this.#isMoving(instance, now)) continue;
-      for (const lane of instance.lanes.values()) this.#spill(lane, SLOW_LANE_LENGTH_MAX);
+      for (const lane of instance.lanes.values()) this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
     }
   }
 
@@ -301,7 +305,7 @@ export class Engine {
   #instanceOf(instance_id: string): InstanceLanes {
     let instance = this.#instances.get(instance_id);
     if (instance === undefined) {
-      if (this.#instances.size >= IDLE_INSTANCES_MAX) this.#forgetIdle();
+      if (this.#instances.size >= this.#forget_at) this.#forgetIdle();
       instance = new InstanceLanes(instance_id);
       this.#instances.set(instance_id, instance);
     }
@@ -317,6 +321,8 @@ export class Engine {
       this.#instances.delete(instance_id);
       left--;
     }
+    // When most have something to do, looking through all of them at each new one would cost their square.
+    this.#forget_at = Math.max(IDLE_INSTANCES_MAX, Math.ceil(this.#instances.size * 1.1));
   }
 
   #put(lane: Lane, delivery: LaneDelivery): void {
@@ -459,9 +465,11 @@ export class Engine {
         ? LANE_PAGE
         : SLOW_LANE_LENGTH_MAX;
     const { meeting_id, last_seq: after_seq } = lane;
+    this.#loading += limit;
     void this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1).then(
       (rows) => {
         lane.busy = false;
+        this.#loading -= limit;
         if (instance.dropped) return;
         for (const row of rows) this.#put(lane, laneDeliveryOf(row));
         if (rows.length < limit && !lane.missed) lane.spilled = false;
@@ -471,6 +479,7 @@ export class Engine {
       },
       (error: unknown) => {
         lane.busy = false;
+        this.#loading -= limit;
         this.#tryAgainLater(error, () => this.#offer(instance, lane));
       },
     );
@@ -527,7 +536,7 @@ export class Engine {
   #tryAgainLater(error: unknown, again: () => void): void {
     if (this.#stopping) return;
     this.#observer.storageFailed(error);
-    this.#wakes.at(this.#clock.now() + 500, () => {
+    this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, () => {
       again();
       this.#pump();
     });
@@ -725,12 +734,13 @@ export class Engine {
 
   /** Finds what was pending when the former process ended. Resolves when all of it is in its lanes. */
   async start(): Promise<void> {
-    for (const { instance_id, next_at } of await this.#store.deliveries.pendingAside()) {
+    for (const { instance_id, next_at } of await this.#persistently(() => this.#store.deliveries.pendingAside())) {
       this.#dueBeside(this.#instanceOf(instance_id), next_at);
     }
     let after: LaneKey | null = null;
     do {
-      const lanes: LaneKey[] = await this.#store.deliveries.pendingLanes(after, DISCOVERY_PAGE);
+      const key: LaneKey | null = after;
+      const lanes: LaneKey[] = await this.#persistently(() => this.#store.deliveries.pendingLanes(key, DISCOVERY_PAGE));
       for (const { instance_id, meeting_id } of lanes) {
         const instance = this.#instanceOf(instance_id);
         const lane = this.#laneOf(instance, meeting_id, 1);
@@ -743,6 +753,19 @@ export class Engine {
     this.#discovered = true;
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) this.#retire(instance, lane);
+    }
+  }
+
+  /** What is pending must be found: when the storage fails, it is asked until it answers. */
+  async #persistently<T>(read: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await read();
+      } catch (error) {
+        if (this.#stopping) throw error;
+        this.#observer.storageFailed(error);
+        await new Promise<void>((resolve) => this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, resolve));
+      }
     }
   }
 

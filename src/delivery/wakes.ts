@@ -7,6 +7,7 @@ export class Wakes {
   readonly #queue = new TinyQueue<{ at: number; wake: () => void }>([], (a, b) => a.at - b.at);
   #timer: Timer | null = null;
   #timer_at = Infinity;
+  #stopped = false;
 
   constructor(clock: Clock) {
     this.#clock = clock;
@@ -14,6 +15,7 @@ export class Wakes {
 
   /** There is no taking back: what is woken looks whether there is anything to do. */
   at(at: number, wake: () => void): void {
+    if (this.#stopped) return;
     this.#queue.push({ at, wake });
     this.#arm();
   }
@@ -37,7 +39,9 @@ export class Wakes {
     this.#arm();
   }
 
+  /** Nothing is woken any more, and no timer keeps the process alive. */
   stop(): void {
+    this.#stopped = true;
     this.#timer?.cancel();
     this.#queue.length = 0;
     this.#queue.data = [];
