@@ -79,17 +79,19 @@ class Conversation {
 
   constructor(client: ConvokeClient) {
     this.#client = client;
+    // What fails while the agents are still joining is met when the conversation is waited for, not before.
+    this.#over.promise.catch(() => {});
   }
 
   async hold(): Promise<void> {
+    const interrupt = () => this.#over.reject(new CommandFailure(EXIT.failed, 'the demo was interrupted'));
+    process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
     await this.#takePart('ada');
     await this.#takePart('ben');
     const sent = await this.#client.sendMessage(this.#meeting_id, messageFrom('you', OPENING));
     say('send', `#${sent.seq} you to everybody: ${OPENING}`);
 
     const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, TOO_SLOW)), DEMO_MS_MAX);
-    const interrupt = () => this.#over.reject(new CommandFailure(EXIT.failed, 'the demo was interrupted'));
-    process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
     await this.#over.promise.finally(() => clearTimeout(timer));
   }
 
