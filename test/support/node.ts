@@ -137,6 +137,7 @@ export class TestNode {
   readonly attempts: AttemptEvent[] = [];
   readonly storage_errors: unknown[] = [];
   meddle: Meddle | null = null;
+  onAttempt: ((event: AttemptEvent) => void) | null = null;
   engine!: Engine;
   store!: Store;
   readonly #options: NodeOptions;
@@ -169,7 +170,10 @@ export class TestNode {
       transport: this.transport,
       observer: {
         accepted: () => {},
-        attempted: (event) => void this.attempts.push(event),
+        attempted: (event) => {
+          this.attempts.push(event);
+          this.onAttempt?.(event);
+        },
         storageFailed: (error) => void this.storage_errors.push(error),
       },
       settings: { ...SETTINGS, ...this.#options.settings },
