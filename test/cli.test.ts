@@ -288,8 +288,8 @@ describe('the commands that call the API', () => {
 
   test('take a meeting from the first registration to a delivered message', async (t) => {
     const heard = Promise.withResolvers<string>();
-    const webhook = await machine(t, async (request, response) => {
-      heard.resolve(await readAll(request));
+    const webhook = await machine(t, (request, response) => {
+      heard.resolve(readAll(request));
       response.end();
     });
     const registered = await run([

@@ -17,7 +17,8 @@
     if (process.channel) process.channel.unref();
     // Ready in half the time, because what was compiled once is kept in the directory for temporary files.
     require('module').enableCompileCache();
-    return import('./program/program.ts').then((program) => program.main());
+    void import('./program/program.ts').then((program) => program.main());
+    return;
   }
 
   const fail = () => {

@@ -36,7 +36,7 @@ interface Log {
 
 /** Runs the service until it is told to stop; then ends the process. */
 export async function serve(config: Config): Promise<void> {
-  const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY === true);
+  const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
   const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
   const end = async (exit_code: number): Promise<never> => {
     await written();
@@ -104,7 +104,7 @@ function jsonLog(config: Config): Log {
 
 async function prettyLog(config: Config): Promise<Log> {
   const { default: pretty } = await import('pino-pretty');
-  const colorize = process.stderr.isTTY === true && !process.env['NO_COLOR'];
+  const colorize = process.stderr.isTTY && !process.env['NO_COLOR'];
   const destination = pretty({
     destination: STDERR,
     sync: true,

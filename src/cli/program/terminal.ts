@@ -7,7 +7,7 @@ const COLUMN_CHARS_MIN = 16;
 
 /** Whether stdout is a terminal. */
 export function isTerminal(): boolean {
-  return process.stdout.isTTY === true;
+  return process.stdout.isTTY;
 }
 
 /** Writes a line to stdout. */
@@ -52,7 +52,9 @@ export interface Column<Row> {
 /** Prints rows under titles, as wide as they need to be, and no wider than the terminal where a column gives way. */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
-  const widths = columns.map(({ title }, i) => Math.max(title.length, ...cells.map((line) => [...line[i]!].length)));
+  const widths = columns.map(({ title }, i) =>
+    Math.max(title.length, ...cells.map((line) => charsOf(line[i]!).length)),
+  );
   narrow(widths, columns);
   print(styled('dim', joined(columns.map(({ title }, i) => fit(title, widths[i]!)))));
   rows.forEach((row, at) => {
@@ -85,11 +87,18 @@ function narrow(widths: number[], columns: readonly Column<never>[]): void {
 }
 
 function fit(text: string, width: number): string {
-  const chars = [...text];
+  const chars = charsOf(text);
   if (chars.length > width) return `${chars.slice(0, width - 1).join('')}…`;
   return text + ' '.repeat(width - chars.length);
 }
 
 function joined(cells: string[]): string {
   return cells.join('  ').trimEnd();
+}
+
+const SEGMENTER = new Intl.Segmenter();
+
+/** What people count as characters: an emoji of several code points is one. */
+function charsOf(text: string): string[] {
+  return Array.from(SEGMENTER.segment(text), ({ segment }) => segment);
 }
