@@ -1,0 +1,273 @@
+/** Spec section 8: limits. Those that the design adds are here too. */
+import assert from 'node:assert/strict';
+import { createServer, type Server, type Socket } from 'node:net';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { describe, test, type TestContext } from 'node:test';
+import type { Diagnosis, Message, MessagePage } from '@convoke/sdk';
+import { headerOf, pushOf } from '../support/receiver.ts';
+import { assertProblem, messagesPath, type Service, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+/** A receiver below HTTP: what it does with a connection once the request is there. */
+async function startSocketServer(t: TestContext, onRequest: (socket: Socket) => void): Promise<string> {
+  const sockets = new Set<Socket>();
+  const server: Server = createServer((socket) => {
+    sockets.add(socket);
+    socket.on('error', () => {});
+    socket.on('close', () => sockets.delete(socket));
+    socket.once('data', () => onRequest(socket));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    for (const socket of sockets) socket.destroy();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+}
+
+async function attemptAt(service: Service, webhook_url: string) {
+  const meeting_id = service.name('meeting');
+  const { instance_id } = await service.register({ webhook_url });
+  await service.join(meeting_id, instance_id, ['a']);
+  const delivery = await service.attempted(await service.send(meeting_id, {}));
+  const [attempt] = delivery.attempts;
+  assert.ok(attempt !== undefined);
+  return { delivery, attempt };
+}
+
+function assertFiveSeconds(duration_ms: number): void {
+  assert.ok(duration_ms >= 4_900 && duration_ms <= 5_500, `it took ${duration_ms} ms`);
+}
+
+describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency: true }, () => {
+  const service = useService();
+
+  test('when the recipient takes the request and says nothing; it is logged, and nobody else waits', async (t) => {
+    const meeting_id = service.name('meeting');
+    const mute = await service.member(t, meeting_id, { behaviour: 'hang' });
+    const well = await service.member(t, meeting_id);
+    const sent = await service.send(meeting_id, { number: 1 });
+    assert.deepEqual(pushOf(await well.receiver.next()).message, { number: 1 });
+    await service.send(meeting_id, { number: 2 });
+    assert.deepEqual(pushOf(await well.receiver.next()).message, { number: 2 });
+
+    const { delivery_id } = (await service.deliveriesOf(sent)).find((d) => d.instance_id === mute.instance_id) ?? {};
+    assert.ok(delivery_id !== undefined);
+    assert.equal(
+      (await service.delivery(delivery_id)).attempt_count,
+      0,
+      'the others were told while this one is tried',
+    );
+    const { attempts } = await until(
+      'the end of the attempt',
+      () => service.delivery(delivery_id),
+      ({ attempt_count }) => attempt_count > 0,
+    );
+    assert.equal(attempts[0]?.outcome, 'timeout');
+    assertFiveSeconds(attempts[0]?.duration_ms ?? 0);
+    const [line] = service.logOf({ delivery_id });
+    assert.deepEqual([line?.['level'], line?.msg, line?.['outcome']], [40, 'push failed', 'timeout']);
+  });
+
+  test('when the status line comes a byte at a time', async (t) => {
+    const url = await startSocketServer(t, (socket) => {
+      const bytes = [...'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'.repeat(3)];
+      const drip = setInterval(() => socket.write(bytes.shift() ?? ' '), 400);
+      socket.on('close', () => clearInterval(drip));
+    });
+    const { attempt } = await attemptAt(service, url);
+    assert.equal(attempt.outcome, 'timeout');
+    assertFiveSeconds(attempt.duration_ms);
+  });
+
+  test('when 1xx answers come without end', async (t) => {
+    const url = await startSocketServer(t, (socket) => {
+      const flood = setInterval(() => socket.write('HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n'), 100);
+      socket.on('close', () => clearInterval(flood));
+    });
+    const { attempt } = await attemptAt(service, url);
+    assert.notEqual(attempt.outcome, 'ok');
+    assert.ok(attempt.duration_ms <= 5_500);
+  });
+
+  test('a 200 whose body never ends is a success all the same: the verdict is the status line', async (t) => {
+    const meeting_id = service.name('meeting');
+    const url = await startSocketServer(t, (socket) => {
+      socket.write('HTTP/1.1 200 OK\r\ncontent-length: 1000\r\n\r\nthe beginning');
+    });
+    const { instance_id } = await service.register({ webhook_url: url });
+    await service.join(meeting_id, instance_id, ['a']);
+    const delivery = await service.settled(await service.send(meeting_id, {}));
+    assert.deepEqual([delivery.state, delivery.attempts[0]?.outcome], ['delivered', 'ok']);
+    assert.ok((delivery.attempts[0]?.duration_ms ?? 0) <= 5_500);
+  });
+
+  test('a webhook test has the same limit, and says what to do', async (t) => {
+    const { instance_id } = await service.member(t, service.name('meeting'), { behaviour: 'hang' });
+    const { status, body } = await service.post<Diagnosis>('/api/v1/instances/webhook-test/', { instance_id });
+    assert.equal(status, 200);
+    assert.deepEqual([body.success, body.outcome, body.status_code], [false, 'timeout', null]);
+    assertFiveSeconds(body.duration_ms);
+    assert.match(body.advice, /5 seconds/);
+    const response = body.stages.find(({ stage }) => stage === 'response');
+    assert.equal(response?.ok, false);
+  });
+
+  test('an answer that comes before the limit counts', async (t) => {
+    // A timer of the recipient and not of the test: nothing here waits for it but the service.
+    const url = await startSocketServer(t, (socket) => {
+      const late = setTimeout(() => socket.end('HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'), 4_000);
+      socket.on('close', () => clearTimeout(late));
+    });
+    const { delivery, attempt } = await attemptAt(service, url);
+    assert.deepEqual([delivery.state, attempt.outcome], ['delivered', 'ok']);
+    assert.ok(attempt.duration_ms >= 3_900);
+  });
+});
+
+describe('limits that the contract adds:', { concurrency: true }, () => {
+  const service = useService({ max_message_bytes: '2048' });
+  const registration = (more: object) => ({
+    instance_id: service.name('i'),
+    instance_name: 'n',
+    agent_ids: ['a'],
+    webhook_url: 'http://127.0.0.1:9000/',
+    ...more,
+  });
+  const register = (more: object) => service.post('/api/v1/instances/register/', registration(more));
+
+  test('a message may have max_message_bytes, and not one more', async (t) => {
+    const meeting_id = service.name('meeting');
+    const { receiver } = await service.member(t, meeting_id);
+    const fits = `{"s":"${'x'.repeat(2048 - 8)}"}`;
+    await service.sendText(meeting_id, fits);
+    assert.match((await receiver.next()).text, new RegExp(`"message":\\{"s":"x{${2048 - 8}}"\\},`));
+    const over = `{"s":"${'x'.repeat(2048 - 7)}"}`;
+    const problem = assertProblem(
+      await service.post(messagesPath(meeting_id), `{"message":${over}}`),
+      413,
+      'body_too_large',
+    );
+    assert.match(problem.detail, /2048/);
+    // The limit is of bytes, not of characters.
+    const wide = `{"s":"${'é'.repeat(1021)}"}`;
+    assertProblem(await service.post(messagesPath(meeting_id), `{"message":${wide}}`), 413, 'body_too_large');
+  });
+
+  test('a body beyond all limits is refused before it was read, and the service goes on', async () => {
+    const huge = Buffer.alloc(8 << 20, ' ');
+    const answer = await service
+      .request('POST', messagesPath('m'), { body: huge })
+      .catch((error: NodeJS.ErrnoException) => error.code);
+    // The connection is cut while we still write: the answer may get lost in that.
+    if (typeof answer === 'object') assertProblem(answer, 413, 'body_too_large');
+    else assert.match(String(answer), /^(EPIPE|ECONNRESET)$/);
+    assert.equal((await service.get('/healthz')).status, 200);
+  });
+
+  test('ids have 1 to 200 characters; a character is a code point, whatever it takes', async (t) => {
+    for (const one of ['x', 'é', '😀']) {
+      const id = one.repeat(200);
+      const { receiver } = await service.member(t, id, {
+        agent_ids: [id],
+        registration: { instance_id: id, instance_name: id },
+      });
+      await service.send(id, {}, [id]);
+      const push = pushOf(await receiver.next());
+      assert.deepEqual([push.meeting_id, push.target_agents], [id, [id]]);
+      assert.equal((await service.instance(id)).instance_name, id);
+
+      const over = one.repeat(201);
+      for (const field of ['instance_id', 'instance_name']) {
+        assertProblem(await register({ [field]: over }), 422, 'invalid_fields');
+        assertProblem(await register({ [field]: '' }), 422, 'invalid_fields');
+      }
+      assertProblem(await register({ agent_ids: [over] }), 422, 'invalid_fields');
+      const join = { instance_id: id, meeting_id: over, agent_ids: [] };
+      assertProblem(await service.post('/api/v1/instances/join-meeting/', join), 422, 'invalid_fields');
+      const send = await service.post(messagesPath(over), { message: {} });
+      assert.ok(send.status >= 400 && send.status < 500, `${send.status} ${send.text}`);
+      assert.match(String(send.headers['content-type']), /^application\/problem\+json/);
+    }
+  });
+
+  test('lists of agent ids have at most 1,000', async (t) => {
+    const agent_ids = Array.from({ length: 1_000 }, (_, i) => `agent-${i}`);
+    const meeting_id = service.name('meeting');
+    const { instance_id, receiver } = await service.member(t, meeting_id, { agent_ids });
+    await service.send(meeting_id, {}, agent_ids.toReversed());
+    assert.deepEqual(pushOf(await receiver.next()).target_agents, agent_ids);
+    const over = [...agent_ids, 'one-more'];
+    assertProblem(await register({ agent_ids: over }), 422, 'invalid_fields');
+    const join = { instance_id, meeting_id, agent_ids: over };
+    assertProblem(await service.post('/api/v1/instances/join-meeting/', join), 422, 'invalid_fields');
+    const send = { message: {}, target_agents: over };
+    assertProblem(await service.post(messagesPath(meeting_id), send), 422, 'invalid_fields');
+  });
+
+  test('a webhook_url has at most 2,048 bytes', async () => {
+    const url = (bytes: number): string => `http://127.0.0.1:9000/${'x'.repeat(bytes - 22)}`;
+    assert.equal((await register({ webhook_url: url(2048) })).status, 201);
+    assertProblem(await register({ webhook_url: url(2049) }), 422, 'invalid_fields');
+  });
+
+  test('JSON is taken to 100 levels, and refused beyond them', async (t) => {
+    const meeting_id = service.name('meeting');
+    await service.member(t, meeting_id);
+    const nested = (levels: number): string =>
+      `{"message":{"deep":${'['.repeat(levels - 2)}${']'.repeat(levels - 2)}}}`;
+    assert.equal((await service.post(messagesPath(meeting_id), nested(100))).status, 201);
+    for (const levels of [101, 1_000]) {
+      assertProblem(await service.post(messagesPath(meeting_id), nested(levels)), 400, 'malformed_json');
+    }
+  });
+
+  test('an excerpt of the answer is kept, and no more of it', async (t) => {
+    const meeting_id = service.name('meeting');
+    await service.member(t, meeting_id, { behaviour: { status: 500, body: 'ä'.repeat(1 << 20) } });
+    const [attempt] = (await service.attempted(await service.send(meeting_id, {}))).attempts;
+    assert.ok((attempt?.response_excerpt ?? '').startsWith('ää'));
+    assert.ok((attempt?.response_excerpt ?? '').length < 10_000);
+  });
+
+  test('a page of history ends early when it grows too large, and goes on from there', async () => {
+    const meeting_id = service.name('meeting');
+    for (let i = 0; i < 30; i++) await service.send(meeting_id, { s: 'x'.repeat(2_000) });
+    const all: Message[] = [];
+    for (let page: MessagePage | null = null; page === null || page.has_more;) {
+      const query: string = `?after_seq=${all.at(-1)?.seq ?? 0}&limit=7`;
+      page = (await service.get<MessagePage>(messagesPath(meeting_id) + query)).body;
+      all.push(...page.data);
+    }
+    assert.deepEqual(
+      all.map(({ seq }) => seq),
+      Array.from({ length: 30 }, (_, i) => i + 1),
+    );
+  });
+
+  test('at most four pushes at a time go to one instance', async (t) => {
+    const meetings = Array.from({ length: 8 }, () => service.name('meeting'));
+    const gate = Promise.withResolvers<void>();
+    const behaviour = { after: gate.promise };
+    const { instance_id, receiver } = await service.member(t, meetings[0] ?? '', { behaviour });
+    for (const meeting_id of meetings.slice(1)) await service.join(meeting_id, instance_id, ['a']);
+    const sent = [];
+    for (const meeting_id of meetings) sent.push(await service.send(meeting_id, {}));
+    await receiver.count(4);
+    // What another instance gets after that shows that the engine has been round.
+    const other = await service.member(t, service.name('meeting'));
+    const last = meetings.at(-1) ?? '';
+    await service.join(last, other.instance_id, ['b']);
+    await service.send(last, {});
+    await other.receiver.next();
+    assert.equal(receiver.requests.length, 4);
+    gate.resolve();
+    for (const each of sent) await service.settled({ message_id: each.message_id });
+    assert.equal(
+      new Set(receiver.requests.map((request) => headerOf(request, 'webhook-id'))).size,
+      receiver.requests.length,
+    );
+  });
+});
