@@ -173,6 +173,10 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/:instance_id/rotate-secret/',
     {
+      // No body stands for an empty one: all of it is optional.
+      preValidation: async (request) => {
+        request.body ??= {};
+      },
       schema: {
         operationId: 'rotateSecret',
         tags: ['instances'],

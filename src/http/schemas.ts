@@ -69,6 +69,8 @@ const WebhookHeaders = Type.Record(
   Type.String({ maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' }),
   {
     maxProperties: 32,
+    // Without this, what is no header name matches no pattern and is taken as it is.
+    additionalProperties: false,
     description:
       'Headers sent with every push, such as authorization. Never answered back; replaces the former ones as a whole.',
     examples: [{ authorization: 'Bearer 3f9c…' }],
