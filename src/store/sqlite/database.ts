@@ -38,6 +38,10 @@ export class Database {
     if (file !== ':memory:') mkdirSync(dirname(file), { recursive: true });
     try {
       this.#db = new DatabaseSync(file, { timeout: LOCK_WAIT_MS });
+    } catch (error) {
+      throw storeErrorOf(error);
+    }
+    try {
       // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
@@ -47,6 +51,8 @@ export class Database {
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
       this.#migrate();
     } catch (error) {
+      // Whoever looks why, and starts again, finds the file free.
+      this.#db.close();
       if (errcodeOf(error) === SQLITE_BUSY) {
         throw new StoreError(
           'SQLITE_BUSY',
