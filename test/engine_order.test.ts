@@ -191,6 +191,28 @@ describe('what does not fit into memory', () => {
     assert.equal(node.engine.stats.queued_in_memory, 0);
   });
 
+  test('what a machine that hangs had in memory makes room for the others, and is read back in its order', async (t) => {
+    const node = await startNode(t);
+    const meetings = namesOf('m', 25);
+    for (const meeting of meetings) await node.meeting(meeting, 'hung');
+    await node.meeting('other', 'fine');
+    node.transport.answer('hung', HANGS);
+    for (const meeting of meetings) await node.sendMany(meeting, 160);
+    await node.clock.advance(SECOND);
+    const full = node.engine.stats.queued_in_memory;
+    assert.ok(full >= 4_000, `${full} in memory`);
+    await node.send('other');
+    await node.clock.settle();
+    assert.deepEqual(node.transport.seqsTo('fine'), [1]);
+    assert.ok(node.engine.stats.queued_in_memory < 100, `${node.engine.stats.queued_in_memory} in memory`);
+    for (const meeting of meetings) await node.sendMany(meeting, 3);
+    node.transport.answer('hung', 200);
+    node.transport.release(200);
+    await node.clock.advance(SECOND);
+    for (const meeting of meetings) assert.deepEqual(node.transport.seqsTo('hung', meeting), upTo(163));
+    await everythingDelivered(node);
+  });
+
   test('a machine that answers badly in busy meetings slows nobody who sends', async (t) => {
     const node = await startNode(t);
     const meetings = namesOf('m', 40);
