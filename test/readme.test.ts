@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
+import { existsSync } from 'node:fs';
+import { glob, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -203,6 +204,53 @@ test('the recipe for OpenClaw: path, bearer token and templates fit what is push
   do state = (await client.listDeliveries(query)).data[0]?.state;
   while (state === 'pending' && !t.signal.aborted);
   assert.equal(state, 'delivered', 'a 202 counts, because the recipe says 2xx');
+});
+
+test('ARCHITECTURE.md gives a reason for every dependency, and names no other', async () => {
+  const { dependencies, devDependencies } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
+    dependencies: Record<string, string>;
+    devDependencies: Record<string, string>;
+  };
+  const [, tables = ''] = (await readFile(join(ROOT, 'ARCHITECTURE.md'), 'utf8')).split('\n## Dependencies\n');
+  const [runtime = '', development = ''] = tables.split('What developing needs:');
+  for (const [table, packages] of [
+    [runtime, dependencies],
+    [development, devDependencies],
+  ] as const) {
+    const cells = [...table.matchAll(/^\| (`.+?) \|/gm)].map(([, cell]) => cell ?? '');
+    const named = cells.flatMap((cell) => [...cell.matchAll(/`(.+?)`/g)].map(([, name = '']) => name));
+    assert.deepEqual(named.toSorted(), Object.keys(packages).toSorted());
+  }
+});
+
+test('docs/operating.md lists every metric of ours, with its type', async () => {
+  const metrics = await (await fetch(`${convoke.url}/metrics`)).text();
+  const exported = [...metrics.matchAll(/^# TYPE (convoke_(?!process_|nodejs_)\w+) (\w+)$/gm)];
+  const markdown = await readFile(join(ROOT, 'docs/operating.md'), 'utf8');
+  const listed = [...markdown.matchAll(/^\| `(convoke_\w+)` +\| (\w+)/gm)];
+  const pairs = (matches: RegExpExecArray[]): string[] => matches.map(([, name, type]) => `${name} ${type}`).toSorted();
+  assert.deepEqual(pairs(listed), pairs(exported));
+});
+
+test('every link between the documents leads to a file and a heading that are there', async () => {
+  const documents = ['*.md', 'docs/*.md', 'sdk/*/*.md', 'vectors/*.md'];
+  for await (const document of glob(documents, { cwd: ROOT })) {
+    const prose = (await readFile(join(ROOT, document), 'utf8')).replaceAll(/^```[^]*?^```$/gm, '');
+    for (const [, link = ''] of prose.matchAll(/\]\(([^)]+)\)/g)) {
+      if (link.startsWith('https://')) continue;
+      const [path = '', heading] = link.split('#');
+      const target = path === '' ? join(ROOT, document) : join(ROOT, dirname(document), path);
+      assert(existsSync(target), `${document}: ${link}`);
+      if (heading === undefined) continue;
+      const headings = [...(await readFile(target, 'utf8')).matchAll(/^#+ (.+)$/gm)].map(([, words = '']) =>
+        words
+          .toLowerCase()
+          .replaceAll(/[^\w -]/g, '')
+          .replaceAll(' ', '-'),
+      );
+      assert(headings.includes(heading), `${document}: ${link}`);
+    }
+  }
 });
 
 /** What the stand-in for the gateway reads of its configuration. */
