@@ -1,0 +1,83 @@
+/**
+ * Convoke put together in other ways than src/convoke.ts does, from the same parts.
+ *
+ * relay:    the HTTP intake, and pushes signed and sent by the transport; no engine, nothing stored.
+ * unstored: the engine on a store that only remembers; what is missing to Convoke is the disk and the store's thread.
+ * stored:   Convoke with name servers of the benchmark's own; the service has no setting for them.
+ */
+import { join } from 'node:path';
+import type { AddressInfo } from 'node:net';
+import { pino } from 'pino';
+import { DATABASE_FILE, readConfig } from '../src/config.ts';
+import { systemClock } from '../src/delivery/clock.ts';
+import { Engine } from '../src/delivery/engine.ts';
+import { Metrics } from '../src/delivery/metrics.ts';
+import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
+import { createServer } from '../src/http/server.ts';
+import type { Store } from '../src/store/store.ts';
+import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
+import type { Fleet } from './fleet.ts';
+import { ForgetfulStore } from './forgetful_store.ts';
+import { Relay } from './relay.ts';
+
+export interface Composition {
+  kind: 'relay' | 'unstored' | 'stored';
+  fleet: Fleet;
+  data?: string;
+  name_servers?: string[];
+}
+
+const { kind, fleet, data, name_servers } = JSON.parse(process.argv[2]!) as Composition;
+const { config } = readConfig({ flags: { port: '0' } });
+const clock = systemClock();
+const user_agent = 'Convoke/bench';
+const transport = createWebhookTransport({ policy: config.egress_policy, ...(name_servers && { name_servers }) });
+const store = await openStore();
+const settings = { ...config, user_agent };
+
+function engineOn(store: Store): Engine {
+  return new Engine({
+    clock,
+    random: Math.random,
+    store,
+    transport,
+    observer: {
+      accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
+      attempted: (event) => metrics.attempted(event, Date.now()),
+      storageFailed: (error) => console.error(error),
+    },
+    settings,
+  });
+}
+
+const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
+const metrics = new Metrics(
+  () => engine,
+  () => store.deliveries.countPending(),
+);
+const server = await createServer({
+  store,
+  engine,
+  transport,
+  clock,
+  log: pino({ level: 'warn' }, pino.destination(2)),
+  egress_policy: config.egress_policy,
+  max_message_bytes: config.max_message_bytes,
+  expire_after_ms: config.expire_after_ms,
+  user_agent,
+  loopback_only: true,
+  metrics: () => metrics.text(),
+});
+await server.listen({ host: '127.0.0.1', port: 0 });
+if (kind !== 'relay') await engine.start();
+console.log(`bench ready http://127.0.0.1:${(server.server.address() as AddressInfo).port}`);
+
+process.once('SIGTERM', () => process.exit());
+process.once('disconnect', () => process.exit());
+
+async function openStore(): Promise<Store> {
+  if (kind !== 'stored') return new ForgetfulStore(fleet);
+  const { store, opened } = openSqliteStore(join(data!, DATABASE_FILE));
+  await opened;
+  return store;
+}

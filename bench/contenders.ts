@@ -1,0 +1,143 @@
+/** What is measured, each started in processes of its own for one measurement, and stopped after it. */
+import { once } from 'node:events';
+import { createWriteStream } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { DATABASE_FILE } from '../src/config.ts';
+import { Tool } from './channel.ts';
+import type { Composition } from './composed.ts';
+import type { Fleet } from './fleet.ts';
+import type { Probe } from './probe.ts';
+import type { Seeder } from './seed.ts';
+
+export interface StartOptions {
+  fleet: Fleet;
+  /** Environment of the service, such as a library to preload. */
+  env?: Record<string, string>;
+  /** Arguments to Node for the service. */
+  node_args?: string[];
+  name_servers?: string[];
+}
+
+/** A contender that answers requests. */
+export interface Running {
+  url: string;
+  /** The process that serves. */
+  probe: Tool<Probe>;
+  /** Processes whose time counts, with their descendants. */
+  pids: number[];
+  ready_ms: number;
+  stop(): Promise<void>;
+}
+
+export interface Contender {
+  name: string;
+  /** Why it cannot be measured here; null when it can. */
+  missing?: () => string | null;
+  start(options: StartOptions): Promise<Running>;
+}
+
+const READY = /ready (http:\/\/\S+)/;
+const READY_MS_MAX = 120_000;
+/** Where data lives while it is measured; on a disk, or a commit would cost nothing. */
+const SCRATCH = process.env['BENCH_TMP'] ?? '/var/tmp';
+
+export async function scratchDirectory(): Promise<string> {
+  await mkdir(SCRATCH, { recursive: true });
+  return mkdtemp(join(SCRATCH, 'convoke-bench-'));
+}
+
+/** Starts a module and waits for its ready line. */
+export async function startProcess(file: string, args: string[], options: Partial<StartOptions> = {}) {
+  const started_ms = performance.now();
+  const probe = new Tool<Probe>(file, args, {
+    execArgv: ['--import', new URL('./probe.ts', import.meta.url).href, ...(options.node_args ?? [])],
+    env: { ...process.env, NODE_ENV: 'production', ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
+  const log = createWriteStream(join(SCRATCH, 'convoke-bench.log'), { flags: 'a' });
+  probe.process.stderr!.pipe(log);
+  const { promise: ready, resolve, reject } = Promise.withResolvers<string>();
+  let said = '';
+  probe.process.stdout!.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+    const url = READY.exec(said)?.[1];
+    if (url !== undefined) resolve(url);
+  });
+  probe.process.once('exit', (code, signal) =>
+    reject(new Error(`${file} ended (${String(code ?? signal)}); see ${String(log.path)}`)),
+  );
+  const timer = setTimeout(() => reject(new Error(`${file} was not ready in time`)), READY_MS_MAX);
+  const url = await ready.finally(() => clearTimeout(timer));
+  const pid = probe.process.pid!;
+  return { url, probe, pids: [pid], ready_ms: performance.now() - started_ms };
+}
+
+/** Ends what `startProcess` started, and waits for its end. */
+export async function endProcess({ process: child }: Tool<Probe>, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exit = once(child, 'exit');
+  child.kill(signal);
+  const timer = setTimeout(() => child.kill('SIGKILL'), 20_000);
+  await exit;
+  clearTimeout(timer);
+}
+
+function composed(name: string, kind: Composition['kind']): Contender {
+  return {
+    name,
+    async start(options) {
+      const data = await scratchDirectory();
+      if (kind === 'stored') await seed(data, options.fleet);
+      const { fleet, name_servers } = options;
+      const composition: Composition = { kind, fleet, data, ...(name_servers && { name_servers }) };
+      const started = await startProcess('./composed.ts', [JSON.stringify(composition)], options);
+      return {
+        ...started,
+        async stop() {
+          await endProcess(started.probe);
+          await rm(data, { recursive: true });
+        },
+      };
+    },
+  };
+}
+
+export async function seed(data: string, fleet: Fleet, pending_messages = 0): Promise<void> {
+  const seeder = new Tool<Seeder>('./seed.ts');
+  await seeder.call('seed', { file: join(data, DATABASE_FILE), fleet, pending_messages });
+  await seeder.stop();
+}
+
+/** The service as it is shipped, on data that is there. */
+export function startService(data: string, options: Partial<StartOptions> = {}) {
+  const main = fileURLToPath(new URL('../src/cli/main.ts', import.meta.url));
+  return startProcess(`file://${main}`, ['serve', '--port', '0', '--data', data, '--log-format', 'json'], options);
+}
+
+export const relay = composed('relay', 'relay');
+export const unstored = composed('unstored', 'unstored');
+/** Convoke with name servers of the benchmark's own. */
+export const convokeWithNameServers = composed('convoke', 'stored');
+
+/** Convoke; with another name where it runs under other conditions. */
+export function convokeNamed(name: string, conditions: Partial<StartOptions> = {}): Contender {
+  return {
+    name,
+    async start(options) {
+      const data = await scratchDirectory();
+      await seed(data, options.fleet);
+      const started = await startService(data, { ...options, ...conditions });
+      return {
+        ...started,
+        async stop() {
+          await endProcess(started.probe);
+          await rm(data, { recursive: true });
+        },
+      };
+    },
+  };
+}
+
+export const convoke = convokeNamed('convoke');

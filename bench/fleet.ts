@@ -1,0 +1,65 @@
+/** Who takes part in a measurement: instances in meetings, described by numbers so that every process makes the same of them. */
+export interface Fleet {
+  meetings: number;
+  /** Instances in each meeting; each instance is in one meeting. */
+  members: number;
+  /** Where the receivers listen. */
+  origin: string;
+  /** The last so many members of each meeting never answer. */
+  hanging?: number;
+  /** The last so many members of each meeting have a host name that the name server says nothing about. */
+  unresolvable?: number;
+}
+
+export interface Member {
+  instance_id: string;
+  meeting_id: string;
+  agent_id: string;
+  webhook_url: string;
+}
+
+/** What every contender signs with. */
+export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+
+/** Ids of one length, so that a prepared request fits all of them. */
+export const ID_DIGITS = 6;
+
+export function meetingId(index: number): string {
+  return `m${digits(index)}`;
+}
+
+export function agentId(index: number): string {
+  return `a${digits(index)}`;
+}
+
+/** The instances in the order of their numbers: those of the first meeting first. */
+export function* membersOf(fleet: Fleet): Generator<Member> {
+  for (let meeting = 0; meeting < fleet.meetings; meeting++) {
+    for (let member = 0; member < fleet.members; member++) yield memberOf(fleet, meeting, member);
+  }
+}
+
+export function memberOf(fleet: Fleet, meeting: number, member: number): Member {
+  const number = meeting * fleet.members + member;
+  return {
+    instance_id: `i${digits(number)}`,
+    meeting_id: meetingId(meeting),
+    agent_id: agentId(member),
+    webhook_url: urlOf(fleet, member, number),
+  };
+}
+
+/** Members that answer, of each meeting. */
+export function answering({ members, hanging = 0, unresolvable = 0 }: Fleet): number {
+  return members - hanging - unresolvable;
+}
+
+function urlOf(fleet: Fleet, member: number, number: number): string {
+  if (member < answering(fleet)) return `${fleet.origin}/push/${number}`;
+  if (fleet.hanging) return `${fleet.origin}/hang/${number}`;
+  return `http://h${number}.bench.test/push/${number}`;
+}
+
+function digits(index: number): string {
+  return String(index).padStart(ID_DIGITS, '0');
+}

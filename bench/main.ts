@@ -1,0 +1,79 @@
+/**
+ * `npm run bench`: measures Convoke beside its comparisons, prints a table for each scenario and writes all of it as JSON.
+ * docs/benchmarks.md says what the rows mean.
+ *
+ *   npm run bench -- --only a,b --rounds 3 --seconds 5
+ *   npm run bench -- --only a --rows convoke,relay
+ *   npm run bench -- --profile a
+ */
+import { parseArgs } from 'node:util';
+import { Bench } from './measure.ts';
+import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report.ts';
+import { writeResults } from './results.ts';
+import type { Row, Scenario } from './scenario.ts';
+import { fanOut1, fanOut100, oneLane } from './throughput.ts';
+
+const SCENARIOS: Scenario[] = [fanOut1, fanOut100, oneLane];
+
+const { values: options } = parseArgs({
+  options: {
+    only: { type: 'string' },
+    rows: { type: 'string' },
+    rounds: { type: 'string', default: '5' },
+    seconds: { type: 'string', default: '5' },
+    save: { type: 'boolean', default: false },
+  },
+});
+const rounds = Number(options.rounds);
+const seconds = Number(options.seconds);
+const names = options.only?.split(',') ?? SCENARIOS.map(({ name }) => name);
+const scenarios = names.map((name) => {
+  const scenario = SCENARIOS.find((scenario) => scenario.name === name);
+  if (scenario === undefined) throw new Error(`there is no scenario ${name}`);
+  return scenario;
+});
+
+const bench = new Bench();
+await bench.start();
+const results: ScenarioResult[] = [];
+for (const scenario of scenarios) {
+  const result = await run(scenario);
+  results.push(result);
+  console.log(`\n${markdownOf(result)}`);
+}
+await bench.stop();
+console.log(`written to ${await writeResults(results, options.save)}`);
+
+/** All rows of a scenario in turns, each round in the other direction, so that what drifts hits all of them alike. */
+async function run(scenario: Scenario): Promise<ScenarioResult> {
+  const wanted = options.rows?.split(',');
+  const rows = scenario.rows.filter(({ name }) => wanted === undefined || wanted.some((part) => name.startsWith(part)));
+  const results = new Map<string, RowResult>(
+    rows.map(({ name, missing = null }) => [name, { name, missing, figures: {} }]),
+  );
+  for (let round = 0; round < rounds; round++) {
+    for (const row of round % 2 === 0 ? rows : rows.toReversed()) {
+      const result = results.get(row.name)!;
+      if (row.missing === null || row.missing === undefined) await measureInto(result, row, round, scenario);
+    }
+  }
+  return resultOf(scenario, [...results.values()], rounds, seconds);
+}
+
+async function measureInto(result: RowResult, row: Row, round: number, scenario: Scenario): Promise<void> {
+  try {
+    const figures = await row.measure(bench, seconds);
+    for (const [name, value] of Object.entries(figures)) {
+      const values = (result.figures[name] ??= Array.from({ length: rounds }, () => null));
+      values[round] = value;
+    }
+    const said = scenario.columns.map(({ figure, title, digits = 0 }) => {
+      const value = figures[figure];
+      return value === undefined ? null : `${title} ${value.toFixed(digits)}`;
+    });
+    console.error(`(${scenario.name}) round ${round + 1} ${row.name}: ${said.filter(Boolean).join(', ')}`);
+  } catch (error) {
+    // One round that fails is told; the others count.
+    console.error(`(${scenario.name}) round ${round + 1} ${row.name} failed: ${(error as Error).stack}`);
+  }
+}

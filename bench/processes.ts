@@ -1,0 +1,52 @@
+/** What the system says about a process and those that it started (Linux). */
+import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
+
+const TICKS_PER_S = 100;
+
+/** Processor time in seconds, user and system, of processes with all their threads and living descendants. */
+export function cpuSeconds(roots: readonly number[]): number {
+  const children = new Map<number, number[]>();
+  const ticks = new Map<number, number>();
+  for (const name of readdirSync('/proc')) {
+    const pid = Number(name);
+    if (!Number.isInteger(pid)) continue;
+    const stat = read(`/proc/${pid}/stat`);
+    // The second field is the name in parentheses, which may contain anything.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    if (fields.length < 13) continue;
+    const parent = Number(fields[1]);
+    ticks.set(pid, Number(fields[11]) + Number(fields[12]));
+    children.set(parent, [...(children.get(parent) ?? []), pid]);
+  }
+  let sum = 0;
+  const count = (pid: number): void => {
+    sum += ticks.get(pid) ?? 0;
+    for (const child of children.get(pid) ?? []) count(child);
+  };
+  for (const pid of new Set(roots)) count(pid);
+  return sum / TICKS_PER_S;
+}
+
+/** Resident memory in MiB, and the most it was since `forgetPeak`. */
+export function memoryMib(pid: number): { now: number; peak: number } {
+  const status = read(`/proc/${pid}/status`);
+  const kib = (name: string): number => Number(new RegExp(`^${name}:\\s+(\\d+) kB`, 'm').exec(status)?.[1] ?? NaN);
+  return { now: kib('VmRSS') / 1024, peak: kib('VmHWM') / 1024 };
+}
+
+/** From here on the peak counts anew (proc(5), clear_refs). */
+export function forgetPeak(pid: number): void {
+  try {
+    writeFileSync(`/proc/${pid}/clear_refs`, '5');
+  } catch {
+    // Then it is the peak since the start.
+  }
+}
+
+function read(file: string): string {
+  try {
+    return readFileSync(file, 'utf8');
+  } catch {
+    return '';
+  }
+}

@@ -1,0 +1,99 @@
+/** Scenarios that push as much as goes through: fan-out 1, fan-out 100, one lane. */
+import { type Contender, convoke, relay, unstored } from './contenders.ts';
+import type { Bench } from './measure.ts';
+import { PEERS } from './peers.ts';
+import {
+  CPU_PER_MESSAGE,
+  CPU_PER_PUSH,
+  FAULTS,
+  LAG,
+  LATENCY,
+  MEMORY,
+  MESSAGES,
+  PUSHES,
+  type Row,
+  type Scenario,
+} from './scenario.ts';
+
+interface Shape {
+  meetings: number;
+  members: number;
+  /** Of the senders. */
+  connections: number;
+  /** To each receiver, of undici alone. */
+  ceiling_connections: number;
+}
+
+export const WARM_UP_S = 2;
+export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
+export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
+const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
+
+export function saturated(contender: Contender, { meetings, members, connections }: Shape): Row {
+  return {
+    name: contender.name,
+    missing: contender.missing?.() ?? null,
+    measure: (bench, seconds) =>
+      bench.measure(
+        contender,
+        { fleet: { meetings, members, origin: bench.origin } },
+        { connections, seconds },
+        WARM_UP_S,
+      ),
+  };
+}
+
+function ceiling({ meetings, members, ceiling_connections }: Shape): Row {
+  return {
+    name: 'ceiling',
+    measure: (bench: Bench, seconds) =>
+      bench.ceiling({ meetings, members, origin: bench.origin }, ceiling_connections, seconds),
+  };
+}
+
+function rowsOf(shape: Shape): Row[] {
+  return [ceiling(shape), ...[relay, unstored, convoke, ...PEERS].map((contender) => saturated(contender, shape))];
+}
+
+export const fanOut1: Scenario = {
+  name: 'a',
+  title: 'fan-out 1, saturated: 64 instances, each alone in its meeting',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, MEMORY, ...FAULTS],
+  rows: rowsOf(FAN_OUT_1),
+  targets: [
+    { says: '≥ 0.60 × relay', row: 'convoke', figure: 'messages_per_s', against: { row: 'relay' }, at_least: 0.6 },
+    {
+      says: '≥ 1.5 × BullMQ at equal durability',
+      row: 'convoke',
+      figure: 'messages_per_s',
+      against: { row: 'BullMQ, fsync always' },
+      at_least: 1.5,
+    },
+    { says: '≥ 5 × pg-boss', row: 'convoke', figure: 'messages_per_s', against: { row: 'pg-boss' }, at_least: 5 },
+  ],
+};
+
+export const fanOut100: Scenario = {
+  name: 'b',
+  title: 'fan-out 100, saturated: 100 instances in one meeting',
+  columns: [PUSHES, MESSAGES, CPU_PER_PUSH, ...LATENCY, LAG, MEMORY, ...FAULTS],
+  rows: rowsOf(FAN_OUT_100),
+  targets: [
+    { says: '≥ 0.75 × relay', row: 'convoke', figure: 'pushes_per_s', against: { row: 'relay' }, at_least: 0.75 },
+    {
+      says: '≥ 2 × BullMQ at equal durability',
+      row: 'convoke',
+      figure: 'pushes_per_s',
+      against: { row: 'BullMQ, fsync always' },
+      at_least: 2,
+    },
+  ],
+};
+
+export const oneLane: Scenario = {
+  name: 'h',
+  title: 'one lane: one instance in one meeting takes all',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, ...FAULTS],
+  rows: rowsOf(ONE_LANE),
+  targets: [],
+};
