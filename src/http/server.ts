@@ -1,6 +1,7 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import Fastify, { LogController, type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
+import type { IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { PROBLEMS, Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
@@ -26,6 +27,10 @@ const CONNECTIONS_CHECK_MS = 500;
 /** localhost, *.localhost, 127.0.0.0/8 and [::1], with or without a port. */
 const LOOPBACK_HOST = /^(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
+/** The page of the documents may load what this service serves, and nothing from any other host. */
+const DOCS_CSP =
+  "default-src 'self'; base-uri 'self'; frame-ancestors 'self'; img-src 'self' data:; font-src 'self' data:; object-src 'none'; script-src 'self'; script-src-attr 'none'; style-src 'self'";
+
 const PROBLEM_JSON = 'application/problem+json';
 
 /** The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing. */
@@ -35,7 +40,12 @@ export async function createServer(parts: HttpParts): Promise<App> {
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_BYTES_MAX,
     requestTimeout: REQUEST_TIMEOUT_MS,
-    http: { headersTimeout: HEADERS_TIMEOUT_MS, connectionsCheckingInterval: CONNECTIONS_CHECK_MS },
+    http: {
+      headersTimeout: HEADERS_TIMEOUT_MS,
+      connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
+      // Refused below, with a problem: Node would answer nothing but a status.
+      requireHostHeader: false,
+    },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: PARAM_CHARS_MAX },
     // Errors before a route is found: a path that is no path, too long a parameter.
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
@@ -65,6 +75,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     }
   });
   app.addHook('onRequest', async (request) => {
+    assertPlainTarget(request.raw);
     if (parts.loopback_only && !LOOPBACK_HOST.test(request.headers.host ?? '')) throw new Problem('host_not_allowed');
     const encoding = request.headers['content-encoding'];
     if (encoding !== undefined && encoding !== 'identity') {
@@ -85,7 +96,8 @@ export async function createServer(parts: HttpParts): Promise<App> {
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
-      servers: [{ url: 'http://127.0.0.1:8080' }],
+      // Relative: requests tried on the page go to where the page came from.
+      servers: [{ url: '/' }],
       tags: [
         { name: 'instances', description: 'Machines that run agents.' },
         { name: 'meetings', description: 'Who takes part in what.' },
@@ -97,7 +109,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   await app.register(swaggerUi, {
     routePrefix: '/docs',
-    staticCSP: true,
+    staticCSP: DOCS_CSP,
     uiConfig: { tryItOutEnabled: true, deepLinking: true },
   });
   await app.register(async (routes) => {
@@ -110,6 +122,18 @@ export async function createServer(parts: HttpParts): Promise<App> {
     typed.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger());
   });
   return app;
+}
+
+/** One Host and a path (RFC 9112, section 3.2): what a proxy in between would read otherwise than we do is refused. */
+function assertPlainTarget({ url = '', rawHeaders }: IncomingMessage): void {
+  let hosts = 0;
+  for (let i = 0; i < rawHeaders.length; i += 2) {
+    const name = rawHeaders[i] as string;
+    if (name.length === 4 && name.toLowerCase() === 'host') hosts++;
+  }
+  if (hosts !== 1) throw new Problem('malformed_request', `There are ${hosts} Host headers; send one.`);
+  if (!url.startsWith('/'))
+    throw new Problem('malformed_request', 'The request target is not a path; send only the path.');
 }
 
 function answerError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
