@@ -1,0 +1,307 @@
+/** Design section 3.3: errors are problems (RFC 9457) with stable codes, whatever a client sends. */
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { describe, test } from 'node:test';
+import type { RegisteredInstance } from '@convoke/sdk';
+import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
+import { type Answer, assertProblem, messagesPath, startService, useService } from '../support/service.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { until } from '../support/wait.ts';
+
+const WEBHOOK_URL = 'http://127.0.0.1:9000/';
+
+describe('every code that a caller can bring about:', { concurrency: true }, () => {
+  const service = useService({ max_message_bytes: '1024' });
+  const send = (body: object | string | Buffer, headers: Record<string, string> = {}) =>
+    service.request('POST', messagesPath('m'), { body, headers });
+
+  const cases: Partial<Record<ProblemCode, () => Promise<Answer<unknown>>>> = {
+    malformed_json: () => send('{"message":'),
+    malformed_request: () => service.get('/api/v1/instances/%zz/'),
+    host_not_allowed: () => service.request('GET', '/api/v1/instances/', { headers: { host: 'evil.example' } }),
+    route_does_not_exist: () => service.get('/api/v1/nothing/'),
+    instance_does_not_exist: () => service.get('/api/v1/instances/nobody/'),
+    meeting_does_not_exist: () => service.get('/api/v1/meetings/nowhere/messages/'),
+    delivery_does_not_exist: () => service.get('/api/v1/deliveries/nothing/'),
+    idempotency_key_reused: async () => {
+      await send({ message: { n: 1 } }, { 'idempotency-key': 'k' });
+      return send({ message: { n: 2 } }, { 'idempotency-key': 'k' });
+    },
+    delivery_not_retryable: async () => {
+      const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
+      await service.join('deleted', instance_id, ['a']);
+      const sent = await service.send('deleted', {});
+      await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
+      const { delivery_id } = await service.settled(sent);
+      return service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
+    },
+    body_too_large: () => send({ message: { s: 'x'.repeat(2000) } }),
+    unsupported_media_type: () => send('message=hello', { 'content-type': 'application/x-www-form-urlencoded' }),
+    invalid_fields: () => send({}),
+    webhook_url_not_allowed: () =>
+      service.post('/api/v1/instances/register/', {
+        instance_id: 'i',
+        instance_name: 'n',
+        agent_ids: [],
+        webhook_url: 'http://169.254.169.254/',
+      }),
+  };
+  for (const [code, bringAbout] of Object.entries(cases)) {
+    const { status, title } = PROBLEMS[code as ProblemCode];
+    test(`${status} ${code}`, async () => {
+      const problem = assertProblem(await bringAbout(), status, code);
+      assert.equal(problem.title, title);
+      assert.equal(problem.type, `urn:convoke:problem:${code}`);
+      assert.equal(problem.errors !== undefined, status === 422, 'errors stand in what is invalid, and only there');
+    });
+  }
+
+  test('those of the service itself are the only ones that are left', () => {
+    const left = Object.keys(PROBLEMS).filter((code) => !(code in cases));
+    assert.deepEqual(left, ['internal_error', 'storage_unavailable', 'overloaded', 'shutting_down']);
+  });
+});
+
+describe('invalid input is named:', { concurrency: true }, () => {
+  const service = useService();
+  const register = (more: object) =>
+    service.post<RegisteredInstance>('/api/v1/instances/register/', {
+      instance_id: service.name('i'),
+      instance_name: 'n',
+      agent_ids: ['a'],
+      webhook_url: WEBHOOK_URL,
+      ...more,
+    });
+
+  test('all that is wrong at once, by path and with what is expected', async () => {
+    const answer = await register({ instance_name: '', agent_ids: ['a', 1, 'c', ''], success_statuses: '3xx' });
+    const problem = assertProblem(answer, 422, 'invalid_fields');
+    const errors = problem.errors?.toSorted((a, b) => (a.path < b.path ? -1 : 1)) ?? [];
+    assert.deepEqual(
+      errors.map(({ path }) => path),
+      ['agent_ids.1', 'agent_ids.3', 'instance_name', 'success_statuses'],
+    );
+    for (const { path, message } of errors) {
+      assert.match(message, /^must be /);
+      assert.ok(problem.detail.includes(path));
+    }
+  });
+
+  for (const [path, body, unknown, meant] of [
+    ['/api/v1/meetings/m/messages/', { message: {}, target_agent: ['a'] }, 'target_agent', 'target_agents'],
+    ['/api/v1/meetings/m/messages/', { message: {}, targets: ['a'] }, 'targets', 'target_agents'],
+    ['/api/v1/meetings/m/messages/', { message: {}, targetAgents: ['a'] }, 'targetAgents', 'target_agents'],
+    [
+      '/api/v1/instances/join-meeting/',
+      { instance_id: 'i', meeting_id: 'm', agents_ids: [] },
+      'agents_ids',
+      'agent_ids',
+    ],
+    ['/api/v1/instances/leave-meeting/', { instance_id: 'i', meeting_id: 'm', meeting: 1 }, 'meeting', 'meeting_id'],
+    ['/api/v1/instances/webhook-test/', { instance_id: 'i', instanceid: 'i' }, 'instanceid', 'instance_id'],
+  ] as const) {
+    test(`an unknown field is refused with the nearest known name: ${unknown}`, async () => {
+      const problem = assertProblem(await service.post(path, body), 422, 'invalid_fields');
+      const error = problem.errors?.find((each) => each.path === unknown);
+      assert.ok(error !== undefined, JSON.stringify(problem));
+      assert.match(error.message, new RegExp(`^unknown field ${unknown}\\b`));
+      assert.ok(error.message.includes(meant), error.message);
+    });
+  }
+
+  test('a mistyped target list says so in these words', async () => {
+    const answer = await service.post('/api/v1/meetings/m/messages/', { message: {}, target_agent: ['a'] });
+    assert.match(answer.text, /unknown field target_agent; did you mean target_agents\?/);
+  });
+
+  test('fields that JavaScript knows of its own are unknown too', async () => {
+    for (const name of ['__proto__', 'constructor', 'toString', 'hasOwnProperty']) {
+      const answer = await service.post(messagesPath('m'), `{"message":{},"${name}":{}}`);
+      const problem = assertProblem(answer, 422, 'invalid_fields');
+      assert.deepEqual(
+        problem.errors?.map(({ path }) => path),
+        [name],
+      );
+    }
+  });
+});
+
+describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () => {
+  const service = useService();
+  const post = (body: string | Buffer, headers: Record<string, string> = {}) =>
+    service.request('POST', messagesPath('m'), { body, headers });
+
+  test('a body that is not JSON', async () => {
+    for (const body of [
+      '{',
+      '{"message":{}',
+      '{"message":{}}}',
+      '{"message":{},}',
+      "{'message':{}}",
+      '{"message":{"a":01}}',
+      '{"message":{"a":NaN}}',
+      '{"message":{"a":"\n"}}',
+      '{"message":{"a":"\\x"}}',
+      '{message:{}}',
+      '\ufeff{"message":{}}',
+      '{"message":{}} // comment',
+      'hello',
+      ' ',
+      Buffer.from([0x7b, 0x22, 0xff, 0x22, 0x3a, 0x31, 0x7d]),
+      Buffer.from('{"message":{"a":"é"}}', 'latin1'),
+      Buffer.from('{"message":{}}', 'utf16le'),
+      Buffer.from([0xed, 0xa0, 0x80]),
+    ]) {
+      assertProblem(await post(body), 400, 'malformed_json');
+    }
+  });
+
+  test('a body that is JSON, but no object', async () => {
+    for (const body of ['[]', '"x"', '1', 'true', 'null']) assertProblem(await post(body), 422, 'invalid_fields');
+  });
+
+  test('no body where there must be one', async () => {
+    for (const path of [messagesPath('m'), '/api/v1/instances/register/', '/api/v1/instances/join-meeting/']) {
+      const answer = await service.post(path);
+      assert.ok(answer.status === 400 || answer.status === 422 || answer.status === 415, answer.text);
+      assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
+      assertProblem(await service.post(path, ''), 422, 'invalid_fields');
+    }
+  });
+
+  test('a field of the body twice: one of the two would be dropped in silence', async () => {
+    for (const body of [
+      '{"message":{},"message":{}}',
+      '{"message":{},"target_agents":["a"],"target_agents":[]}',
+      '{"message":{},"target_agents":["a"],"target_agent\\u0073":[]}',
+    ]) {
+      assertProblem(await post(body), 400, 'malformed_json');
+    }
+  });
+
+  test('deep JSON', async () => {
+    for (const levels of [101, 5_000, 100_000]) {
+      assertProblem(await post(`{"message":{"a":${'['.repeat(levels)}${']'.repeat(levels)}}}`), 400, 'malformed_json');
+      assertProblem(await post('['.repeat(levels)), 400, 'malformed_json');
+    }
+  });
+
+  test('another content type or encoding', async () => {
+    for (const content_type of ['text/plain', 'application/xml', 'multipart/form-data', 'x', '']) {
+      const answer = await post('{"message":{}}', { 'content-type': content_type });
+      assertProblem(answer, 415, 'unsupported_media_type');
+    }
+    for (const encoding of ['gzip', 'br', 'deflate', 'nonsense']) {
+      assertProblem(await post('{"message":{}}', { 'content-encoding': encoding }), 415, 'unsupported_media_type');
+    }
+    for (const content_type of ['application/json; charset=utf-8', 'Application/JSON']) {
+      assert.equal((await post('{"message":{}}', { 'content-type': content_type })).status, 201, content_type);
+    }
+  });
+
+  test('a Host that is not loopback', async () => {
+    for (const host of ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example', '192.168.1.1', 'a b']) {
+      const answer = await service.request('GET', '/api/v1/instances/', { headers: { host } });
+      assert.ok(answer.status === 403 || answer.status === 400, `${host}: ${answer.status}`);
+      assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
+    }
+    for (const host of ['127.0.0.1', 'localhost:80', 'LOCALHOST', 'convoke.localhost', '[::1]:8080', '127.1.2.3']) {
+      assert.equal((await service.request('GET', '/api/v1/instances/', { headers: { host } })).status, 200, host);
+    }
+  });
+
+  test('a parameter in the path that is too long', async () => {
+    for (const path of [
+      `/api/v1/instances/${'x'.repeat(5_000)}/`,
+      `/api/v1/meetings/${'%41'.repeat(3_000)}/messages/`,
+    ]) {
+      const answer = await service.get(path);
+      assert.ok(answer.status >= 400 && answer.status < 500, `${answer.status}`);
+      assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
+    }
+  });
+
+  /** Sends bytes that no client makes, and reads until the service closes. */
+  function raw(bytes: string): Promise<string> {
+    const { hostname, port } = new URL(service.url);
+    return new Promise((resolve, reject) => {
+      const socket = connect(Number(port), hostname);
+      let text = '';
+      socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+      socket.on('end', () => resolve(text)).on('error', reject);
+      socket.write(bytes);
+    });
+  }
+
+  test('what is not HTTP, or not quite', async () => {
+    for (const bytes of [
+      'SSH-2.0-OpenSSH_9.6\r\n\r\n',
+      'GET / HTTP/1.1\r\nbad header\r\n\r\n',
+      'POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: x\r\n\r\n',
+      'POST / HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-length: 1\r\ntransfer-encoding: chunked\r\n\r\n',
+      'GET /\u0000 HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n',
+    ]) {
+      const answer = await raw(bytes);
+      assert.match(answer, /^HTTP\/1\.1 4\d\d /, JSON.stringify(bytes));
+      assert.match(answer, /application\/problem\+json/);
+      assert.match(answer, /"code":"malformed_request"/);
+    }
+  });
+
+  test('two Host headers, an empty one, and none; a target that is no path', async () => {
+    for (const [target, hosts] of [
+      ['/api/v1/instances/', 'host: 127.0.0.1\r\nHOST: evil.example\r\n'],
+      ['/api/v1/instances/', 'host: 127.0.0.1\r\nhost: 127.0.0.1\r\n'],
+      ['/api/v1/instances/', 'host: \r\n'],
+      ['/api/v1/instances/', ''],
+      ['http://evil.example/api/v1/instances/', 'host: 127.0.0.1\r\n'],
+      ['*', 'host: 127.0.0.1\r\n'],
+    ]) {
+      const answer = await raw(`GET ${target} HTTP/1.1\r\n${hosts}connection: close\r\n\r\n`);
+      assert.match(answer, /^HTTP\/1\.1 4\d\d /, hosts);
+      assert.match(answer, /application\/problem\+json/, hosts);
+    }
+  });
+
+  test('and the service goes on', async () => {
+    await post('{');
+    assert.equal((await service.get('/healthz')).status, 200);
+    assert.ok(service.log.every(({ level }) => Number(level) < 50));
+  });
+});
+
+describe('while the service is stopping:', () => {
+  test('a send on a connection that is there is refused as shutting_down, to be tried again', async (t) => {
+    const service = await startService(t);
+    const gate = Promise.withResolvers<void>();
+    const receiver = await startReceiver(t, { after: gate.promise });
+    const { instance_id } = await service.register({ webhook_url: receiver.url });
+    await service.join('m', instance_id, ['a']);
+    await service.send('m', {});
+    await receiver.next();
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    t.after(() => socket.destroy());
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+    socket.on('error', () => {});
+    const body = '{"message":{}}';
+    const head = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
+    // Begun before the service stops, ended afterwards.
+    socket.write(`${head}content-length: ${body.length}\r\n\r\n${body.slice(0, 5)}`);
+    await service.get('/healthz');
+    const closed = service.close();
+    socket.write(body.slice(5));
+    await until(
+      'an answer',
+      () => text,
+      (answer) => answer.includes('\r\n\r\n') || socket.destroyed,
+    );
+    gate.resolve();
+    await closed;
+    assert.match(text, /^HTTP\/1\.1 503 /);
+    assert.match(text, /application\/problem\+json/);
+    assert.match(text, /"code":"shutting_down"/);
+    assert.match(text, /retry-after: \d+/i);
+  });
+});

@@ -1,0 +1,119 @@
+/** Design section 3.1, last row: liveness, readiness, metrics, the OpenAPI document and its page. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { startService, useService } from '../support/service.ts';
+
+interface OpenApi {
+  openapi: string;
+  servers?: { url: string }[];
+  paths: Record<string, Record<string, { operationId?: string; responses?: Record<string, unknown> }>>;
+}
+
+describe('for those who watch the service:', { concurrency: true }, () => {
+  const service = useService();
+
+  test('/healthz and /readyz say that it lives and that it is ready', async () => {
+    for (const path of ['/healthz', '/readyz']) assert.equal((await service.get(path)).status, 200);
+  });
+
+  test('/metrics is Prometheus text that counts what happens', async (t) => {
+    const alone = await startService(t);
+    const { receiver } = await alone.member(t, 'm');
+    const value = async (name: string): Promise<number> => {
+      const { status, headers, text } = await alone.get('/metrics');
+      assert.equal(status, 200);
+      assert.match(String(headers['content-type']), /^text\/plain\b/);
+      const line = text.split('\n').find((each) => each.startsWith(`${name} `));
+      assert.ok(line !== undefined, name);
+      return Number(line.slice(name.length));
+    };
+    await alone.settled(await alone.send('m', {}));
+    assert.equal(await value('convoke_messages_accepted_total'), 1);
+    assert.equal(await value('convoke_attempts_total{outcome="ok"}'), 1);
+    assert.equal(await value('convoke_deliveries_pending'), 0);
+    await receiver.down();
+    await alone.attempted(await alone.send('m', {}));
+    assert.equal(await value('convoke_attempts_total{outcome="connect_refused"}'), 1);
+    assert.equal(await value('convoke_deliveries_pending'), 1);
+  });
+
+  test('no metric names an instance, a meeting or an agent', async (t) => {
+    const meeting_id = service.name('unmistakable-meeting');
+    const { instance_id } = await service.member(t, meeting_id, { agent_ids: ['unmistakable-agent'] });
+    await service.settled(await service.send(meeting_id, {}));
+    const { text } = await service.get('/metrics');
+    for (const id of [meeting_id, instance_id, 'unmistakable-agent']) assert.ok(!text.includes(id));
+  });
+
+  test('/openapi.json is OpenAPI 3.1 and describes every endpoint of the contract', async () => {
+    const { status, headers, body } = await service.get<OpenApi>('/openapi.json');
+    assert.equal(status, 200);
+    assert.match(String(headers['content-type']), /^application\/json\b/);
+    assert.match(body.openapi, /^3\.1\./);
+    const operations = Object.entries(body.paths).flatMap(([path, methods]) =>
+      Object.keys(methods).map((method) => `${method.toUpperCase()} ${path}`),
+    );
+    for (const operation of [
+      'POST /api/v1/instances/register/',
+      'GET /api/v1/instances/',
+      'GET /api/v1/instances/{instance_id}/',
+      'PATCH /api/v1/instances/{instance_id}/',
+      'DELETE /api/v1/instances/{instance_id}/',
+      'POST /api/v1/instances/{instance_id}/heartbeat/',
+      'POST /api/v1/instances/{instance_id}/rotate-secret/',
+      'POST /api/v1/instances/{instance_id}/recover/',
+      'POST /api/v1/instances/join-meeting/',
+      'POST /api/v1/instances/leave-meeting/',
+      'POST /api/v1/instances/webhook-test/',
+      'GET /api/v1/meetings/',
+      'GET /api/v1/meetings/{meeting_id}/instances/',
+      'POST /api/v1/meetings/{meeting_id}/messages/',
+      'GET /api/v1/meetings/{meeting_id}/messages/',
+      'GET /api/v1/deliveries/',
+      'GET /api/v1/deliveries/{delivery_id}/',
+      'POST /api/v1/deliveries/{delivery_id}/retry/',
+    ]) {
+      assert.ok(operations.includes(operation), operation);
+    }
+    const ids = Object.values(body.paths).flatMap((methods) => Object.values(methods).map((each) => each.operationId));
+    assert.equal(new Set(ids).size, ids.length, 'every operation has an id of its own');
+  });
+
+  test('requests tried on the page go to where the page came from', async () => {
+    const { body } = await service.get<OpenApi>('/openapi.json');
+    for (const { url } of body.servers ?? []) {
+      assert.equal(new URL(url, service.url).origin, service.url);
+    }
+  });
+
+  test('/docs/ is a page that needs no other host', async () => {
+    const page = await service.get('/docs/');
+    assert.equal(page.status, 200, page.text);
+    assert.match(String(page.headers['content-type']), /^text\/html\b/);
+    const references = [...page.text.matchAll(/(?:src|href)="([^"]*)"/g)].map(([, reference]) => String(reference));
+    assert.ok(references.length > 0);
+    for (const reference of references) {
+      const url = new URL(reference, `${service.url}/docs/`);
+      assert.equal(url.origin, service.url, reference);
+      const answer = await service.get(url.pathname);
+      assert.equal(answer.status, 200, reference);
+      if (reference.includes('initializer')) assert.ok(!/["'`]https?:/.test(answer.text), 'it names another host');
+    }
+    assert.ok(!/https?:\/\//.test(page.text), page.text);
+    // The browser is told so, too: what a page may load is what it came with.
+    const policy = String(page.headers['content-security-policy']);
+    assert.match(policy, /default-src 'self'/);
+    assert.ok(!/https?:|\*|\b[a-z0-9-]+\.[a-z]{2,}\b/i.test(policy), policy);
+  });
+
+  test('/docs without the slash leads there', async () => {
+    const answer = await service.get('/docs');
+    if (answer.status !== 200) {
+      assert.ok([301, 302, 307, 308].includes(answer.status), String(answer.status));
+      assert.equal(
+        new URL(String(answer.headers.location), `${service.url}/docs`).pathname.replace(/\/?$/, '/'),
+        '/docs/',
+      );
+    }
+  });
+});
