@@ -8,6 +8,7 @@
  */
 import { parseArgs } from 'node:util';
 import { Bench } from './measure.ts';
+import { profile } from './profile.ts';
 import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report.ts';
 import { writeResults } from './results.ts';
 import type { Row, Scenario } from './scenario.ts';
@@ -21,28 +22,35 @@ const { values: options } = parseArgs({
     rows: { type: 'string' },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
+    profile: { type: 'string' },
     save: { type: 'boolean', default: false },
   },
 });
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
-const names = options.only?.split(',') ?? SCENARIOS.map(({ name }) => name);
-const scenarios = names.map((name) => {
-  const scenario = SCENARIOS.find((scenario) => scenario.name === name);
-  if (scenario === undefined) throw new Error(`there is no scenario ${name}`);
-  return scenario;
-});
 
 const bench = new Bench();
 await bench.start();
-const results: ScenarioResult[] = [];
-for (const scenario of scenarios) {
-  const result = await run(scenario);
-  results.push(result);
-  console.log(`\n${markdownOf(result)}`);
-}
+if (options.profile === undefined) await measureAll();
+else for (const name of options.profile.split(',')) console.log(`written to ${await profile(bench, name, seconds)}`);
 await bench.stop();
-console.log(`written to ${await writeResults(results, options.save)}`);
+
+async function measureAll(): Promise<void> {
+  const names = options.only?.split(',') ?? SCENARIOS.map(({ name }) => name);
+  const scenarios = names.map((name) => {
+    const scenario = SCENARIOS.find((scenario) => scenario.name === name);
+    if (scenario === undefined) throw new Error(`there is no scenario ${name}`);
+    return scenario;
+  });
+
+  const results: ScenarioResult[] = [];
+  for (const scenario of scenarios) {
+    const result = await run(scenario);
+    results.push(result);
+    console.log(`\n${markdownOf(result)}`);
+  }
+  console.log(`written to ${await writeResults(results, options.save)}`);
+}
 
 /** All rows of a scenario in turns, each round in the other direction, so that what drifts hits all of them alike. */
 async function run(scenario: Scenario): Promise<ScenarioResult> {

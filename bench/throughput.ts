@@ -27,7 +27,7 @@ interface Shape {
 export const WARM_UP_S = 2;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
-const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
+export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
 
 export function saturated(contender: Contender, { meetings, members, connections }: Shape): Row {
   return {
