@@ -10,7 +10,7 @@ import { OUTCOMES } from '../src/domain/outcome.ts';
 import { HOUR, MINUTE, SECOND, startNode, type TestNode } from './support/node.ts';
 import { HANGS, type RecordedPush, type Reply } from './support/scripted_transport.ts';
 
-const RUNS = 40;
+const RUNS = 25;
 const STEPS = 120;
 
 /** Mulberry32. */

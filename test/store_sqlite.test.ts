@@ -231,7 +231,7 @@ describe('pages', () => {
       [10, 10, 5],
     );
     const ids = found.flat().map(({ instance_id }) => instance_id);
-    assert.deepEqual(ids, [...new Set(ids)].sort());
+    assert.deepEqual(ids, [...new Set(ids)].toSorted());
   });
 
   for (const [name, filter] of [
@@ -257,7 +257,7 @@ describe('pages', () => {
         found.flat().map(({ delivery_id }) => delivery_id),
         expected,
       );
-      assert.deepEqual(expected, expected.toSorted().reverse());
+      assert.deepEqual(expected, expected.toSorted().toReversed());
     });
   }
 
@@ -269,7 +269,7 @@ describe('pages', () => {
     const meetings = (await pages((cursor) => store.meetings.list({ limit: 5, cursor }))).flat();
     assert.deepEqual(
       meetings.map(({ meeting_id }) => meeting_id),
-      Array.from({ length: 12 }, (_, k) => `m${k}`).sort(),
+      Array.from({ length: 12 }, (_, k) => `m${k}`).toSorted(),
     );
     const of_meeting = async (include_left: boolean) =>
       (
@@ -406,7 +406,7 @@ describe('what is counted and said of what waits', () => {
       [],
     );
     const waiting = async () =>
-      (await store.deliveries.list({ limit: 10 }, WALL)).data.map(({ waiting_for }) => waiting_for).reverse();
+      (await store.deliveries.list({ limit: 10 }, WALL)).data.map(({ waiting_for }) => waiting_for).toReversed();
     assert.deepEqual(await waiting(), [null, 'retry', 'turn']);
     const health = {
       instance_id: 'i',
@@ -441,7 +441,7 @@ describe('a settlement', () => {
     await store.instances.remove('i', 100, WALL);
     await store.deliveries.settle([settled(second)], []);
     assert.deepEqual(
-      (await store.deliveries.list({ limit: 10 }, WALL)).data.map(({ state, reason }) => [state, reason]).reverse(),
+      (await store.deliveries.list({ limit: 10 }, WALL)).data.map(({ state, reason }) => [state, reason]).toReversed(),
       [
         ['delivered', null],
         ['cancelled', 'instance_deleted'],

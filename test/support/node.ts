@@ -313,7 +313,7 @@ export class TestNode {
       rows.push(...page.data);
       cursor = page.next_cursor;
     } while (cursor !== null);
-    return rows.reverse();
+    return rows.toReversed();
   }
 
   /** `delivered`, `failed exhausted`, …: of the only delivery, or of all in the order of acceptance. */

@@ -91,7 +91,7 @@ export class ScriptedTransport implements Transport {
     const said = script(recorded);
     const reply = typeof said === 'object' || said === HANGS ? said : { says: said };
     return new Promise((resolve) => {
-      const end = ({ says, retry_after = undefined }: Reply): void => {
+      const end = ({ says, retry_after }: Reply): void => {
         const index = this.#under_way.indexOf(recorded);
         if (index === -1) return;
         this.#under_way.splice(index, 1);
