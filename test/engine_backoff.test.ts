@@ -208,14 +208,17 @@ describe('a back-off is lifted at once', () => {
     node.transport.answer('i', ['connect_refused', 'connect_refused']);
     await node.send('m');
     await node.clock.advance(15 * SECOND);
-    // The new process begins with the back-off that it finds in the table; somebody retries before it has.
-    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    const [delivery] = await node.deliveries();
+    // The new process reads the back-off in the table; the retry is stored right after that, and answered with it.
     await node.crash(false);
-    node.meddle = (name) => (name === 'instances.load' ? gate : undefined);
+    let retried: Promise<void> | null = null;
+    node.meddle = (name) => {
+      if (name === 'instances.load') queueMicrotask(() => (retried ??= node.retry(delivery?.delivery_id ?? '')));
+      return undefined;
+    };
     await node.started();
     await node.clock.settle();
-    await node.retry((await node.deliveries())[0]?.delivery_id ?? '');
-    open();
+    assert.ok(retried !== null);
     await node.clock.settle();
     assert.equal(node.transport.pushes.length, 3);
   });
