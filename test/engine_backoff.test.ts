@@ -213,7 +213,7 @@ describe('a back-off is lifted at once', () => {
     await node.crash(false);
     let retried: Promise<void> | null = null;
     node.meddle = (name) => {
-      if (name === 'instances.load') queueMicrotask(() => (retried ??= node.retry(delivery?.delivery_id ?? '')));
+      if (name === 'instances.load') queueMicrotask(() => void (retried ??= node.retry(delivery?.delivery_id ?? '')));
       return undefined;
     };
     await node.started();

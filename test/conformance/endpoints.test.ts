@@ -127,7 +127,7 @@ describe('spec 4, the endpoints:', { concurrency: true }, () => {
           assert.deepEqual(problem.errors, [{ path: field, message: 'is required' }]);
         }
         const problem = assertProblem(await service.post(path, {}), 422, 'invalid_fields');
-        assert.deepEqual(problem.errors?.map((error) => error.path).sort(), Object.keys(whole).sort());
+        assert.deepEqual(problem.errors?.map((error) => error.path).toSorted(), Object.keys(whole).toSorted());
       });
 
       test(`${operation} takes each of its own type only`, async () => {

@@ -73,7 +73,7 @@ describe('spec 8, each webhook POST has a timeout of 5 seconds:', { concurrency:
 
   test('when the status line comes a byte at a time', async (t) => {
     const url = await startSocketServer(t, (socket) => {
-      const bytes = [...'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'.repeat(3)];
+      const bytes = 'HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n'.repeat(3).split('');
       const drip = setInterval(() => socket.write(bytes.shift() ?? ' '), 400);
       socket.on('close', () => clearInterval(drip));
     });

@@ -38,8 +38,8 @@ describe('spec 2, instance:', { concurrency: true }, () => {
   test('registrations of one instance_id at the same time make one instance', async () => {
     const input = { instance_id: service.name('instance'), instance_name: 'One', agent_ids: [], webhook_url: URL_A };
     const answers = await Promise.all(Array.from({ length: 10 }, () => register(input)));
-    const statuses = answers.map(({ status }) => status).sort();
-    assert.deepEqual(statuses, [...Array.from({ length: 9 }, () => 200), 201]);
+    assert.equal(answers.filter(({ status }) => status === 201).length, 1);
+    assert.equal(answers.filter(({ status }) => status === 200).length, 9);
     assert.equal(answers.filter(({ body }) => body.webhook_secret !== undefined).length, 1);
   });
 
@@ -105,7 +105,8 @@ describe('spec 2, MeetingInstanceMap:', { concurrency: true }, () => {
     const joins = await Promise.all(
       Array.from({ length: 5 }, () => service.post<Membership>('/api/v1/instances/join-meeting/', body)),
     );
-    assert.deepEqual(joins.map(({ status }) => status).sort(), [200, 200, 200, 200, 201]);
+    assert.equal(joins.filter(({ status }) => status === 201).length, 1);
+    assert.equal(joins.filter(({ status }) => status === 200).length, 4);
     assert.equal((await membersOf(meeting_id)).length, 1);
     const other = await service.register({ webhook_url: URL_A });
     await service.join(meeting_id, other.instance_id, ['a']);

@@ -12,7 +12,7 @@ describe('spec 9, versioning:', { concurrency: true }, () => {
     assert.ok(paths.length > 15, paths.join(' '));
     // Those are asked by what runs the service, not by those who use it.
     const outside = paths.filter((path) => !path.startsWith('/api/v1/'));
-    assert.deepEqual(outside.sort(), ['/healthz', '/metrics', '/readyz']);
+    assert.deepEqual(outside.toSorted(), ['/healthz', '/metrics', '/readyz']);
   });
 
   test('the endpoints of the spec are all there, in the OpenAPI document too', async () => {

@@ -88,7 +88,7 @@ describe('spec 1, what the service does:', { concurrency: true }, () => {
       const options = { target_agents: ['person'] };
       await client.sendMessage(meeting_id, { from: push.target_agents[0], content: 'Good morning to you' }, options);
     };
-    let handler = (_: Request): Promise<Response> => Promise.resolve(new Response(null, { status: 500 }));
+    let handler: (request: Request) => Promise<Response> = async () => new Response(null, { status: 500 });
     const runtime = createServer(toNodeListener((request) => handler(request)));
     runtime.listen(0, '127.0.0.1');
     await once(runtime, 'listening');

@@ -293,7 +293,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     const sent = await Promise.all(Array.from({ length: 50 }, (_, number) => service.send(meeting_id, { number })));
     const spoken = new Map(sent.map(({ seq }, number) => [seq, number]));
     assert.deepEqual(
-      [...spoken.keys()].sort((a, b) => a - b),
+      [...spoken.keys()].toSorted((a, b) => a - b),
       Array.from({ length: 50 }, (_, i) => i + 1),
     );
     const heard = numbers(await receiver.count(50));
@@ -440,7 +440,7 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
         () => service.deliveriesOf(sent),
         (deliveries) => deliveries.every(({ state }) => state === 'failed'),
       );
-      ids.push(all.find((delivery) => delivery.instance_id === instance_id) as Delivery);
+      ids.push(all.find((delivery) => delivery.instance_id === instance_id));
     }
     assert.equal((await recover(service, instance_id, new Date(Date.now() + 60_000))).body.recovered, 0);
     receiver.behaviour = {};

@@ -12,7 +12,7 @@ describe('webhook-test:', { concurrency: true }, () => {
   async function diagnose(instance_id: string): Promise<Diagnosis> {
     const answer = await service.post<Diagnosis>('/api/v1/instances/webhook-test/', { instance_id });
     assert.equal(answer.status, 200, answer.text);
-    assert.deepEqual(Object.keys(answer.body).sort(), [
+    assert.deepEqual(Object.keys(answer.body).toSorted(), [
       'advice',
       'duration_ms',
       'outcome',

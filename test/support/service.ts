@@ -107,7 +107,7 @@ export class Service {
         response.on('error', reject);
         response.on('end', () => {
           const text = Buffer.concat(chunks).toString();
-          resolve({ status: response.statusCode ?? 0, headers: response.headers, text, body: parsed<T>(text) });
+          resolve({ status: response.statusCode ?? 0, headers: response.headers, text, body: parsed(text) as T });
         });
       });
       request.on('error', reject);
@@ -199,7 +199,7 @@ export class Service {
   async deliveriesOf({ message_id }: { message_id: string }): Promise<Delivery[]> {
     const answer = await this.get<Page<Delivery>>(`/api/v1/deliveries/?message_id=${message_id}&limit=500`);
     assert.equal(answer.status, 200, answer.text);
-    return answer.body.data.sort((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
+    return answer.body.data.toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   }
 
   /** The one delivery of a message, once it is as it should be. */
@@ -275,10 +275,10 @@ export function assertProblem(answer: Answer<unknown>, status: number, code: str
   return problem;
 }
 
-function parsed<T>(text: string): T {
+function parsed(text: string): unknown {
   try {
-    return JSON.parse(text) as T;
+    return JSON.parse(text) as unknown;
   } catch {
-    return undefined as T;
+    return undefined;
   }
 }
