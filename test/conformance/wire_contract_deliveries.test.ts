@@ -432,7 +432,7 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
     const meeting_id = service.name('meeting');
     const { instance_id, receiver } = await service.member(t, meeting_id, { behaviour: { status: 202 } });
     const bystander = await service.member(t, meeting_id, { agent_ids: ['b'], behaviour: { status: 202 } });
-    const ids = [];
+    const failed: Delivery[] = [];
     for (let number = 1; number <= 3; number++) {
       const sent = await service.send(meeting_id, { number });
       const all = await until(
@@ -440,12 +440,12 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
         () => service.deliveriesOf(sent),
         (deliveries) => deliveries.every(({ state }) => state === 'failed'),
       );
-      ids.push(all.find((delivery) => delivery.instance_id === instance_id));
+      failed.push(...all.filter((delivery) => delivery.instance_id === instance_id));
     }
     assert.equal((await recover(service, instance_id, new Date(Date.now() + 60_000))).body.recovered, 0);
     receiver.behaviour = {};
-    const since = new Date(Date.parse(String(ids[1]?.settled_at)));
-    const expected = ids.filter(({ settled_at }) => Date.parse(String(settled_at)) >= since.getTime()).length;
+    const since = new Date(String(failed[1]?.settled_at));
+    const expected = failed.filter(({ settled_at }) => String(settled_at) >= since.toISOString()).length;
     const answer = await recover(service, instance_id, since);
     assert.deepEqual([answer.status, answer.body], [200, { recovered: expected }]);
     await until(
