@@ -15,6 +15,16 @@ const recover = (service: Service, instance_id: string, since: Date) =>
 const numbers = (requests: readonly { text: string }[]): unknown[] =>
   requests.map(({ text }) => (JSON.parse(text) as { message: { number: unknown } }).message.number);
 
+/** The shortest that a back-off or the pause before the first retry can be. */
+const PAUSE_MS_MIN = 8_000;
+
+/** What was waited for came because it was lifted, and not because it was over. */
+function assertAtOnce({ attempts }: DeliveryWithAttempts): void {
+  const [first, second] = attempts.map(({ started_at }) => Date.parse(started_at));
+  assert.ok(first !== undefined && second !== undefined, 'two attempts');
+  assert.ok(second - first < PAUSE_MS_MIN, `${second - first} ms between two attempts`);
+}
+
 describe('what becomes of a delivery:', { concurrency: true }, () => {
   const service = useService();
 
@@ -142,6 +152,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     await service.heartbeat(instance_id);
     assert.deepEqual(numbers(await receiver.count(2)), [1, 2]);
     assert.equal((await service.settled(second)).state, 'delivered');
+    assertAtOnce(await service.settled(first));
     const after = await service.instance(instance_id);
     assert.deepEqual([after.health, after.consecutive_failures, after.pending_deliveries], ['up', 0, 0]);
     // The failure stays on record.
@@ -159,7 +170,8 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
       const meeting_id = service.name('meeting');
       const { instance_id, receiver } = await service.member(t, meeting_id);
       await receiver.down();
-      await service.attempted(await service.send(meeting_id, { number: 1 }));
+      const first = await service.send(meeting_id, { number: 1 });
+      await service.attempted(first);
       for (let number = 2; number <= 20; number++) await service.send(meeting_id, { number });
       await receiver.up();
       await lift(instance_id, receiver.url);
@@ -167,6 +179,7 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
         numbers(await receiver.count(20)),
         Array.from({ length: 20 }, (_, i) => i + 1),
       );
+      assertAtOnce(await service.settled(first));
     });
   }
 
@@ -174,11 +187,13 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     const meeting_id = service.name('meeting');
     const { instance_id, receiver } = await service.member(t, meeting_id);
     await receiver.down();
-    await service.attempted(await service.send(meeting_id, { number: 1 }));
+    const first = await service.send(meeting_id, { number: 1 });
+    await service.attempted(first);
     await service.send(meeting_id, { number: 2 });
     const moved = await startReceiver(t);
     await service.register({ instance_id, webhook_url: moved.url });
     assert.deepEqual(numbers(await moved.count(2)), [1, 2]);
+    assertAtOnce(await service.settled(first));
   });
 
   test('one probe at a time goes to an instance that is down', async (t) => {
@@ -194,13 +209,16 @@ describe('what becomes of a delivery:', { concurrency: true }, () => {
     const gate = Promise.withResolvers<void>();
     receiver.behaviour = { after: gate.promise };
     const before = receiver.requests.length;
+    // Lanes of their own, so that nothing but the instance holds them back.
+    const fresh = Array.from({ length: 6 }, () => service.name('meeting'));
+    for (const meeting_id of fresh) {
+      await service.join(meeting_id, instance_id, ['a']);
+      await service.send(meeting_id, {});
+    }
     await service.heartbeat(instance_id);
-    // Every lane has something that it could send; those that wait for their retry get company.
-    for (const meeting_id of meetings) await service.send(meeting_id, {});
     await receiver.count(before + 1);
-    const other = await service.member(t, service.name('meeting'));
-    await service.join(meetings[5] ?? '', other.instance_id, ['b']);
-    await service.send(meetings[5] ?? '', {});
+    const other = await service.member(t, fresh[5] ?? '', { agent_ids: ['b'] });
+    await service.send(fresh[5] ?? '', {});
     await other.receiver.next();
     assert.equal(receiver.requests.length, before + 1);
     gate.resolve();
@@ -399,7 +417,7 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
     const after = await service.send(meeting_id, { number: 2 });
     const waiting = await service.attempted(sent);
     assert.equal((await retry(service, waiting.delivery_id)).status, 200);
-    assert.equal((await service.settled(sent)).state, 'delivered');
+    assertAtOnce(await service.settled(sent));
     assert.equal((await service.settled(after)).state, 'delivered');
     assert.deepEqual(numbers(receiver.requests), [1, 1, 2]);
   });
@@ -412,7 +430,7 @@ describe('what callers can do about a delivery:', { concurrency: true }, () => {
     const { delivery_id } = await service.attempted(sent);
     await receiver.up();
     assert.equal((await retry(service, delivery_id)).status, 200);
-    assert.equal((await service.settled(sent)).state, 'delivered');
+    assertAtOnce(await service.settled(sent));
   });
 
   test('retry of a delivered one: 409', async (t) => {
