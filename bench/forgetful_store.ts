@@ -50,13 +50,16 @@ export function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
   return meetings;
 }
 
+/** Far more than the engine lets wait on disk here. */
+const LANE_LENGTH_MAX = 100_000;
+
 export class ForgetfulStore implements Store {
   readonly #ids = new IdSource(Date.now, Math.random);
   readonly #meetings: Map<string, FleetInstance[]>;
   readonly #by_id = new Map<string, Instance>();
   readonly #seqs = new Map<string, number>();
   readonly #pending = new Map<string, QueuedDelivery>();
-  /** By instance and meeting; what is settled is left in and skipped. */
+  /** By instance and meeting, in order: what was accepted since the lane was last loaded. */
   readonly #lanes = new Map<string, QueuedDelivery[]>();
   readonly meetings = {} as MeetingStore;
 
@@ -115,7 +118,10 @@ export class ForgetfulStore implements Store {
         next_attempt_at: null,
       };
       this.#pending.set(delivery_id, queued);
-      this.#laneOf({ instance_id, meeting_id }).push(queued);
+      const lane = this.#laneOf({ instance_id, meeting_id });
+      // A lane that is never loaded must not grow for ever.
+      if (lane.length >= LANE_LENGTH_MAX) lane.splice(0, LANE_LENGTH_MAX / 2);
+      lane.push(queued);
     }
     const accepted = { message_id, meeting_id, seq, accepted_at: wall_ms, deliveries_queued: deliveries.length };
     return { kind: 'accepted', message: accepted, deliveries };
@@ -125,23 +131,20 @@ export class ForgetfulStore implements Store {
     const key = `${instance_id} ${meeting_id}`;
     let lane = this.#lanes.get(key);
     if (lane === undefined) this.#lanes.set(key, (lane = []));
-    // Old ones are dropped now and then, so that memory does not grow.
-    if (lane.length >= 2_000) {
-      const kept = lane.filter(({ delivery_id }) => this.#pending.has(delivery_id));
-      lane.splice(0, lane.length, ...kept);
-    }
     return lane;
   }
 
   #loadLane({ after_seq, limit, ...key }: LaneKey & { after_seq: number; limit: number }): QueuedDelivery[] {
     const lane = this.#laneOf(key);
-    const found = [];
-    for (const delivery of lane) {
-      if (delivery.seq <= after_seq || !this.#pending.has(delivery.delivery_id)) continue;
-      found.push(delivery);
-      if (found.length === limit) break;
+    let from = 0;
+    for (let to = lane.length; from < to;) {
+      const middle = (from + to) >> 1;
+      if (lane[middle]!.seq <= after_seq) from = middle + 1;
+      else to = middle;
     }
-    return found;
+    // What was in memory before is not asked for again.
+    lane.splice(0, from);
+    return lane.slice(0, limit);
   }
 
   async ping(): Promise<void> {}
