@@ -1,7 +1,7 @@
 /** What is measured, each started in processes of its own for one measurement, and stopped after it. */
 import { once } from 'node:events';
 import { createWriteStream } from 'node:fs';
-import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { DATABASE_FILE } from '../src/config.ts';
@@ -88,9 +88,8 @@ function composed(name: string, kind: Composition['kind']): Contender {
   return {
     name,
     async start(options) {
-      const data = await scratchDirectory();
-      if (kind === 'stored') await seed(data, options.fleet);
       const { fleet, name_servers } = options;
+      const data = kind === 'stored' ? await dataOf(fleet) : await scratchDirectory();
       const composition: Composition = { kind, fleet, data, ...(name_servers && { name_servers }) };
       const started = await startProcess('./composed.ts', [JSON.stringify(composition)], options);
       return {
@@ -104,10 +103,35 @@ function composed(name: string, kind: Composition['kind']): Contender {
   };
 }
 
-export async function seed(data: string, fleet: Fleet, pending_messages = 0): Promise<void> {
+/** Data files that were filled once in this run, by what is in them. */
+const seeded = new Map<string, Promise<string>>();
+
+/**
+ * A fresh directory with the data of a fleet in it.
+ *
+ * @param pending_messages sent in each meeting and not delivered
+ */
+export async function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
+  const key = JSON.stringify([fleet, pending_messages]);
+  let original = seeded.get(key);
+  if (original === undefined) seeded.set(key, (original = seed(fleet, pending_messages)));
+  const data = await scratchDirectory();
+  await cp(await original, data, { recursive: true });
+  return data;
+}
+
+async function seed(fleet: Fleet, pending_messages: number): Promise<string> {
+  const data = await scratchDirectory();
   const seeder = new Tool<Seeder>('./seed.ts');
   await seeder.call('seed', { file: join(data, DATABASE_FILE), fleet, pending_messages });
   await seeder.stop();
+  return data;
+}
+
+/** Removes what `dataOf` keeps. */
+export async function forgetData(): Promise<void> {
+  for (const original of seeded.values()) await rm(await original, { recursive: true });
+  seeded.clear();
 }
 
 /** The service as it is shipped, on data that is there. */
@@ -121,23 +145,22 @@ export const unstored = composed('unstored', 'unstored');
 /** Convoke with name servers of the benchmark's own. */
 export const convokeWithNameServers = composed('convoke', 'stored');
 
-/** Convoke; with another name where it runs under other conditions. */
-export function convokeNamed(name: string, conditions: Partial<StartOptions> = {}): Contender {
-  return {
-    name,
-    async start(options) {
-      const data = await scratchDirectory();
-      await seed(data, options.fleet);
-      const started = await startService(data, { ...options, ...conditions });
-      return {
-        ...started,
-        async stop() {
-          await endProcess(started.probe);
-          await rm(data, { recursive: true });
-        },
-      };
-    },
-  };
-}
+export const convoke: Contender = {
+  name: 'convoke',
+  async start(options) {
+    const data = await dataOf(options.fleet);
+    const started = await startService(data, options);
+    return {
+      ...started,
+      async stop() {
+        await endProcess(started.probe);
+        await rm(data, { recursive: true });
+      },
+    };
+  },
+};
 
-export const convoke = convokeNamed('convoke');
+/** The same under other conditions. */
+export function under(conditions: Partial<StartOptions>, contender: Contender, name: string): Contender {
+  return { ...contender, name, start: (options) => contender.start({ ...options, ...conditions }) };
+}

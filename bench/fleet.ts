@@ -1,14 +1,18 @@
 /** Who takes part in a measurement: instances in meetings, described by numbers so that every process makes the same of them. */
 export interface Fleet {
   meetings: number;
-  /** Instances in each meeting; each instance is in one meeting. */
+  /** Instances in each meeting. */
   members: number;
+  /** The same instances are in all meetings; otherwise each is in one. */
+  shared?: boolean;
   /** Where the receivers listen. */
   origin: string;
   /** The last so many members of each meeting never answer. */
   hanging?: number;
   /** The last so many members of each meeting have a host name that the name server says nothing about. */
   unresolvable?: number;
+  /** The last so many members of each meeting answer, and are not counted: they stand where others hang. */
+  uncounted?: number;
 }
 
 export interface Member {
@@ -40,7 +44,7 @@ export function* membersOf(fleet: Fleet): Generator<Member> {
 }
 
 export function memberOf(fleet: Fleet, meeting: number, member: number): Member {
-  const number = meeting * fleet.members + member;
+  const number = (fleet.shared === true ? 0 : meeting * fleet.members) + member;
   return {
     instance_id: `i${digits(number)}`,
     meeting_id: meetingId(meeting),
@@ -49,13 +53,14 @@ export function memberOf(fleet: Fleet, meeting: number, member: number): Member 
   };
 }
 
-/** Members that answer, of each meeting. */
-export function answering({ members, hanging = 0, unresolvable = 0 }: Fleet): number {
-  return members - hanging - unresolvable;
+/** Members of each meeting that answer and are counted. */
+export function answering({ members, hanging = 0, unresolvable = 0, uncounted = 0 }: Fleet): number {
+  return members - hanging - unresolvable - uncounted;
 }
 
 function urlOf(fleet: Fleet, member: number, number: number): string {
   if (member < answering(fleet)) return `${fleet.origin}/push/${number}`;
+  if (fleet.uncounted) return `${fleet.origin}/else/${number}`;
   if (fleet.hanging) return `${fleet.origin}/hang/${number}`;
   return `http://h${number}.bench.test/push/${number}`;
 }

@@ -7,14 +7,27 @@
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
+import { isolation, latency } from './latency.ts';
 import { Bench } from './measure.ts';
 import { profile } from './profile.ts';
 import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report.ts';
 import { writeResults } from './results.ts';
 import type { Row, Scenario } from './scenario.ts';
+import { backlog, idle, registry } from './size.ts';
+import { slowDiskScenario } from './slow_disk.ts';
 import { fanOut1, fanOut100, oneLane } from './throughput.ts';
 
-const SCENARIOS: Scenario[] = [fanOut1, fanOut100, oneLane];
+const SCENARIOS: Scenario[] = [
+  fanOut1,
+  fanOut100,
+  latency,
+  isolation,
+  backlog,
+  registry,
+  idle,
+  oneLane,
+  slowDiskScenario,
+];
 
 const { values: options } = parseArgs({
   options: {
@@ -22,6 +35,7 @@ const { values: options } = parseArgs({
     rows: { type: 'string' },
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
+    backlog: { type: 'string', default: '1000000' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
   },
@@ -29,7 +43,7 @@ const { values: options } = parseArgs({
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 
-const bench = new Bench();
+const bench = new Bench({ backlog: Number(options.backlog) });
 await bench.start();
 if (options.profile === undefined) await measureAll();
 else for (const name of options.profile.split(',')) console.log(`written to ${await profile(bench, name, seconds)}`);

@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from './channel.ts';
 import type { Ceiling } from './ceiling.ts';
-import type { Contender, StartOptions } from './contenders.ts';
+import { type Contender, forgetData, type StartOptions } from './contenders.ts';
 import { answering, type Fleet } from './fleet.ts';
 import type { Load, Senders } from './load.ts';
 import { cpuSeconds, forgetPeak, memoryMib } from './processes.ts';
@@ -14,13 +14,20 @@ export type Figures = Record<string, number>;
 /** Between two looks at the receivers, and how long without a push means that no more will come. */
 const LOOK_MS = 20;
 const SILENCE_MS_MAX = 4_000;
-const DRAIN_MS_MAX = 60_000;
+const DRAIN_MS_MAX = 180_000;
 
 /** The processes that stay for the whole run. */
 export class Bench {
   readonly receivers = new Tool<Receivers>('./receivers.ts');
   readonly senders = new Tool<Senders>('./load.ts');
   port = 0;
+  #name_server: string | null = null;
+  /** Deliveries pending in the scenario of the backlog. */
+  backlog: number;
+
+  constructor({ backlog }: { backlog: number }) {
+    this.backlog = backlog;
+  }
 
   async start(): Promise<void> {
     ({ port: this.port } = await this.receivers.call('up', { port: 0 }));
@@ -28,6 +35,13 @@ export class Bench {
 
   async stop(): Promise<void> {
     await Promise.all([this.receivers.stop(), this.senders.stop()]);
+    await forgetData();
+  }
+
+  /** `address:port` of a name server that says nothing. */
+  async nameServer(): Promise<string> {
+    this.#name_server ??= (await this.receivers.call('nameServer')).address;
+    return this.#name_server;
   }
 
   get origin(): string {
@@ -50,7 +64,7 @@ export class Bench {
       await this.receivers.call('reset', { lanes: true });
       if (warm_up_s > 0) {
         const { accepted } = await this.senders.call('send', { ...whole, seconds: warm_up_s });
-        await this.#drained(accepted * per_message);
+        await this.drained(accepted * per_message);
       }
       await this.receivers.call('reset', { lanes: false });
       const pid = running.probe.process.pid!;
@@ -58,7 +72,7 @@ export class Bench {
       await running.probe.call('lagFromHere');
       const cpu_before = this.#cpu(running.pids);
       const sent = await this.senders.call('send', whole);
-      await this.#drained(sent.accepted * per_message);
+      await this.drained(sent.accepted * per_message);
       const cpu_after = this.#cpu(running.pids);
       const received = await this.receivers.call('received');
       const lag = await running.probe.call('lag');
@@ -96,7 +110,7 @@ export class Bench {
   }
 
   /** Waits until so many pushes have come, or none come any more. */
-  async #drained(pushes: number): Promise<void> {
+  async drained(pushes: number): Promise<void> {
     const started_ms = performance.now();
     let moved_ms = started_ms;
     let before = -1;

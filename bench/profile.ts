@@ -2,7 +2,7 @@
 import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { convokeNamed, scratchDirectory } from './contenders.ts';
+import { convoke, scratchDirectory, under } from './contenders.ts';
 import type { Bench } from './measure.ts';
 import { FAN_OUT_1, FAN_OUT_100, ONE_LANE, saturated } from './throughput.ts';
 
@@ -30,7 +30,7 @@ export async function profile(bench: Bench, name: string, seconds: number): Prom
   if (shape === undefined) throw new Error(`profiles are made of ${Object.keys(SHAPES).join(', ')}`);
   const directory = await scratchDirectory();
   const node_args = ['--cpu-prof', '--cpu-prof-interval', '500', '--cpu-prof-dir', directory];
-  const row = saturated(convokeNamed('convoke', { node_args }), shape);
+  const row = saturated(under({ node_args }, convoke, 'convoke'), shape);
   const figures = await row.measure(bench, seconds);
   const texts: string[] = [];
   for (const file of (await readdir(directory)).toSorted()) {

@@ -2,13 +2,14 @@
  * The machines that pushes go to, all in one process on one port; the path says which one is meant. As cheap as can be:
  * no HTTP server, one look at the head, one write.
  *
- * `/push/N` answers 200 at once, `/hang/N` takes the request and says nothing.
+ * `/push/N` answers 200 at once, `/else/N` does and is not counted, `/hang/N` takes the request and says nothing.
  */
 import { createSocket } from 'node:dgram';
 import { once } from 'node:events';
 import { createServer, type AddressInfo, type Socket } from 'node:net';
 import { serveCommands } from './channel.ts';
 import { type Distribution, nowUs, Samples } from './figures.ts';
+import { ID_DIGITS } from './fleet.ts';
 
 const ANSWER = Buffer.from(
   'HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 11\r\n\r\n{"ok":true}',
@@ -17,6 +18,9 @@ const HEAD_END = Buffer.from('\r\n\r\n');
 /** In the message: the time of its sending, see load.ts. */
 const SENT_AT = Buffer.from('"sent_at":"');
 const SENT_AT_DIGITS = 16;
+/** Where the meeting's id stands in a push's body. */
+const MEETING_AT = '{"event":"new_message","meeting_id":"'.length;
+const MEETING_CHARS = ID_DIGITS + 1;
 const ZERO = 0x30;
 
 export interface Received {
@@ -35,7 +39,7 @@ export interface Received {
 
 const samples = new Samples();
 const sockets = new Set<Socket>();
-/** The last seq by path: every instance is in one meeting. */
+/** The last seq by lane: the path of the instance and the meeting. */
 let last_seqs = new Map<string, number>();
 let received = nothingReceived();
 
@@ -57,8 +61,10 @@ function take(path: string, head: string, chunk: Buffer, body_at: number): void 
   const seq_at = head.indexOf('convoke-seq: ');
   if (seq_at === -1) return;
   const seq = Number.parseInt(head.slice(seq_at + 13, seq_at + 29), 10);
-  const last_seq = last_seqs.get(path) ?? 0;
-  if (seq > last_seq) last_seqs.set(path, seq);
+  const meeting_at = body_at + MEETING_AT;
+  const lane = path + chunk.toString('latin1', meeting_at, meeting_at + MEETING_CHARS);
+  const last_seq = last_seqs.get(lane) ?? 0;
+  if (seq > last_seq) last_seqs.set(lane, seq);
   else if (seq === last_seq) received.repeated++;
   else if (head.includes('convoke-attempt: 1\r\n')) received.out_of_order++;
 }
@@ -82,7 +88,7 @@ const server = createServer({ noDelay: true }, (socket) => {
       const path = head.slice(5, head.indexOf(' ', 5));
       if (path.startsWith('/hang')) received.hung++;
       else {
-        take(path, head, chunk, body_at);
+        if (path.startsWith('/push')) take(path, head, chunk, body_at);
         socket.write(ANSWER);
       }
       chunk = chunk.subarray(end);
