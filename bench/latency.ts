@@ -5,7 +5,7 @@ import type { Bench } from './measure.ts';
 import { PEERS } from './peers.ts';
 import { CPU_PER_MESSAGE, FAULTS, LAG, LATENCY, type Row, type Scenario } from './scenario.ts';
 
-const CONNECTIONS = 64;
+const CONNECTIONS = 32;
 
 const RATE_PER_S = 200;
 const WARM_UP_S = 1.5;
@@ -22,7 +22,7 @@ export const latency: Scenario = {
         contender,
         { fleet: { meetings: 64, members: 1, origin: bench.origin } },
         { connections: CONNECTIONS, rate: RATE_PER_S, seconds },
-        WARM_UP_S,
+        { seconds: WARM_UP_S },
       ),
   })),
   targets: [{ says: 'p99 ≤ 10 ms', row: 'convoke', figure: 'p99_ms', at_most: 10 }],
@@ -57,7 +57,7 @@ function among(
       };
       const name_servers = [await bench.nameServer()];
       const load = { connections: CONNECTIONS, rate, seconds: Math.max(seconds, SECONDS_MIN) };
-      return bench.measure(contender, { fleet, name_servers }, load, 0);
+      return bench.measure(contender, { fleet, name_servers }, load, { seconds: 3, rate: 500, targets: COUNTED });
     },
   } satisfies Row;
 }

@@ -96,6 +96,8 @@ class Sender {
       this.#rest = chunk;
       return;
     }
+    // Nobody asked: the service says that the connection was idle for too long, and closes it.
+    if (!this.busy) return;
     this.busy = false;
     this.#run.answered(this, head.slice(9, 12), (nowUs() - this.#sent_us) / 1000);
   }
@@ -107,6 +109,7 @@ class Run {
   readonly #answer_ms = new Samples();
   readonly #refusals: Record<string, number> = {};
   readonly #done = Promise.withResolvers<void>();
+  readonly #senders: Sender[] = [];
   readonly #idle: Sender[] = [];
   #sent = 0;
   #accepted = 0;
@@ -119,7 +122,8 @@ class Run {
   }
 
   async play(): Promise<Sent> {
-    const senders = Array.from({ length: this.#load.connections }, () => new Sender(this.#load, this));
+    const senders = this.#senders;
+    for (let i = 0; i < this.#load.connections; i++) senders.push(new Sender(this.#load, this));
     await Promise.all(senders.map(({ socket }) => once(socket, 'connect')));
     const first_us = nowUs();
     this.#end_us = first_us + this.#load.seconds * 1e6;
@@ -156,8 +160,7 @@ class Run {
     const tick = (): void => {
       const now_us = nowUs();
       while (due_us <= now_us && due_us < this.#end_us) {
-        const sender = this.#idle.shift();
-        if (sender === undefined) break;
+        const sender = this.#idleSender();
         this.#late_ms_max = Math.max(this.#late_ms_max, (now_us - due_us) / 1000);
         this.#start(sender);
         number++;
@@ -170,6 +173,18 @@ class Run {
       }
     };
     tick();
+  }
+
+  /** One whose connection stands; the service closes those that are idle for long. */
+  #idleSender(): Sender {
+    for (;;) {
+      const sender = this.#idle.pop();
+      if (sender === undefined) break;
+      if (!sender.socket.destroyed) return sender;
+    }
+    const sender = new Sender(this.#load, this);
+    this.#senders.push(sender);
+    return sender;
   }
 
   answered(sender: Sender, status: string, answer_ms: number): void {

@@ -53,19 +53,19 @@ export class Bench {
     contender: Contender,
     options: StartOptions,
     load: Omit<Load, 'port' | 'meetings'> & { meetings?: number },
-    warm_up_s: number,
+    warm_up: Partial<Load> & { seconds: number },
   ): Promise<Figures> {
     const { fleet } = options;
     const running = await contender.start(options);
     try {
       const port = Number(new URL(running.url).port);
       const whole: Load = { meetings: fleet.meetings, ...load, port };
-      const per_message = load.targets === undefined ? answering(fleet) : 1;
+      const perMessage = ({ targets }: Load): number => (targets === undefined ? answering(fleet) : 1);
+      const per_message = perMessage(whole);
       await this.receivers.call('reset', { lanes: true });
-      if (warm_up_s > 0) {
-        const { accepted } = await this.senders.call('send', { ...whole, seconds: warm_up_s });
-        await this.drained(accepted * per_message);
-      }
+      const before: Load = { ...whole, ...warm_up };
+      const { accepted } = await this.senders.call('send', before);
+      await this.drained(accepted * perMessage(before));
       await this.receivers.call('reset', { lanes: false });
       const pid = running.probe.process.pid!;
       forgetPeak(pid);

@@ -111,7 +111,7 @@ function registryRow(
         convoke,
         { fleet: { meetings, members: MEMBERS, origin: bench.origin } },
         { ...sent, connections, seconds },
-        2,
+        { seconds: 2 },
       ),
   };
 }

@@ -24,7 +24,7 @@ interface Shape {
   ceiling_connections: number;
 }
 
-export const WARM_UP_S = 2;
+const WARM_UP_S = 2;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
@@ -38,7 +38,7 @@ export function saturated(contender: Contender, { meetings, members, connections
         contender,
         { fleet: { meetings, members, origin: bench.origin } },
         { connections, seconds },
-        WARM_UP_S,
+        { seconds: WARM_UP_S },
       ),
   };
 }
