@@ -30,7 +30,7 @@ export async function diagnose(
       message_id: `msg_${id}`,
       seq: 0,
       instance_id: instance.instance_id,
-      body_head: pushBodyHead('webhook-test', Buffer.from(JSON.stringify(message))),
+      body_head: pushBodyHead('webhook-test', JSON.stringify(message)),
       target_agents: JSON.stringify(instance.agent_ids),
       timestamp: created_at,
     },

@@ -196,7 +196,7 @@ export class Engine {
    */
   async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     if (this.#stopping) throw new Problem('shutting_down', undefined, { retry_after_s: 5 });
-    const weight = send.message.byteLength + MESSAGE_OVERHEAD_BYTES;
+    const weight = send.message.length + MESSAGE_OVERHEAD_BYTES;
     if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }

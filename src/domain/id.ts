@@ -7,54 +7,64 @@ export function uniqueIds(ids: readonly string[]): string[] {
   return ids.length < 2 ? [...ids] : [...new Set(ids)];
 }
 
-/** Crockford's base 32: sorts like the number, has no I, L, O, U. */
-const DIGITS = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-
-function base32(value: number, length: number): string {
-  let text = '';
-  for (let i = 0; i < length; i++) {
-    text = DIGITS[value % 32] + text;
-    value = Math.floor(value / 32);
-  }
-  return text;
-}
-
-const COUNTER_LIMIT = 32 ** 6;
-const RANDOM_CHARS = 10;
-
 /**
- * Makes ids of our own that sort by the order in which they were made, as ULIDs do:
- * 10 characters of milliseconds, 6 of a counter, 10 of randomness chosen once per process.
- * When the clock steps back, the ids go on from the latest millisecond seen.
+ * Numbers for messages and deliveries, rising in the order in which they are taken: milliseconds times 4096, so that a new
+ * data file does not repeat the numbers of an old one. They stay below 2^53 until the year 2093.
  */
-export class IdSource {
+const EPOCH_MS = Date.UTC(2024, 0, 1);
+const NUMBERS_PER_MS = 4096;
+
+export class NumberSource {
   readonly #now: () => number;
-  readonly #tail: string;
-  #ms = 0;
-  #ms_text = '';
-  #counter = 0;
+  #last: number;
 
   /**
-   * @param now milliseconds since the epoch
-   * @param random a number in [0, 1)
+   * @param now milliseconds since the epoch; when it steps back, the numbers go on from the last one
+   * @param last the highest number in use
    */
-  constructor(now: () => number, random: () => number) {
+  constructor(now: () => number, last: number) {
     this.#now = now;
-    let tail = '';
-    for (let i = 0; i < RANDOM_CHARS; i++) tail += DIGITS[Math.floor(random() * 32)];
-    this.#tail = tail;
+    this.#last = last;
   }
 
-  /** @param prefix `msg` or `dlv` */
-  next(prefix: string): string {
-    const ms = this.#now();
-    if (ms > this.#ms || this.#counter + 1 >= COUNTER_LIMIT) {
-      this.#ms = Math.max(ms, this.#ms + 1);
-      this.#ms_text = base32(this.#ms, 10);
-      this.#counter = 0;
-    } else {
-      this.#counter++;
-    }
-    return `${prefix}_${this.#ms_text}${base32(this.#counter, 6)}${this.#tail}`;
+  /** The first of `count` numbers that follow one another. */
+  take(count: number): number {
+    const first = Math.max(this.#last + 1, (this.#now() - EPOCH_MS) * NUMBERS_PER_MS);
+    this.#last = first + count - 1;
+    return first;
   }
+}
+
+const TAG_CHARS = 8;
+const NUMBER_CHARS = 11;
+const RADIX = 32;
+
+export type IdPrefix = 'msg' | 'dlv';
+
+/**
+ * Ids as they are told to others: prefix, the tag of the data file, the number. The tag is there because receivers
+ * recognise a repeated delivery by its id: two data files must not make the same one.
+ */
+export class IdCodec {
+  readonly #tag: string;
+
+  /** @param tag see `makeTag` */
+  constructor(tag: string) {
+    this.#tag = tag;
+  }
+
+  encode(prefix: IdPrefix, number: number): string {
+    return `${prefix}_${this.#tag}${number.toString(RADIX).padStart(NUMBER_CHARS, '0')}`;
+  }
+
+  /** Null for what `encode` did not make. */
+  decode(prefix: IdPrefix, id: string): number | null {
+    const number = parseInt(id.slice(-NUMBER_CHARS), RADIX);
+    return Number.isSafeInteger(number) && this.encode(prefix, number) === id ? number : null;
+  }
+}
+
+/** @param random a number in [0, 1) */
+export function makeTag(random: () => number): string {
+  return Array.from({ length: TAG_CHARS }, () => Math.floor(random() * RADIX).toString(RADIX)).join('');
 }

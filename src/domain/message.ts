@@ -10,14 +10,12 @@ export function agentsToNotify(member_agents: readonly string[], target_agents: 
 /**
  * The part of a push's body that is the same for every instance. The message stands in it as the sender wrote it.
  *
- * @param message the sender's own JSON text, UTF-8
+ * @param message the sender's own JSON text
  */
-export function pushBodyHead(meeting_id: string, message: Uint8Array): Uint8Array {
-  return Buffer.concat([
-    Buffer.from(`{"event":"new_message","meeting_id":${JSON.stringify(meeting_id)},"message":`),
-    message,
-    Buffer.from(',"target_agents":'),
-  ]);
+export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
+  return Buffer.from(
+    `{"event":"new_message","meeting_id":${JSON.stringify(meeting_id)},"message":${message},"target_agents":`,
+  );
 }
 
 /**

@@ -22,8 +22,8 @@ interface Span {
 /** A body as it was parsed, with the text of its own fields as the sender wrote it. */
 export interface JsonBody {
   value: unknown;
-  /** The bytes of a field's value, exactly as they came, in a buffer of their own; null when there is no such field. */
-  bytesOf(field: string): Uint8Array<ArrayBuffer> | null;
+  /** The text of a field's value, exactly as it came; null when there is no such field. */
+  textOf(field: string): string | null;
 }
 
 /**
@@ -43,14 +43,7 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
   const fields = spansOf(bytes);
   return {
     value,
-    bytesOf(field) {
-      const span = fields.get(field);
-      if (span === undefined) return null;
-      // A copy: a slice of the network's buffer would keep, and hand between threads, all of it.
-      const copy = new Uint8Array(span.end - span.start);
-      copy.set(bytes.subarray(span.start, span.end));
-      return copy;
-    },
+    textOf: (field) => sliceOf(bytes, fields.get(field)),
   };
 }
 
@@ -59,9 +52,12 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
  *
  * @param object the text of an object that is known to be valid JSON
  */
-export function fieldText(object: Uint8Array<ArrayBuffer>, field: string): string | null {
-  const bytes = Buffer.from(object.buffer);
-  const span = spansOf(bytes, { repeats_allowed: true }).get(field);
+export function fieldText(object: string, field: string): string | null {
+  const bytes = Buffer.from(object);
+  return sliceOf(bytes, spansOf(bytes, { repeats_allowed: true }).get(field));
+}
+
+function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 

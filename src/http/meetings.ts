@@ -117,7 +117,7 @@ export function noSuchMeeting(meeting_id: string): Problem {
 /** An integer is taken by the digits that stand in the body: JavaScript would round a long one. */
 function meetingIdOf(given: string | number, json: JsonBody | null): string {
   if (typeof given === 'string') return given;
-  const digits = Buffer.from(json?.bytesOf('meeting_id') ?? []).toString();
+  const digits = json?.textOf('meeting_id') ?? '';
   if (!/^-?\d{1,200}$/.test(digits))
     throw invalidField('meeting_id', 'must be a string, or an integer written with digits only');
   return digits;

@@ -20,7 +20,7 @@ import { isoTime } from './wire.ts';
 /** What may stand around the message in the body of a send: a list of target agents, mostly. */
 const ENVELOPE_BYTES_MAX = 2 << 20;
 /** A page of history ends early when its messages come to this. */
-const PAGE_BYTES_MAX = 8 << 20;
+const PAGE_CHARS_MAX = 8 << 20;
 const IDEMPOTENCY_KEY = /^[\x21-\x7e]([\x20-\x7e]{0,253}[\x21-\x7e])?$/;
 
 export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpParts): void {
@@ -51,12 +51,13 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
       },
     },
     async ({ params: { meeting_id }, body, json, headers }, reply) => {
-      const message = json?.bytesOf('message');
+      const message = json?.textOf('message');
       if (message === null || message === undefined) throw invalidField('message', 'is required');
-      if (message.byteLength > max_message_bytes) {
+      const message_bytes = Buffer.byteLength(message);
+      if (message_bytes > max_message_bytes) {
         throw new Problem(
           'body_too_large',
-          `The message has ${message.byteLength} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
+          `The message has ${message_bytes} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
         );
       }
       const target_agents = body.target_agents === undefined ? null : uniqueIds(body.target_agents);
@@ -93,7 +94,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
       const page = await store.messages.list(meeting_id, {
         ...query,
         limit: query.limit ?? 50,
-        bytes_max: PAGE_BYTES_MAX,
+        chars_max: PAGE_CHARS_MAX,
       });
       if (page === null) throw noSuchMeeting(meeting_id);
       void reply.type('application/json');
@@ -111,10 +112,10 @@ function wireSent(message: AcceptedMessage) {
 /** The message stands in the answer as it was sent; through JSON.parse it would come out changed. */
 function messageText({ message_id, seq, accepted_at, target_agents, message }: MessageRow): string {
   const fields = JSON.stringify({ message_id, seq, accepted_at: isoTime(accepted_at), target_agents });
-  return `${fields.slice(0, -1)},"message":${Buffer.from(message.buffer, message.byteOffset, message.byteLength).toString()}}`;
+  return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
-function timestampOf(parsed: Record<string, unknown>, text: Uint8Array<ArrayBuffer>): string {
+function timestampOf(parsed: Record<string, unknown>, text: string): string {
   if (!Object.hasOwn(parsed, 'created_at')) return '';
   const { created_at } = parsed;
   return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
@@ -128,6 +129,6 @@ function idempotencyKey(key: string | string[]): string {
 }
 
 /** Tells whether two sends are the same: the message's own text and its targets. */
-function fingerprintOf(message: Uint8Array, target_agents: string[] | null): string {
-  return hash('sha256', Buffer.concat([message, Buffer.from(`\n${JSON.stringify(target_agents)}`)]), 'base64');
+function fingerprintOf(message: string, target_agents: string[] | null): string {
+  return hash('sha256', `${message}\n${JSON.stringify(target_agents)}`, 'base64');
 }

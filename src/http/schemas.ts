@@ -286,7 +286,7 @@ export const SendMessageBody = Type.Object(
 );
 
 export const SentMessageSchema = Type.Object({
-  message_id: Type.String({ examples: ['msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE'] }),
+  message_id: Type.String({ examples: ['msg_7f3k9q2m00r3vljl5tg00'] }),
   meeting_id: MeetingId,
   seq: Type.Integer({ description: 'The number of the message in its meeting, from 1.' }),
   accepted_at: time('When it was stored.'),
@@ -314,7 +314,7 @@ export const AttemptSchema = Type.Object({
 export const DeliverySchema = Type.Object({
   delivery_id: Type.String({
     description: 'Also the webhook-id of every attempt.',
-    examples: ['dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF'],
+    examples: ['dlv_7f3k9q2m00r3vljl5tg01'],
   }),
   message_id: Type.String(),
   meeting_id: MeetingId,

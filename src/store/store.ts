@@ -142,8 +142,8 @@ export const IDEMPOTENCY_MS = 86_400_000;
 /** A message on its way in. */
 export interface NewMessage {
   meeting_id: string;
-  /** The sender's own JSON text, UTF-8. */
-  message: Uint8Array;
+  /** The sender's own JSON text. A string, because it goes between threads several times as fast as a buffer of its own. */
+  message: string;
   /** See `pushTimestamp`. */
   timestamp: string;
   /** Null or empty: a broadcast. */
@@ -177,7 +177,8 @@ export interface MessageRow {
   seq: number;
   accepted_at: number;
   target_agents: string[] | null;
-  message: Uint8Array;
+  /** The sender's own JSON text. */
+  message: string;
 }
 
 export interface MessageStore {
@@ -185,11 +186,11 @@ export interface MessageStore {
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
    * In the order of seq: those after `after_seq`, or else the last ones before `before_seq` (or the end). Stops early when
-   * `bytes_max` is reached. Null when there is no such meeting.
+   * `chars_max` is reached. Null when there is no such meeting.
    */
   list(
     meeting_id: string,
-    filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; bytes_max: number },
+    filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; chars_max: number },
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
 }
 
@@ -203,7 +204,7 @@ export interface QueuedDelivery {
   /** JSON text of the list. */
   target_agents: string;
   /** The sender's own JSON text. */
-  message: Uint8Array;
+  message: string;
   timestamp: string;
   accepted_at: number;
   expires_at: number;

@@ -1,7 +1,9 @@
+import { randomBytes } from 'node:crypto';
 import { mkdirSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
+import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store.ts';
 import { MIGRATIONS } from './migrations.ts';
 import type { Tables } from './tables.ts';
@@ -74,7 +76,23 @@ export class Database {
     }
     for (const step of MIGRATIONS.slice(user_version)) this.#db.exec(step);
     this.#db.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
+    const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
+    this.#db.prepare('INSERT INTO id_tag SELECT ? WHERE NOT EXISTS (SELECT 1 FROM id_tag)').run(makeTag(random));
     this.#db.exec('COMMIT');
+  }
+
+  /** Stands in every id that this file makes. */
+  get tag(): string {
+    return (this.prepare('SELECT tag FROM id_tag').get() as { tag: string }).tag;
+  }
+
+  /** The highest number that a message or a delivery has. */
+  get last_number(): number {
+    const { last } = this.prepare(
+      `SELECT max((SELECT coalesce(max(message_no + deliveries_queued), 0) FROM messages WHERE message_no = (SELECT max(message_no) FROM messages)),
+         (SELECT coalesce(max(delivery_no), 0) FROM deliveries)) AS last`,
+    ).get() as { last: number };
+    return last;
   }
 
   /** A statement, prepared once. For text that is the same at every call. */

@@ -1,5 +1,6 @@
 import { sql } from 'kysely';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import type { IdCodec } from '../../domain/id.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
@@ -18,7 +19,7 @@ import type { DeliveriesTable } from './tables.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
-  WHERE delivery_id = ? AND state = 'pending' AND expires_at = ?`;
+  WHERE delivery_no = ? AND state = 'pending' AND expires_at = ?`;
 
 const SETTLE_HEALTH = `
   UPDATE instances SET consecutive_failures = ?, last_success_at = ?, last_failure = ?, backoff_step = ?, backoff_until = ?
@@ -27,9 +28,9 @@ const SETTLE_HEALTH = `
 const SWITCH_OFF = 'UPDATE instances SET webhook_enabled = 0 WHERE instance_id = ? AND updated_at = ?';
 
 const QUEUED_COLUMNS = `
-  d.delivery_id, d.message_id, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
+  d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
   d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at
-  FROM deliveries d JOIN messages m ON m.meeting_id = d.meeting_id AND m.seq = d.seq`;
+  FROM deliveries d JOIN messages m ON m.message_no = d.message_no`;
 
 const LOAD_LANE = `
   SELECT ${QUEUED_COLUMNS}
@@ -39,7 +40,7 @@ const LOAD_LANE = `
 const LOAD_ASIDE = `
   SELECT ${QUEUED_COLUMNS}
   WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1
-  ORDER BY d.next_attempt_at, d.id LIMIT ?`;
+  ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
 
 const NEXT_LANE = `
   SELECT instance_id, meeting_id FROM deliveries
@@ -48,15 +49,27 @@ const NEXT_LANE = `
 
 /** The front of a lane: what expires first stands first, but for what was queued again. */
 const LANE_FRONT = `
-  SELECT id, expires_at FROM deliveries
+  SELECT delivery_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT 500`;
 
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
+/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
+
 /** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
 const PRUNE_WINDOW = 5_000;
 
-export function deliveryOperations(db: Database): Sync<DeliveryStore> {
+export function deliveryOperations(db: Database, ids: IdCodec): Sync<DeliveryStore> {
+  /** A delivery_id that this file did not make stands for no row: numbers start far above 0. */
+  const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
+  const queuedOf = ({ delivery_no, message_no, attempts, ...row }: QueuedRow): QueuedDelivery => ({
+    ...row,
+    delivery_id: ids.encode('dlv', delivery_no),
+    message_id: ids.encode('msg', message_no),
+    attempts: JSON.parse(attempts) as Attempt[],
+  });
+
   return {
     settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
       const settle = db.prepare(SETTLE_DELIVERY);
@@ -70,7 +83,7 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
           d.next_attempt_at,
           d.aside ? 1 : 0,
           d.settled_at,
-          d.delivery_id,
+          numberOf(d.delivery_id),
           d.expires_at,
         );
       }
@@ -101,9 +114,9 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
       const { next_at } = db
         .prepare(
           `SELECT min(next_attempt_at) AS next_at FROM deliveries
-           WHERE instance_id = ? AND state = 'pending' AND aside = 1 AND delivery_id NOT IN (SELECT value FROM json_each(?))`,
+           WHERE instance_id = ? AND state = 'pending' AND aside = 1 AND delivery_no NOT IN (SELECT value FROM json_each(?))`,
         )
-        .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_id))) as { next_at: number | null };
+        .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
       return { deliveries: rows.map(queuedOf), next_at };
     },
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
@@ -115,44 +128,54 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
         .all() as { instance_id: string; next_at: number }[];
     },
     get(delivery_id: string, now_ms: number) {
-      const row = db.all(selectDeliveries(db, now_ms).where('d.delivery_id', '=', delivery_id))[0];
-      return row === undefined ? null : deliveryRowOf(row);
+      const row = db.all(selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id)))[0];
+      return row === undefined ? null : deliveryRowOf(row, ids);
     },
     list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number) {
-      // Newest first. Within a meeting seq and id rise together, and (meeting_id, seq, id) is the index that serves it.
-      const in_meeting = filter.meeting_id !== undefined;
       let query = selectDeliveries(db, now_ms).limit(limit + 1);
-      query = in_meeting ? query.orderBy('d.seq', 'desc').orderBy('d.id', 'desc') : query.orderBy('d.id', 'desc');
       if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
-      if (filter.meeting_id !== undefined) query = query.where('d.meeting_id', '=', filter.meeting_id);
       if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
       if (filter.message_id !== undefined) {
-        const message = db.prepare('SELECT meeting_id, seq FROM messages WHERE message_id = ?').get(filter.message_id);
-        if (message === undefined) return { data: [], next_cursor: null };
+        const message_no = ids.decode('msg', filter.message_id) ?? 0;
         query = query
-          .where('d.meeting_id', '=', message['meeting_id'] as string)
-          .where('d.seq', '=', message['seq'] as number);
+          .where('d.delivery_no', '>', message_no)
+          .where(
+            sql<boolean>`d.delivery_no <= ${message_no} + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
+          );
       }
-      if (cursor !== undefined) {
-        const [seq, id] = decodeCursor(cursor, ['number', 'number']);
-        query = in_meeting
-          ? query.where(sql<boolean>`(d.seq, d.id) < (${seq}, ${id})`)
-          : query.where('d.id', '<', id as number);
+      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
+      query = query.where('d.delivery_no', '<', before);
+      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the same.
+      if (filter.meeting_id === undefined) query = query.orderBy('d.delivery_no', 'desc');
+      else {
+        const { meeting_id } = filter;
+        query = query
+          .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
+          .where('m.meeting_id', '=', meeting_id)
+          .where('m.message_no', '<', before)
+          .orderBy('m.seq', 'desc')
+          .orderBy('d.delivery_no', 'desc');
       }
-      return pageOf(db.all(query), limit, (row) => [row.seq, row.id], deliveryRowOf);
+      return pageOf(
+        db.all(query),
+        limit,
+        (row) => [row.delivery_no],
+        (row) => deliveryRowOf(row, ids),
+      );
     },
     retry(delivery_id: string, now_ms: number, expires_at: number) {
+      const delivery_no = numberOf(delivery_id);
       const row = db
-        .prepare('SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_id = ?')
-        .get(delivery_id) as
+        .prepare('SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = ?')
+        .get(delivery_no) as
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
         // In its lane it keeps its place and only its waiting ends; beside the lane it is due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
-        db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_id = ?').run(next_attempt_at, delivery_id);
+        db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
-        requeue(db, 'delivery_id = ?', [delivery_id], now_ms, expires_at);
+        requeue(db, 'delivery_no = ?', [delivery_no], now_ms, expires_at);
       } else {
         throw new Problem(
           'delivery_not_retryable',
@@ -186,13 +209,13 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
         const front = db.prepare(LANE_FRONT).all(lane.instance_id, lane.meeting_id) as {
-          id: number;
+          delivery_no: number;
           expires_at: number;
         }[];
         const first_kept = front.findIndex((row) => row.expires_at > now_ms);
-        const up = (first_kept === -1 ? front : front.slice(0, first_kept)).map((row) => row.id);
+        const up = (first_kept === -1 ? front : front.slice(0, first_kept)).map((row) => row.delivery_no);
         if (up.length === 0) continue;
-        db.prepare(`${EXPIRE} id IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
+        db.prepare(`${EXPIRE} delivery_no IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
         expired += up.length;
       }
       const done = lanes.length < lanes_max;
@@ -205,17 +228,17 @@ export function deliveryOperations(db: Database): Sync<DeliveryStore> {
     prune(before, limit) {
       const deliveries = db
         .prepare(
-          `DELETE FROM deliveries WHERE id IN (
-             SELECT id FROM (SELECT id, state, settled_at FROM deliveries ORDER BY id LIMIT ${PRUNE_WINDOW})
+          `DELETE FROM deliveries WHERE delivery_no IN (
+             SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW})
              WHERE state <> 'pending' AND settled_at < ? LIMIT ?)`,
         )
         .run(before.deliveries_ms, limit);
       const messages = db
         .prepare(
-          `DELETE FROM messages WHERE id IN (
-             SELECT id FROM (SELECT id, meeting_id, seq, accepted_at FROM messages ORDER BY id LIMIT ${PRUNE_WINDOW}) m
-             WHERE accepted_at < ? AND NOT EXISTS (
-               SELECT 1 FROM deliveries d WHERE d.meeting_id = m.meeting_id AND d.seq = m.seq)
+          `DELETE FROM messages WHERE message_no IN (
+             SELECT message_no
+             FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
+             WHERE accepted_at < ? AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE})
              LIMIT ?)`,
         )
         .run(before.messages_ms, limit);
@@ -278,8 +301,7 @@ function instanceExists(db: Database, instance_id: string): boolean {
   return db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) !== undefined;
 }
 
-type ListedRow = Omit<DeliveriesTable, 'id'> & {
-  id: number;
+type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
   backing_off: number | null;
@@ -293,10 +315,10 @@ function selectDeliveries(db: Database, now_ms: number) {
     .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')]);
 }
 
-function deliveryRowOf(row: ListedRow): DeliveryRow {
+function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
   return {
-    delivery_id: row.delivery_id,
-    message_id: row.message_id,
+    delivery_id: ids.encode('dlv', row.delivery_no),
+    message_id: ids.encode('msg', row.message_no),
     meeting_id: row.meeting_id,
     seq: row.seq,
     instance_id: row.instance_id,
@@ -319,8 +341,5 @@ function waitingFor(row: ListedRow): WaitingFor | null {
   return row.next_attempt_at === null ? 'turn' : 'retry';
 }
 
-type QueuedRow = Omit<QueuedDelivery, 'attempts'> & { attempts: string };
-
-function queuedOf(row: QueuedRow): QueuedDelivery {
-  return { ...row, attempts: JSON.parse(row.attempts) as Attempt[] };
-}
+type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
+  Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;

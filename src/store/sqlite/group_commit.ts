@@ -1,5 +1,4 @@
-import { randomBytes } from 'node:crypto';
-import { IdSource } from '../../domain/id.ts';
+import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
@@ -18,8 +17,8 @@ export class GroupCommit {
 
   constructor(file: string) {
     this.#db = new Database(file);
-    const random = () => randomBytes(4).readUInt32BE() / 2 ** 32;
-    this.#operations = operationsOf(this.#db, new IdSource(Date.now, random));
+    const { tag, last_number } = this.#db;
+    this.#operations = operationsOf(this.#db, new NumberSource(Date.now, last_number), new IdCodec(tag));
   }
 
   run(calls: Call[]): Reply[] {
@@ -32,30 +31,30 @@ export class GroupCommit {
   }
 
   #transaction(calls: Call[]): Reply[] {
-    this.#db.exec('BEGIN IMMEDIATE');
+    this.#db.prepare('BEGIN IMMEDIATE').run();
     try {
       const replies = calls.map((call) => this.#call(call));
-      this.#db.exec('COMMIT');
+      this.#db.prepare('COMMIT').run();
       return replies;
     } catch (error) {
-      if (this.#db.inTransaction) this.#db.exec('ROLLBACK');
+      if (this.#db.inTransaction) this.#db.prepare('ROLLBACK').run();
       throw error;
     }
   }
 
   #call(call: Call): Reply {
-    this.#db.exec('SAVEPOINT call');
+    this.#db.prepare('SAVEPOINT call').run();
     try {
       const operations = this.#operations[call.noun] as unknown as Record<string, (...args: unknown[]) => unknown>;
       const method = operations[call.method];
       if (method === undefined) throw new Error(`the store has no ${call.noun}.${call.method}`);
       const value = method(...call.args);
-      this.#db.exec('RELEASE call');
+      this.#db.prepare('RELEASE call').run();
       return { id: call.id, value };
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
-      this.#db.exec('ROLLBACK TO call');
-      this.#db.exec('RELEASE call');
+      this.#db.prepare('ROLLBACK TO call').run();
+      this.#db.prepare('RELEASE call').run();
       return { id: call.id, problem: { code: error.code, detail: error.message, errors: error.errors } };
     }
   }

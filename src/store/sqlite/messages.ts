@@ -1,9 +1,10 @@
 import { agentsToNotify } from '../../domain/message.ts';
-import type { IdSource } from '../../domain/id.ts';
+import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../store.ts';
 import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
+import type { MessagesTable } from './tables.ts';
 
 const FIND_KEY = 'SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key = ? AND created_at > ?';
 
@@ -18,8 +19,8 @@ const NEXT_SEQ = `
   RETURNING last_seq`;
 
 const INSERT_MESSAGE = `
-  INSERT INTO messages (message_id, meeting_id, seq, accepted_at, target_agents, timestamp, message)
-  VALUES (?, ?, ?, ?, ?, ?, ?)`;
+  INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
 /** Spec section 4, step 1. */
 const RECIPIENTS = `
@@ -29,12 +30,12 @@ const RECIPIENTS = `
   ORDER BY m.instance_id`;
 
 const INSERT_DELIVERY = `
-  INSERT INTO deliveries (delivery_id, message_id, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
+  INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
-const MESSAGE_COLUMNS = 'message_id, seq, accepted_at, target_agents, message';
+const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message';
 
-export function messageOperations(db: Database, ids: IdSource): Sync<MessageStore> {
+export function messageOperations(db: Database, numbers: NumberSource, ids: IdCodec): Sync<MessageStore> {
   function accept(message: NewMessage, recipientsOf: (meeting_id: string) => Recipient[]): Accepted {
     const { meeting_id, idempotency, wall_ms } = message;
     if (idempotency !== null) {
@@ -45,42 +46,37 @@ export function messageOperations(db: Database, ids: IdSource): Sync<MessageStor
       }
     }
     const { last_seq: seq } = db.prepare(NEXT_SEQ).get(meeting_id, wall_ms) as { last_seq: number };
-    const message_id = ids.next('msg');
-    const target_agents = message.target_agents === null ? null : JSON.stringify(message.target_agents);
+    const targets = message.target_agents === null ? null : new Set(message.target_agents);
+    const queued: { instance_id: string; target_agents: string }[] = [];
+    for (const { instance_id, agent_ids } of recipientsOf(meeting_id)) {
+      const agents = agentsToNotify(agent_ids, targets);
+      if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
+    }
+
+    const message_no = numbers.take(1 + queued.length);
     db.prepare(INSERT_MESSAGE).run(
-      message_id,
+      message_no,
       meeting_id,
       seq,
       wall_ms,
-      target_agents,
+      queued.length,
+      message.target_agents === null ? null : JSON.stringify(message.target_agents),
       message.timestamp,
       message.message,
     );
-
-    const targets = message.target_agents === null ? null : new Set(message.target_agents);
     const insert = db.prepare(INSERT_DELIVERY);
-    const deliveries = [];
-    for (const recipient of recipientsOf(meeting_id)) {
-      const agents = agentsToNotify(recipient.agent_ids, targets);
-      if (agents.length === 0) continue;
-      const delivery = {
-        delivery_id: ids.next('dlv'),
-        instance_id: recipient.instance_id,
-        target_agents: JSON.stringify(agents),
-      };
-      insert.run(
-        delivery.delivery_id,
-        message_id,
-        meeting_id,
-        seq,
-        delivery.instance_id,
-        delivery.target_agents,
-        message.expires_at,
-        wall_ms,
-      );
-      deliveries.push(delivery);
-    }
-    const accepted = { message_id, meeting_id, seq, accepted_at: wall_ms, deliveries_queued: deliveries.length };
+    const deliveries = queued.map(({ instance_id, target_agents }, i) => {
+      const delivery_no = message_no + 1 + i;
+      insert.run(delivery_no, message_no, meeting_id, seq, instance_id, target_agents, message.expires_at, wall_ms);
+      return { delivery_id: ids.encode('dlv', delivery_no), instance_id, target_agents };
+    });
+    const accepted = {
+      message_id: ids.encode('msg', message_no),
+      meeting_id,
+      seq,
+      accepted_at: wall_ms,
+      deliveries_queued: deliveries.length,
+    };
     if (idempotency !== null) {
       db.prepare(KEEP_KEY).run(meeting_id, idempotency.key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
@@ -101,7 +97,7 @@ export function messageOperations(db: Database, ids: IdSource): Sync<MessageStor
       };
       return batch.map((message) => accept(message, recipientsOf));
     },
-    list(meeting_id, { after_seq, before_seq, limit, bytes_max }) {
+    list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
       const forward = after_seq !== undefined;
       const rows = db
@@ -113,16 +109,18 @@ export function messageOperations(db: Database, ids: IdSource): Sync<MessageStor
         .iterate(meeting_id, after_seq ?? 0, before_seq ?? Number.MAX_SAFE_INTEGER, limit + 1);
       const data: MessageRow[] = [];
       let has_more = false;
-      let bytes = 0;
-      for (const row of rows as Iterable<Omit<MessageRow, 'target_agents'> & { target_agents: string | null }>) {
-        bytes += row.message.byteLength;
-        if (data.length === limit || (bytes > bytes_max && data.length > 0)) {
+      let chars = 0;
+      for (const row of rows as Iterable<
+        Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>
+      >) {
+        chars += row.message.length;
+        if (data.length === limit || (chars > chars_max && data.length > 0)) {
           has_more = true;
           break;
         }
-        const { message_id, seq, accepted_at, target_agents, message } = row;
+        const { message_no, seq, accepted_at, target_agents, message } = row;
         data.push({
-          message_id,
+          message_id: ids.encode('msg', message_no),
           seq,
           accepted_at,
           target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),

@@ -43,24 +43,27 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX memberships_of_instance ON memberships (instance_id);
 
-  -- Rows with a blob of up to 256 KiB: a rowid table, so that the indexes stay small.
+  -- Stands in every message_id and delivery_id of this file.
+  CREATE TABLE id_tag (tag TEXT NOT NULL) STRICT;
+
+  -- message is the sender's own JSON text, to the byte. The message_no is what its message_id stands for; the numbers
+  -- that follow it are those of its deliveries, so that they are found without an index of their own.
   CREATE TABLE messages (
-    id INTEGER PRIMARY KEY,
-    message_id TEXT NOT NULL UNIQUE,
+    message_no INTEGER PRIMARY KEY,
     meeting_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     accepted_at INTEGER NOT NULL,
+    deliveries_queued INTEGER NOT NULL,
     target_agents TEXT,
     timestamp TEXT NOT NULL,
-    message BLOB NOT NULL,
+    message TEXT NOT NULL,
     UNIQUE (meeting_id, seq)
   ) STRICT;
 
-  -- id counts deliveries in the order of acceptance.
+  -- delivery_no rises in the order of acceptance. Every index here is written for every delivery: there are few.
   CREATE TABLE deliveries (
-    id INTEGER PRIMARY KEY,
-    delivery_id TEXT NOT NULL UNIQUE,
-    message_id TEXT NOT NULL,
+    delivery_no INTEGER PRIMARY KEY,
+    message_no INTEGER NOT NULL,
     meeting_id TEXT NOT NULL,
     seq INTEGER NOT NULL,
     instance_id TEXT NOT NULL,
@@ -79,8 +82,7 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX deliveries_in_lane ON deliveries (instance_id, meeting_id, seq) WHERE state = 'pending' AND aside = 0;
   CREATE INDEX deliveries_aside ON deliveries (instance_id, next_attempt_at) WHERE state = 'pending' AND aside = 1;
   CREATE INDEX deliveries_failed ON deliveries (instance_id, settled_at) WHERE state = 'failed';
-  CREATE INDEX deliveries_of_instance ON deliveries (instance_id, id);
-  CREATE INDEX deliveries_of_meeting ON deliveries (meeting_id, seq, id);
+  CREATE INDEX deliveries_of_instance ON deliveries (instance_id, delivery_no);
 
   CREATE TABLE idempotency_keys (
     id INTEGER PRIMARY KEY,

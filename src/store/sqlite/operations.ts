@@ -1,4 +1,4 @@
-import type { IdSource } from '../../domain/id.ts';
+import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import type { DeliveryStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
@@ -18,11 +18,11 @@ export interface Operations {
   deliveries: Sync<DeliveryStore>;
 }
 
-export function operationsOf(db: Database, ids: IdSource): Operations {
+export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec): Operations {
   return {
     instances: instanceOperations(db),
     meetings: meetingOperations(db),
-    messages: messageOperations(db, ids),
-    deliveries: deliveryOperations(db),
+    messages: messageOperations(db, numbers, ids),
+    deliveries: deliveryOperations(db, ids),
   };
 }

@@ -1,5 +1,3 @@
-import type { Generated } from 'kysely';
-
 /** The rows as SQLite holds them: the types of the queries made with `Database.build`. */
 export interface Tables {
   instances: InstancesTable;
@@ -46,21 +44,20 @@ interface MembershipsTable {
   left_at: number | null;
 }
 
-interface MessagesTable {
-  id: Generated<number>;
-  message_id: string;
+export interface MessagesTable {
+  message_no: number;
   meeting_id: string;
   seq: number;
   accepted_at: number;
+  deliveries_queued: number;
   target_agents: string | null;
   timestamp: string;
-  message: Uint8Array;
+  message: string;
 }
 
 export interface DeliveriesTable {
-  id: Generated<number>;
-  delivery_id: string;
-  message_id: string;
+  delivery_no: number;
+  message_no: number;
   meeting_id: string;
   seq: number;
   instance_id: string;
