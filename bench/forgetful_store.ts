@@ -1,7 +1,7 @@
 /** A store without a disk: what the engine asks of one while all goes well, out of memory. */
 import type { Instance } from '../src/domain/instance.ts';
 import { NO_HEALTH } from '../src/domain/instance.ts';
-import { IdSource } from '../src/domain/id.ts';
+import { IdSource } from './ids.ts';
 import { agentsToNotify } from '../src/domain/message.ts';
 import type {
   Accepted,
@@ -54,7 +54,7 @@ export function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
 const LANE_LENGTH_MAX = 100_000;
 
 export class ForgetfulStore implements Store {
-  readonly #ids = new IdSource(Date.now, Math.random);
+  readonly #ids = new IdSource();
   readonly #meetings: Map<string, FleetInstance[]>;
   readonly #by_id = new Map<string, Instance>();
   readonly #seqs = new Map<string, number>();

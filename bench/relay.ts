@@ -4,7 +4,7 @@ import { Fifo } from '../src/delivery/fifo.ts';
 import { type Target, targetOf } from '../src/delivery/lane.ts';
 import { pushOf } from '../src/delivery/push.ts';
 import type { Transport } from '../src/delivery/transport.ts';
-import { IdSource } from '../src/domain/id.ts';
+import { IdSource } from './ids.ts';
 import { agentsToNotify, pushBodyHead } from '../src/domain/message.ts';
 import type { AcceptedMessage } from '../src/store/store.ts';
 import type { Fleet } from './fleet.ts';
@@ -26,7 +26,7 @@ interface Receiver {
 export class Relay {
   readonly #transport: Transport;
   readonly #user_agent: string;
-  readonly #ids = new IdSource(Date.now, Math.random);
+  readonly #ids = new IdSource();
   readonly #meetings: Map<string, FleetInstance[]>;
   readonly #receivers = new Map<string, Receiver>();
   readonly #seqs = new Map<string, number>();

@@ -58,7 +58,7 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
     for (let meeting = 0; meeting < fleet.meetings; meeting++) {
       const batch = Array.from({ length: Math.min(left, MESSAGES_PER_BATCH) }, () => ({
         meeting_id: meetingId(meeting),
-        message: new Uint8Array(MESSAGE),
+        message: MESSAGE.toString(),
         timestamp: '2030-01-01T00:00:00.000Z',
         target_agents: null,
         idempotency: null,

@@ -52,7 +52,7 @@ async function meeting(store: Store, meeting_id: string, ...instance_ids: string
 function newMessage(meeting_id: string, changes: Partial<NewMessage> = {}): NewMessage {
   return {
     meeting_id,
-    message: Buffer.from('{}'),
+    message: '{}',
     timestamp: '',
     target_agents: null,
     idempotency: null,
@@ -337,11 +337,11 @@ describe('what is removed', () => {
     );
     const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0 };
     assert.equal(await store.deliveries.prune(before, 500), 10);
-    assert.equal((await store.messages.list('m', { limit: 100, bytes_max: 1e9 }))?.data.length, 10);
+    assert.equal((await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.length, 10);
     assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: WALL + 1 }, 500), 4 + 4);
     assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: NEVER }, 500), 0);
     assert.deepEqual(
-      (await store.messages.list('m', { limit: 100, bytes_max: 1e9 }))?.data.map(({ seq }) => seq),
+      (await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.map(({ seq }) => seq),
       [5, 6, 7, 8, 9, 10],
     );
     assert.equal((await lane(store, 'i', 'm')).length, 6);
@@ -531,21 +531,21 @@ describe('what is read back', () => {
   test('messages byte for byte, and forwards and backwards', async (t) => {
     const store = await threadedStore(t);
     const texts = ['{"a":1e400,"b":12345678901234567890}', '{"t":"\\u0000\\ud800"}', '{ "z":1, "a":2 }'];
-    await store.messages.accept(texts.map((text) => newMessage('m', { message: Buffer.from(text) })));
-    const all = await store.messages.list('m', { limit: 10, bytes_max: 1e9 });
+    await store.messages.accept(texts.map((text) => newMessage('m', { message: text })));
+    const all = await store.messages.list('m', { limit: 10, chars_max: 1e9 });
     assert.deepEqual(
       all?.data.map(({ message }) => Buffer.from(message).toString()),
       texts,
     );
-    const seqs = async (filter: { after_seq?: number; before_seq?: number; limit: number; bytes_max: number }) => {
+    const seqs = async (filter: { after_seq?: number; before_seq?: number; limit: number; chars_max: number }) => {
       const page = await store.messages.list('m', filter);
       return [page?.data.map(({ seq }) => seq), page?.has_more];
     };
-    assert.deepEqual(await seqs({ limit: 2, bytes_max: 1e9 }), [[2, 3], true]);
-    assert.deepEqual(await seqs({ after_seq: 1, limit: 2, bytes_max: 1e9 }), [[2, 3], false]);
-    assert.deepEqual(await seqs({ before_seq: 3, limit: 9, bytes_max: 1e9 }), [[1, 2], false]);
-    assert.deepEqual(await seqs({ after_seq: 0, limit: 9, bytes_max: 1 }), [[1], true]);
-    assert.equal(await store.messages.list('nowhere', { limit: 9, bytes_max: 1 }), null);
+    assert.deepEqual(await seqs({ limit: 2, chars_max: 1e9 }), [[2, 3], true]);
+    assert.deepEqual(await seqs({ after_seq: 1, limit: 2, chars_max: 1e9 }), [[2, 3], false]);
+    assert.deepEqual(await seqs({ before_seq: 3, limit: 9, chars_max: 1e9 }), [[1, 2], false]);
+    assert.deepEqual(await seqs({ after_seq: 0, limit: 9, chars_max: 1 }), [[1], true]);
+    assert.equal(await store.messages.list('nowhere', { limit: 9, chars_max: 1 }), null);
   });
 });
 

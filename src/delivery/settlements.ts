@@ -67,7 +67,8 @@ export class Settlements {
     this.#scheduled = true;
     this.#clock.after(LINGER_MS, () => {
       this.#scheduled = false;
-      this.#writing ??= this.#write();
+      // `written` may have been faster.
+      if (this.#deliveries.length > 0 || this.#instances.size > 0) this.#writing ??= this.#write();
     });
   }
 

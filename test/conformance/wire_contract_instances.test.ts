@@ -321,7 +321,7 @@ describe('cursor pagination:', { concurrency: true }, () => {
       ['/api/v1/instances/', [of_deliveries, code([1])]],
       ['/api/v1/meetings/', [of_deliveries, code([1])]],
       [membersPath(meeting_id), [of_deliveries, code([1])]],
-      ['/api/v1/deliveries/', [of_instances, code(['1', '2']), code([1])]],
+      ['/api/v1/deliveries/', [of_instances, code(['1']), code([1, 2])]],
     ] as const) {
       for (const cursor of [...wrong, ...garbage]) {
         const problem = assertProblem(await service.get(`${path}?cursor=${cursor}`), 422, 'invalid_fields');

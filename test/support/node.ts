@@ -286,7 +286,7 @@ export class TestNode {
   post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}' }: SendOptions = {}) {
     const send: Send = {
       meeting_id,
-      message: Buffer.from(text),
+      message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
       idempotency: key === undefined ? null : { key, fingerprint: text },

@@ -148,7 +148,7 @@ export function instanceOperations(db: Database): Sync<InstanceStore> {
         const { changes } = db
           .prepare(
             `UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = ?
-             WHERE id IN (SELECT id FROM deliveries WHERE instance_id = ? AND state = 'pending' AND aside = ${aside} LIMIT ?)`,
+             WHERE delivery_no IN (SELECT delivery_no FROM deliveries WHERE instance_id = ? AND state = 'pending' AND aside = ${aside} LIMIT ?)`,
           )
           .run(wall_ms, instance_id, limit - cancelled);
         cancelled += Number(changes);

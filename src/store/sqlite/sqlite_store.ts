@@ -15,6 +15,8 @@ import type { Operations } from './operations.ts';
 export function openSqliteStore(file: string): { store: Store; opened: Promise<void> } {
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
     workerData: { file },
+    // What this process was started with (--input-type, --eval) is not meant for the thread.
+    execArgv: [],
   });
   const calls = new Calls(worker);
   const store: Store = {
