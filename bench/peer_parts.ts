@@ -74,7 +74,7 @@ export async function listen(fleet: Fleet, accept: (jobs: PushJob[]) => Promise<
     },
     async ({ params: { meeting_id }, body: { message, target_agents } }, reply) => {
       const message_id = `msg_${process.pid}_${++last_message}`;
-      const head = pushBodyHead(meeting_id, Buffer.from(JSON.stringify(message)));
+      const head = pushBodyHead(meeting_id, JSON.stringify(message));
       const timestamp = typeof message['created_at'] === 'string' ? message['created_at'] : '';
       const targets = target_agents === undefined ? null : new Set(target_agents);
       const jobs: PushJob[] = [];

@@ -230,6 +230,7 @@ class Connection {
       keepAliveMaxTimeout: IDLE_MS_MAX,
       keepAliveTimeoutThreshold: IDLE_HINT_MARGIN_MS,
     });
+    // oxlint-disable-next-line typescript/unbound-method -- it is called with its socket
     const read = socket.read;
     socket.read = (size?: number) => {
       const chunk: unknown = read.call(socket, size);

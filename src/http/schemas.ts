@@ -2,7 +2,7 @@
  * The shapes on the wire. From these come validation, the TypeScript types of the handlers, the OpenAPI document,
  * and the check that the SDK's types are the same.
  */
-import Type, { type Static, type TSchema } from 'typebox';
+import Type, { type TSchema } from 'typebox';
 import { OUTCOMES, type Outcome } from '../domain/outcome.ts';
 import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../domain/delivery.ts';
 import { HEALTH } from '../domain/instance.ts';
@@ -435,8 +435,6 @@ export const ListDeliveriesQuery = Type.Object(
 export const InstanceParams = Type.Object({ instance_id: InstanceId });
 export const MeetingParams = Type.Object({ meeting_id: MeetingId });
 export const DeliveryParams = Type.Object({ delivery_id: Type.String({ maxLength: 100 }) });
-
-export type InstanceBody = Static<typeof InstanceSchema>;
 
 export const SendHeaders = Type.Object({
   'idempotency-key': Type.Optional(
