@@ -1,6 +1,6 @@
 /** What is measured, each started in processes of its own for one measurement, and stopped after it. */
 import { once } from 'node:events';
-import { createWriteStream } from 'node:fs';
+import { createWriteStream, rmSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -43,9 +43,22 @@ const READY_MS_MAX = 120_000;
 /** Where data lives while it is measured; on a disk, or a commit would cost nothing. */
 const SCRATCH = process.env['BENCH_TMP'] ?? '/var/tmp';
 
+const scratch = new Set<string>();
+/** What the contenders write to stderr during this run. */
+const LOG = join(SCRATCH, 'convoke-bench.log');
+rmSync(LOG, { force: true });
+
+/** A directory that is gone at the end of the run at the latest. */
 export async function scratchDirectory(): Promise<string> {
   await mkdir(SCRATCH, { recursive: true });
-  return mkdtemp(join(SCRATCH, 'convoke-bench-'));
+  const directory = await mkdtemp(join(SCRATCH, 'convoke-bench-'));
+  if (scratch.size === 0) {
+    process.once('exit', () => {
+      for (const left of scratch) rmSync(left, { recursive: true, force: true });
+    });
+  }
+  scratch.add(directory);
+  return directory;
 }
 
 /** Starts a module and waits for its ready line. */
@@ -56,8 +69,7 @@ export async function startProcess(file: string, args: string[], options: Partia
     env: { ...process.env, NODE_ENV: 'production', ...options.env },
     stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
   });
-  const log = createWriteStream(join(SCRATCH, 'convoke-bench.log'), { flags: 'a' });
-  probe.process.stderr!.pipe(log);
+  probe.process.stderr!.pipe(createWriteStream(LOG, { flags: 'a' }));
   const { promise: ready, resolve, reject } = Promise.withResolvers<string>();
   let said = '';
   probe.process.stdout!.setEncoding('utf8').on('data', (text: string) => {
@@ -66,7 +78,7 @@ export async function startProcess(file: string, args: string[], options: Partia
     if (url !== undefined) resolve(url);
   });
   probe.process.once('exit', (code, signal) =>
-    reject(new Error(`${file} ended (${String(code ?? signal)}); see ${String(log.path)}`)),
+    reject(new Error(`${file} ended (${String(code ?? signal)}); see ${LOG}`)),
   );
   const timer = setTimeout(() => reject(new Error(`${file} was not ready in time`)), READY_MS_MAX);
   const url = await ready.finally(() => clearTimeout(timer));

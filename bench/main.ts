@@ -43,6 +43,9 @@ const { values: options } = parseArgs({
 const rounds = Number(options.rounds);
 const seconds = Number(options.seconds);
 
+// What was started ends when the channel to it closes.
+process.once('SIGINT', () => process.exit(130));
+
 const bench = new Bench({ backlog: Number(options.backlog) });
 await bench.start();
 if (options.profile === undefined) await measureAll();
