@@ -64,7 +64,7 @@ export const SETTINGS = {
   egress: setting(
     oneOf(EGRESS_MODES),
     'local',
-    'How far pushes may go: local is everywhere but link-local and cloud metadata, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback.',
+    'How far pushes may go: local is everywhere but link-local, cloud metadata and reserved ranges, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback.',
   ),
   egress_allow: setting(cidrs(), '', 'Address ranges that pushes may reach whatever egress says, separated by commas.'),
   egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),

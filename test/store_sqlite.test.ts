@@ -132,6 +132,21 @@ describe('the file', () => {
     assert.match((await there).stdout, /^SQLITE_BUSY .*is in use by another process/);
   });
 
+  test('can be read by its owner alone, and so can what SQLite puts beside it', async (t) => {
+    const file = temporaryFile(t);
+    const store = await threadedStore(t, file);
+    await register(store, 'a');
+    for (const path of [file, `${file}-wal`]) assert.equal(statSync(path).mode & 0o777, 0o600, path);
+  });
+
+  test('is written to before it is called ready', async (t) => {
+    const file = temporaryFile(t);
+    const store = await threadedStore(t, file);
+    const before = statSync(`${file}-wal`).size;
+    await store.ping();
+    assert.ok(statSync(`${file}-wal`).size > before);
+  });
+
   test('of a newer schema is refused, and left as it is', async (t) => {
     const file = temporaryFile(t);
     const newer = new DatabaseSync(file);

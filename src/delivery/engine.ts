@@ -12,7 +12,15 @@
  * when the front has been delivered. After a start every lane is spilled.
  */
 import assert from 'node:assert/strict';
-import { type DeliveryReason, healthAfter, verdictOf, withAttempt } from '../domain/delivery.ts';
+import {
+  BACKOFF_MAX_MS,
+  type DeliveryReason,
+  healthAfter,
+  jittered,
+  RETRY_AFTER_MS_MAX,
+  verdictOf,
+  withAttempt,
+} from '../domain/delivery.ts';
 import type { Instance } from '../domain/instance.ts';
 import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
@@ -378,7 +386,7 @@ export class Engine {
         // Deleted meanwhile: what was pending is cancelled in the table.
         if (row === null) this.#drop(instance);
         else {
-          instance.use(row);
+          instance.use(this.#withinBackoff(row));
           this.#wakeAfterBackoff(instance);
           this.#offer(instance);
           this.#pump();
@@ -471,8 +479,8 @@ export class Engine {
         lane.busy = false;
         this.#loading -= limit;
         if (instance.dropped) return;
-        for (const row of rows) this.#put(lane, laneDeliveryOf(row));
-        if (rows.length < limit && !lane.missed) lane.spilled = false;
+        for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
+        if (rows.length === 0 && !lane.missed) lane.spilled = false;
         this.#retire(instance, lane);
         this.#offer(instance, lane);
         this.#pump();
@@ -498,7 +506,7 @@ export class Engine {
       const now = this.#clock.now();
       const { deliveries, next_at } = await this.#store.deliveries.loadAside(instance.instance_id, now, limit);
       if (instance.dropped) return;
-      for (const row of deliveries) this.#put(lane, laneDeliveryOf(row));
+      for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row));
       lane.busy = false;
       if (next_at !== null) this.#dueBeside(instance, next_at);
       this.#lookBeside(instance);
@@ -685,6 +693,22 @@ export class Engine {
     });
   }
 
+  /**
+   * What a former process wrote of steady time may be far off, when the clock was set between the two: nothing waits for
+   * longer than it could have been told to.
+   */
+  #laneDeliveryOf({ message, ...row }: QueuedDelivery): LaneDelivery {
+    const longest_ms = jittered(Math.max(RETRY_AFTER_MS_MAX, ...this.#settings.retry_schedule_ms), 1);
+    const latest = this.#clock.now() + longest_ms;
+    const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest);
+    return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message) };
+  }
+
+  #withinBackoff(row: Instance): Instance {
+    if (row.backoff_until === null) return row;
+    return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
+  }
+
   // ── what others change ────────────────────────────────────────────────────────────────────────────────────────────
 
   /** A registration was made or changed; `lifts` says that it ends the back-off. */
@@ -794,8 +818,4 @@ export class Engine {
       this.#in_flight === 0 && this.#accepts.isIdle && this.#settlements.unsettled === 0 && this.#ready.length === 0
     );
   }
-}
-
-function laneDeliveryOf({ message, ...row }: QueuedDelivery): LaneDelivery {
-  return { ...row, body_head: pushBodyHead(row.meeting_id, message) };
 }

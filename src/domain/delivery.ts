@@ -79,7 +79,8 @@ export function retryAfterMs(value: string | null, wall_ms: number): number | nu
   if (/^\d+$/.test(text)) return Math.min(Number(text) * 1000, Number.MAX_SAFE_INTEGER);
   // An HTTP date starts with the name of a day; anything else that Date.parse would take ("-5", "1e99") is garbage.
   if (!/^[A-Za-z]{3,9},? /.test(text)) return null;
-  const at = Date.parse(text);
+  // All three forms of RFC 9110 are in GMT, and the asctime form does not say so.
+  const at = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`);
   return Number.isNaN(at) ? null : Math.max(0, at - wall_ms);
 }
 

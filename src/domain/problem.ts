@@ -19,6 +19,11 @@ export const PROBLEMS = {
     advice:
       'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT.',
   },
+  origin_not_allowed: {
+    status: 403,
+    title: 'The request comes from a web page of another origin',
+    advice: 'Web pages may call the API only from a loopback address; a program should send no Origin header.',
+  },
   route_does_not_exist: {
     status: 404,
     title: 'There is nothing at this path',

@@ -3,7 +3,13 @@ import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { ProblemSchema } from './schemas.ts';
 
 /** What every route can answer, beside its own codes. */
-const COMMON_CODES = ['malformed_json', 'malformed_request', 'host_not_allowed', 'unsupported_media_type'] as const;
+const COMMON_CODES = [
+  'malformed_json',
+  'malformed_request',
+  'host_not_allowed',
+  'origin_not_allowed',
+  'unsupported_media_type',
+] as const;
 
 type Answer = readonly [description: string, schema?: TSchema];
 

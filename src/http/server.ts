@@ -1,7 +1,7 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
 import Fastify, { LogController, type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
-import type { IncomingMessage } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { PROBLEMS, Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
@@ -30,6 +30,9 @@ const LOOPBACK_HOST = /^(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])\.?(
 /** The page of the documents may load what this service serves, and nothing from any other host. */
 const DOCS_CSP =
   "default-src 'self'; base-uri 'self'; frame-ancestors 'self'; img-src 'self' data:; font-src 'self' data:; object-src 'none'; script-src 'self'; script-src-attr 'none'; style-src 'self'";
+
+/** The same as an origin (RFC 6454). A page elsewhere could otherwise make changes that need no body. */
+const LOOPBACK_ORIGIN = /^https?:\/\/(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
 const PROBLEM_JSON = 'application/problem+json';
 
@@ -74,15 +77,14 @@ export async function createServer(parts: HttpParts): Promise<App> {
       return done(error as Error);
     }
   });
-  app.addHook('onRequest', async (request) => {
-    assertPlainTarget(request.raw);
-    if (parts.loopback_only && !LOOPBACK_HOST.test(request.headers.host ?? '')) throw new Problem('host_not_allowed');
-    const encoding = request.headers['content-encoding'];
-    if (encoding !== undefined && encoding !== 'identity') {
-      throw new Problem(
-        'unsupported_media_type',
-        `The body is encoded as ${encoding}; send it as it is, without content-encoding.`,
-      );
+  app.addHook('onRequest', (request, _reply, done) => {
+    try {
+      assertPlainTarget(request.raw);
+      if (parts.loopback_only) assertLocalCaller(request.headers);
+      assertPlainBody(request.headers);
+      done();
+    } catch (error) {
+      done(error as Error);
     }
   });
 
@@ -134,6 +136,20 @@ function assertPlainTarget({ url = '', rawHeaders }: IncomingMessage): void {
   if (hosts !== 1) throw new Problem('malformed_request', `There are ${hosts} Host headers; send one.`);
   if (!url.startsWith('/'))
     throw new Problem('malformed_request', 'The request target is not a path; send only the path.');
+}
+
+/** While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. */
+function assertLocalCaller({ host, origin }: IncomingHttpHeaders): void {
+  if (!LOOPBACK_HOST.test(host ?? '')) throw new Problem('host_not_allowed');
+  if (origin !== undefined && !LOOPBACK_ORIGIN.test(origin)) throw new Problem('origin_not_allowed');
+}
+
+function assertPlainBody({ 'content-encoding': encoding }: IncomingHttpHeaders): void {
+  if (encoding === undefined || encoding === 'identity') return;
+  throw new Problem(
+    'unsupported_media_type',
+    `The body is encoded as ${encoding}; send it as it is, without content-encoding.`,
+  );
 }
 
 function answerError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {

@@ -43,9 +43,7 @@ function problemOf(schema: TSchema, errors: readonly ValidationError[]): Problem
     }
   }
   const fields = [...found.values()].slice(0, ERRORS_MAX);
-  const detail = fields
-    .map(({ path, message }) => (path === '' ? `The body ${message}` : `${path}: ${message}`))
-    .join('; ');
+  const detail = fields.map(detailOf).join('; ');
   return new Problem('invalid_fields', detail, { errors: fields });
 }
 
@@ -65,6 +63,11 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   if (error.keyword === 'boolean') return [];
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
+}
+
+function detailOf({ path, message }: FieldError): string {
+  if (message.startsWith('unknown field')) return message;
+  return `${path === '' ? 'the body' : path} ${message}`;
 }
 
 function unknownField(name: string, known: string[]): string {

@@ -269,7 +269,10 @@ export interface LaneKey {
 export interface DeliveryStore {
   /** Only what is still pending, and was not queued again by hand meanwhile, is changed. */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
-  /** The next pending deliveries of lanes, each in the order of seq, after a seq. */
+  /**
+   * The next pending deliveries of lanes, each in the order of seq, after a seq. A page may be shorter than its limit, when
+   * the messages are long; it is empty only at the end.
+   */
   loadLanes(requests: (LaneKey & { after_seq: number; limit: number })[]): Promise<QueuedDelivery[][]>;
   /** The deliveries beside the lanes of an instance that are due, and when the next one is. */
   loadAside(
@@ -319,7 +322,7 @@ export interface Store {
   meetings: MeetingStore;
   messages: MessageStore;
   deliveries: DeliveryStore;
-  /** Resolves when the store answers; rejects with `StoreError`. */
+  /** Resolves when a write has reached the disk; rejects with `StoreError`, when the disk is full for one. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

@@ -18,6 +18,8 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
   const cases: Partial<Record<ProblemCode, () => Promise<Answer<unknown>>>> = {
     malformed_json: () => send('{"message":'),
     malformed_request: () => service.get('/api/v1/instances/%zz/'),
+    origin_not_allowed: () =>
+      service.request('POST', '/api/v1/instances/i/heartbeat/', { headers: { origin: 'https://evil.example' } }),
     host_not_allowed: () => service.request('GET', '/api/v1/instances/', { headers: { host: 'evil.example' } }),
     route_does_not_exist: () => service.get('/api/v1/nothing/'),
     instance_does_not_exist: () => service.get('/api/v1/instances/nobody/'),

@@ -10,7 +10,7 @@ import {
 
 /** Twice what a push can be with the server's default limit, its list of agents included. */
 const BODY_BYTES_MAX = 2 * 1024 * 1024;
-/** Convoke repeats an answered push for at most an hour. */
+/** Retries of an answered push end within an hour, unless a machine asked for more time or somebody retries by hand. */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 

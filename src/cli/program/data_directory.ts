@@ -19,7 +19,8 @@ export async function makeDirectory(directory: string): Promise<void> {
   let at = existing;
   for (const name of wanted.slice(existing.length).split(/[/\\]/).filter(Boolean)) {
     at = join(at, name);
-    await mkdir(at);
+    // What is in it is nobody else's business.
+    await mkdir(at, { mode: 0o700 });
   }
   // Refused with ENOTDIR when it is a file.
   await stat(`${wanted}/`);

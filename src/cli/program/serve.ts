@@ -23,11 +23,6 @@ const STDERR = 2;
 /** How long the end waits for whoever reads stderr. */
 const LOG_MS_MAX = 500;
 
-const SQLITE_READONLY = 'SQLITE_8';
-const SQLITE_CORRUPT = 'SQLITE_11';
-const SQLITE_CANTOPEN = 'SQLITE_14';
-const SQLITE_NOTADB = 'SQLITE_26';
-
 interface Log {
   log: Logger;
   /** Resolves when all that was logged is written, or when nobody takes it. Nothing can be logged after it. */
@@ -124,7 +119,7 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
   // Whatever the text is, one line of it: a stack is of no use to who starts a service.
   const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
   if (!isSystemError(error)) return `cannot start: ${text}`;
-  switch (primaryCode(error.code)) {
+  switch (error.code) {
     case 'EADDRINUSE':
       return `port ${port} of ${host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`;
     case 'EADDRNOTAVAIL':
@@ -135,25 +130,19 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
     case 'EROFS':
       if (error.syscall === 'listen') return `this user may not listen on port ${port}; choose one from 1024 up`;
       return `this user may not write in ${resolve(data)}; give another directory with --data`;
-    case SQLITE_READONLY:
-    case SQLITE_CANTOPEN:
+    case 'SQLITE_READONLY':
+    case 'SQLITE_CANTOPEN':
       return `this user may not write ${dataFile(data)}; change its owner, or give another directory with --data`;
     case 'ENOTDIR':
     case 'EEXIST':
     case 'ENOENT':
       return `${resolve(data)} is not a directory and cannot be made one; give another with --data`;
-    case SQLITE_CORRUPT:
-    case SQLITE_NOTADB:
+    case 'SQLITE_CORRUPT':
+    case 'SQLITE_NOTADB':
       return `${dataFile(data)} is no data file of Convoke, or damaged; restore it, or give another directory with --data`;
     case 'SQLITE_BUSY':
     case 'SCHEMA_NEWER':
       return text;
   }
   return `cannot start with the data in ${resolve(data)}: ${text}`;
-}
-
-/** The codes of SQLite come as numbers, with the special case in the upper bits (https://sqlite.org/rescode.html). */
-function primaryCode(code: string): string {
-  const number = /^SQLITE_(\d+)$/.exec(code)?.[1];
-  return number === undefined ? code : `SQLITE_${Number(number) & 0xff}`;
 }

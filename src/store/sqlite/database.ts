@@ -1,5 +1,5 @@
 import { randomBytes } from 'node:crypto';
-import { mkdirSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
@@ -37,8 +37,8 @@ export class Database {
    */
   constructor(file: string) {
     assertVersion();
-    if (file !== ':memory:') mkdirSync(dirname(file), { recursive: true });
     try {
+      if (file !== ':memory:') createFile(file);
       this.#db = new DatabaseSync(file, { timeout: LOCK_WAIT_MS });
     } catch (error) {
       throw storeErrorOf(error);
@@ -140,13 +140,33 @@ function assertVersion(): void {
   }
 }
 
+/** Secrets of instances are in it: nobody else on the machine may read it, nor the files that SQLite puts beside it. */
+function createFile(file: string): void {
+  if (existsSync(file)) return;
+  mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
+  closeSync(openSync(file, 'a', 0o600));
+}
+
+/** What people call the failures that can be met in operation (https://sqlite.org/rescode.html). */
+const NAMES: Record<number, string> = {
+  5: 'SQLITE_BUSY',
+  8: 'SQLITE_READONLY',
+  10: 'SQLITE_IOERR',
+  11: 'SQLITE_CORRUPT',
+  13: 'SQLITE_FULL',
+  14: 'SQLITE_CANTOPEN',
+  26: 'SQLITE_NOTADB',
+};
+
 function errcodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
 }
 
-/** SQLite's own errors as StoreError; anything else, a defect, stays what it is. */
+/** Errors of SQLite and of the file system as StoreError; anything else, a defect, stays what it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   const errcode = errcodeOf(error);
-  return errcode === undefined ? error : new StoreError(`SQLITE_${errcode}`, (error as Error).message);
+  if (errcode !== undefined) return new StoreError(NAMES[errcode] ?? `SQLITE_${errcode}`, (error as Error).message);
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return code !== undefined && syscall !== undefined ? new StoreError(code, (error as Error).message) : error;
 }

@@ -57,6 +57,9 @@ const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
 const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
+/** A page of a lane ends when its messages come to this. */
+const LANE_PAGE_CHARS_MAX = 256 << 10;
+
 /** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
 const PRUNE_WINDOW = 5_000;
 
@@ -103,11 +106,16 @@ export function deliveryOperations(db: Database, ids: IdCodec): Sync<DeliverySto
     },
     loadLanes(requests) {
       const load = db.prepare(LOAD_LANE);
-      return requests.map((lane) =>
-        (load.all(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit) as unknown as QueuedRow[]).map(
-          queuedOf,
-        ),
-      );
+      return requests.map((lane) => {
+        const page: QueuedDelivery[] = [];
+        let chars = 0;
+        const rows = load.iterate(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit);
+        for (const row of rows as Iterable<QueuedRow>) {
+          page.push(queuedOf(row));
+          if ((chars += row.message.length) >= LANE_PAGE_CHARS_MAX) break;
+        }
+        return page;
+      });
     },
     loadAside(instance_id: string, now_ms: number, limit: number) {
       const rows = db.prepare(LOAD_ASIDE).all(instance_id, now_ms, limit) as unknown as QueuedRow[];

@@ -16,6 +16,10 @@ export interface Operations {
   meetings: Sync<MeetingStore>;
   messages: Sync<MessageStore>;
   deliveries: Sync<DeliveryStore>;
+  file: {
+    /** Writes what is there already: that it can be written is the point. */
+    touch(): void;
+  };
 }
 
 export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec): Operations {
@@ -24,5 +28,6 @@ export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec):
     meetings: meetingOperations(db),
     messages: messageOperations(db, numbers, ids),
     deliveries: deliveryOperations(db, ids),
+    file: { touch: () => void db.prepare('UPDATE id_tag SET tag = tag').run() },
   };
 }

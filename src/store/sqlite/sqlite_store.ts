@@ -25,7 +25,7 @@ export function openSqliteStore(file: string): { store: Store; opened: Promise<v
     messages: calls.of('messages'),
     deliveries: calls.of('deliveries'),
     async ping() {
-      await calls.call('instances', 'load', [[]]);
+      await calls.call('file', 'touch', []);
     },
     close: () => calls.close(),
   };
