@@ -77,13 +77,15 @@ export class Database {
     for (const step of MIGRATIONS.slice(user_version)) this.#db.exec(step);
     this.#db.exec(`PRAGMA user_version = ${MIGRATIONS.length}`);
     const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
-    this.#db.prepare('INSERT INTO id_tag SELECT ? WHERE NOT EXISTS (SELECT 1 FROM id_tag)').run(makeTag(random));
+    this.#db
+      .prepare('INSERT INTO this_file (tag) SELECT ? WHERE NOT EXISTS (SELECT 1 FROM this_file)')
+      .run(makeTag(random));
     this.#db.exec('COMMIT');
   }
 
   /** Stands in every id that this file makes. */
   get tag(): string {
-    return (this.prepare('SELECT tag FROM id_tag').get() as { tag: string }).tag;
+    return (this.prepare('SELECT tag FROM this_file').get() as { tag: string }).tag;
   }
 
   /** The highest number that a message or a delivery has. */

@@ -43,8 +43,9 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX memberships_of_instance ON memberships (instance_id);
 
-  -- Stands in every message_id and delivery_id of this file.
-  CREATE TABLE id_tag (tag TEXT NOT NULL) STRICT;
+  -- One row. The tag stands in every message_id and delivery_id of this file; touches counts the times that somebody
+  -- asked whether it can be written.
+  CREATE TABLE this_file (tag TEXT NOT NULL, touches INTEGER NOT NULL DEFAULT 0) STRICT;
 
   -- message is the sender's own JSON text, to the byte. The message_no is what its message_id stands for; the numbers
   -- that follow it are those of its deliveries, so that they are found without an index of their own.

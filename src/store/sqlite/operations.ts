@@ -17,7 +17,7 @@ export interface Operations {
   messages: Sync<MessageStore>;
   deliveries: Sync<DeliveryStore>;
   file: {
-    /** Writes what is there already: that it can be written is the point. */
+    /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
   };
 }
@@ -28,6 +28,6 @@ export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec):
     meetings: meetingOperations(db),
     messages: messageOperations(db, numbers, ids),
     deliveries: deliveryOperations(db, ids),
-    file: { touch: () => void db.prepare('UPDATE id_tag SET tag = tag').run() },
+    file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }
