@@ -1,6 +1,12 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
-import Fastify, { LogController, type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
+import Fastify, {
+  LogController,
+  type FastifyBaseLogger,
+  type FastifyError,
+  type FastifyReply,
+  type FastifyRequest,
+} from 'fastify';
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import type { Socket } from 'node:net';
 import { PROBLEMS, Problem, type ProblemCode } from '../domain/problem.ts';
@@ -39,7 +45,7 @@ const PROBLEM_JSON = 'application/problem+json';
 /** The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing. */
 export async function createServer(parts: HttpParts): Promise<App> {
   const app: App = Fastify({
-    ...(parts.log === undefined ? {} : { loggerInstance: parts.log }),
+    ...(parts.log === undefined ? {} : { loggerInstance: warningsOf(parts.log) }),
     logController: new LogController({ disableRequestLogging: true }),
     bodyLimit: BODY_BYTES_MAX,
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -136,6 +142,12 @@ function assertPlainTarget({ url = '', rawHeaders }: IncomingMessage): void {
   if (hosts !== 1) throw new Problem('malformed_request', `There are ${hosts} Host headers; send one.`);
   if (!url.startsWith('/'))
     throw new Problem('malformed_request', 'The request target is not a path; send only the path.');
+}
+
+/** Fastify tells where it listens; whoever starts the service tells that, and better. */
+function warningsOf(log: FastifyBaseLogger): FastifyBaseLogger {
+  const is_chatty = ['trace', 'debug', 'info'].includes(log.level);
+  return log.child({}, { level: is_chatty ? 'warn' : log.level });
 }
 
 /** While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. */
