@@ -440,7 +440,6 @@ export const SendHeaders = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({
       description: 'Repeats are answered with the first result for 24 hours. 1 to 255 printable ASCII characters.',
-      examples: ['5f0c7ab2-6c0e-4f5e-9d6b-0a3f8f6f3d11'],
     }),
   ),
 });

@@ -102,7 +102,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
         version: VERSION,
         description:
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
-        license: { name: 'MIT', identifier: 'MIT' },
+        license: { name: 'MIT' },
       },
       // Relative: requests tried on the page go to where the page came from.
       servers: [{ url: '/' }],
@@ -117,6 +117,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   await app.register(swaggerUi, {
     routePrefix: '/docs',
+    theme: { title: 'Convoke: the API', css: [{ filename: 'convoke.css', content: '.topbar { display: none; }' }] },
     staticCSP: DOCS_CSP,
     uiConfig: { tryItOutEnabled: true, deepLinking: true },
   });
