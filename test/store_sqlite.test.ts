@@ -312,6 +312,39 @@ describe('pages', () => {
   });
 });
 
+test('who hears a meeting is told anew after every change, however often it was asked before', async (t) => {
+  const store = storeHere(t);
+  await meeting(store, 'm', 'a', 'b');
+  const heard = async (): Promise<string[]> => {
+    const [accepted] = await store.messages.accept([newMessage('m')]);
+    assert.ok(accepted?.kind === 'accepted');
+    return accepted.deliveries.map(({ instance_id, target_agents }) => `${instance_id} ${target_agents}`);
+  };
+  const [a, b] = ['a ["a"]', 'b ["a"]'];
+  assert.deepEqual(await heard(), [a, b]);
+  await store.meetings.leave('m', 'a', WALL);
+  assert.deepEqual(await heard(), [b]);
+  await store.meetings.join('m', 'a', ['x', 'y'], WALL);
+  assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+  await store.instances.patch('a', { is_active: false }, WALL);
+  assert.deepEqual(await heard(), [b]);
+  await register(store, 'a');
+  assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+  await store.instances.patch('b', { webhook_enabled: false }, WALL);
+  assert.deepEqual(await heard(), ['a ["x","y"]']);
+  await store.instances.patch('b', { webhook_enabled: true }, WALL + 7);
+  const [row] = await store.instances.load(['b']);
+  assert.ok(row !== undefined);
+  assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+  await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at }]);
+  assert.deepEqual(await heard(), ['a ["x","y"]']);
+  await store.instances.remove('a', 1000, WALL);
+  assert.deepEqual(await heard(), []);
+  await register(store, 'b');
+  await Promise.allSettled([store.meetings.join('m', 'b', ['z'], WALL), store.meetings.join('m', 'nobody', [], WALL)]);
+  assert.deepEqual(await heard(), ['b ["z"]']);
+});
+
 describe('what is removed', () => {
   test('is what was settled long enough ago, in small steps, and never what is pending', async (t) => {
     const store = storeHere(t);

@@ -49,7 +49,7 @@ export class Database {
       this.#db.exec('PRAGMA journal_mode = WAL');
       // FULL: a commit is on disk when it returns; NORMAL could lose what was answered in a power cut.
       this.#db.exec('PRAGMA synchronous = FULL');
-      this.#db.exec('PRAGMA cache_size = -65536');
+      this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
       this.#migrate();
     } catch (error) {

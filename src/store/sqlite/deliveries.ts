@@ -15,6 +15,7 @@ import type {
 } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
+import type { Recipients } from './recipients.ts';
 import type { DeliveriesTable } from './tables.ts';
 
 const SETTLE_DELIVERY = `
@@ -63,7 +64,7 @@ const LANE_PAGE_CHARS_MAX = 256 << 10;
 /** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
 const PRUNE_WINDOW = 5_000;
 
-export function deliveryOperations(db: Database, ids: IdCodec): Sync<DeliveryStore> {
+export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** A delivery_id that this file did not make stands for no row: numbers start far above 0. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
   const queuedOf = ({ delivery_no, message_no, attempts, ...row }: QueuedRow): QueuedDelivery => ({
@@ -101,7 +102,9 @@ export function deliveryOperations(db: Database, ids: IdCodec): Sync<DeliverySto
           h.instance_id,
           h.webhook_url,
         );
-        if (h.gone_as_of !== null) db.prepare(SWITCH_OFF).run(h.instance_id, h.gone_as_of);
+        if (h.gone_as_of === null) continue;
+        recipients.forgetAll();
+        db.prepare(SWITCH_OFF).run(h.instance_id, h.gone_as_of);
       }
     },
     loadLanes(requests) {

@@ -4,6 +4,7 @@ import { StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
 import { Database, storeErrorOf } from './database.ts';
 import { type Operations, operationsOf } from './operations.ts';
+import { Recipients } from './recipients.ts';
 
 /**
  * Runs calls that arrived together in one transaction, and so with one wait for the disk.
@@ -13,12 +14,19 @@ import { type Operations, operationsOf } from './operations.ts';
  */
 export class GroupCommit {
   readonly #db: Database;
+  readonly #recipients: Recipients;
   readonly #operations: Operations;
 
   constructor(file: string) {
     this.#db = new Database(file);
+    this.#recipients = new Recipients(this.#db);
     const { tag, last_number } = this.#db;
-    this.#operations = operationsOf(this.#db, new NumberSource(Date.now, last_number), new IdCodec(tag));
+    this.#operations = operationsOf(
+      this.#db,
+      new NumberSource(Date.now, last_number),
+      new IdCodec(tag),
+      this.#recipients,
+    );
   }
 
   run(calls: Call[]): Reply[] {
@@ -37,6 +45,7 @@ export class GroupCommit {
       this.#db.prepare('COMMIT').run();
       return replies;
     } catch (error) {
+      this.#recipients.forgetAll();
       if (this.#db.inTransaction) this.#db.prepare('ROLLBACK').run();
       throw error;
     }
@@ -53,6 +62,7 @@ export class GroupCommit {
       return { id: call.id, value };
     } catch (error) {
       if (!(error instanceof Problem)) throw error;
+      this.#recipients.forgetAll();
       this.#db.prepare('ROLLBACK TO call').run();
       this.#db.prepare('RELEASE call').run();
       return { id: call.id, problem: { code: error.code, detail: error.message, errors: error.errors } };

@@ -6,6 +6,7 @@ import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registr
 import type { Database } from './database.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
+import type { Recipients } from './recipients.ts';
 import type { InstancesTable } from './tables.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
@@ -55,7 +56,7 @@ const ROTATE_SECRET = `
   UPDATE instances SET previous_secret = webhook_secret, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
 
-export function instanceOperations(db: Database): Sync<InstanceStore> {
+export function instanceOperations(db: Database, recipients: Recipients): Sync<InstanceStore> {
   function get(instance_id: string): InstanceRow | null {
     const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
     return row === undefined ? null : instanceRowOf(row);
@@ -97,8 +98,12 @@ export function instanceOperations(db: Database): Sync<InstanceStore> {
     get,
     list,
     register(registration: Registration, wall_ms: number) {
-      const created =
-        db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(registration.instance_id) === undefined;
+      const former = db
+        .prepare('SELECT is_active AND webhook_enabled AS switched_on FROM instances WHERE instance_id = ?')
+        .get(registration.instance_id);
+      // A new one is in no meeting yet.
+      const created = former === undefined;
+      if (former?.['switched_on'] === 0) recipients.forgetAll();
       db.prepare(REGISTER).run({
         instance_id: registration.instance_id,
         instance_name: registration.instance_name,
@@ -119,6 +124,7 @@ export function instanceOperations(db: Database): Sync<InstanceStore> {
       return rows.map(instanceOf);
     },
     patch(instance_id: string, patch: InstancePatch, wall_ms: number) {
+      if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
       const { changes } = db.prepare(PATCH).run({
         instance_id,
         instance_name: patch.instance_name ?? null,
@@ -139,6 +145,7 @@ export function instanceOperations(db: Database): Sync<InstanceStore> {
       return changes === 0 ? null : get(instance_id);
     },
     remove(instance_id: string, limit: number, wall_ms: number) {
+      recipients.forgetAll();
       const switched_off = db
         .prepare('UPDATE instances SET is_active = 0, updated_at = ? WHERE instance_id = ?')
         .run(wall_ms, instance_id);

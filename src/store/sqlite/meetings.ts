@@ -6,6 +6,7 @@ import type { MeetingStore, Membership, PageRequest } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
+import type { Recipients } from './recipients.ts';
 
 const TOUCH = `
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms, $wall_ms)
@@ -23,7 +24,7 @@ const JOIN = `
 const LEAVE = `
   UPDATE memberships SET left_at = coalesce(left_at, ?) WHERE meeting_id = ? AND instance_id = ? RETURNING left_at`;
 
-export function meetingOperations(db: Database): Sync<MeetingStore> {
+export function meetingOperations(db: Database, recipients: Recipients): Sync<MeetingStore> {
   return {
     join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number) {
       if (db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) === undefined) {
@@ -36,6 +37,7 @@ export function meetingOperations(db: Database): Sync<MeetingStore> {
         db
           .prepare('SELECT 1 FROM memberships WHERE meeting_id = ? AND instance_id = ?')
           .get(meeting_id, instance_id) === undefined;
+      recipients.forget(meeting_id);
       db.prepare(TOUCH).run({ meeting_id, wall_ms });
       const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, JSON.stringify(agent_ids), wall_ms) as {
         joined_at: number;
@@ -43,6 +45,7 @@ export function meetingOperations(db: Database): Sync<MeetingStore> {
       return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
     },
     leave(meeting_id: string, instance_id: string, wall_ms: number) {
+      recipients.forget(meeting_id);
       const left = db.prepare(LEAVE).get(wall_ms, meeting_id, instance_id) as { left_at: number } | undefined;
       if (left === undefined) return null;
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);

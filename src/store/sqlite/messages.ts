@@ -4,6 +4,7 @@ import { IDEMPOTENCY_MS } from '../store.ts';
 import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
+import type { Recipients } from './recipients.ts';
 import type { MessagesTable } from './tables.ts';
 
 const FIND_KEY = 'SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key = ? AND created_at > ?';
@@ -22,21 +23,19 @@ const INSERT_MESSAGE = `
   INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** Spec section 4, step 1. */
-const RECIPIENTS = `
-  SELECT m.instance_id, m.agent_ids
-  FROM memberships m JOIN instances i ON i.instance_id = m.instance_id
-  WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
-  ORDER BY m.instance_id`;
-
 const INSERT_DELIVERY = `
   INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
 
 const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message';
 
-export function messageOperations(db: Database, numbers: NumberSource, ids: IdCodec): Sync<MessageStore> {
-  function accept(message: NewMessage, recipientsOf: (meeting_id: string) => Recipient[]): Accepted {
+export function messageOperations(
+  db: Database,
+  numbers: NumberSource,
+  ids: IdCodec,
+  recipients: Recipients,
+): Sync<MessageStore> {
+  function accept(message: NewMessage): Accepted {
     const { meeting_id, idempotency, wall_ms } = message;
     if (idempotency !== null) {
       const former = db.prepare(FIND_KEY).get(meeting_id, idempotency.key, wall_ms - IDEMPOTENCY_MS);
@@ -48,7 +47,7 @@ export function messageOperations(db: Database, numbers: NumberSource, ids: IdCo
     const { last_seq: seq } = db.prepare(NEXT_SEQ).get(meeting_id, wall_ms) as { last_seq: number };
     const targets = message.target_agents === null ? null : new Set(message.target_agents);
     const queued: { instance_id: string; target_agents: string }[] = [];
-    for (const { instance_id, agent_ids } of recipientsOf(meeting_id)) {
+    for (const { instance_id, agent_ids } of recipients.of(meeting_id)) {
       const agents = agentsToNotify(agent_ids, targets);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
     }
@@ -84,19 +83,7 @@ export function messageOperations(db: Database, numbers: NumberSource, ids: IdCo
   }
 
   return {
-    accept(batch: NewMessage[]) {
-      // Nothing else runs inside the transaction of a batch, so the recipients of a meeting are read once for it.
-      const recipients = new Map<string, Recipient[]>();
-      const recipientsOf = (meeting_id: string): Recipient[] => {
-        let found = recipients.get(meeting_id);
-        if (found === undefined) {
-          found = recipientRowsOf(db, meeting_id);
-          recipients.set(meeting_id, found);
-        }
-        return found;
-      };
-      return batch.map((message) => accept(message, recipientsOf));
-    },
+    accept: (batch: NewMessage[]) => batch.map(accept),
     list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
       const forward = after_seq !== undefined;
@@ -131,14 +118,4 @@ export function messageOperations(db: Database, numbers: NumberSource, ids: IdCo
       return { data, has_more };
     },
   };
-}
-
-interface Recipient {
-  instance_id: string;
-  agent_ids: string[];
-}
-
-function recipientRowsOf(db: Database, meeting_id: string): Recipient[] {
-  const rows = db.prepare(RECIPIENTS).all(meeting_id) as { instance_id: string; agent_ids: string }[];
-  return rows.map((row) => ({ instance_id: row.instance_id, agent_ids: JSON.parse(row.agent_ids) as string[] }));
 }

@@ -5,6 +5,7 @@ import { deliveryOperations } from './deliveries.ts';
 import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
+import type { Recipients } from './recipients.ts';
 
 /** The same methods, answering at once: what an engine inside the process is made of. */
 export type Sync<T> = {
@@ -22,12 +23,12 @@ export interface Operations {
   };
 }
 
-export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec): Operations {
+export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec, recipients: Recipients): Operations {
   return {
-    instances: instanceOperations(db),
-    meetings: meetingOperations(db),
-    messages: messageOperations(db, numbers, ids),
-    deliveries: deliveryOperations(db, ids),
+    instances: instanceOperations(db, recipients),
+    meetings: meetingOperations(db, recipients),
+    messages: messageOperations(db, numbers, ids, recipients),
+    deliveries: deliveryOperations(db, ids, recipients),
     file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

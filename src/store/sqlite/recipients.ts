@@ -1,0 +1,60 @@
+import type { Database } from './database.ts';
+
+export interface Recipient {
+  instance_id: string;
+  agent_ids: string[];
+}
+
+/** Spec section 4, step 1. */
+const RECIPIENTS = `
+  SELECT m.instance_id, m.agent_ids
+  FROM memberships m JOIN instances i ON i.instance_id = m.instance_id
+  WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
+  ORDER BY m.instance_id`;
+
+/** Memberships held in memory, over all meetings. */
+const MEMBERSHIPS_MAX = 200_000;
+
+/**
+ * Who is to hear a meeting. Kept from one message to the next, because reading a hundred members costs more than all else
+ * that a message for one of them needs. The file has one writer, which is us: whoever changes a membership, or switches an
+ * instance on or off, says so here, and a transaction that was undone takes everything back.
+ */
+export class Recipients {
+  readonly #db: Database;
+  readonly #meetings = new Map<string, readonly Recipient[]>();
+  #memberships = 0;
+
+  constructor(db: Database) {
+    this.#db = db;
+  }
+
+  of(meeting_id: string): readonly Recipient[] {
+    const known = this.#meetings.get(meeting_id);
+    if (known !== undefined) return known;
+    const rows = this.#db.prepare(RECIPIENTS).all(meeting_id) as { instance_id: string; agent_ids: string }[];
+    const found = rows.map((row) => ({
+      instance_id: row.instance_id,
+      agent_ids: JSON.parse(row.agent_ids) as string[],
+    }));
+    if (this.#memberships + found.length > MEMBERSHIPS_MAX) this.forgetAll();
+    this.#meetings.set(meeting_id, found);
+    // One for the meeting itself: meetings that nobody is in take room as well.
+    this.#memberships += found.length + 1;
+    return found;
+  }
+
+  /** A membership of this meeting changed. */
+  forget(meeting_id: string): void {
+    const known = this.#meetings.get(meeting_id);
+    if (known === undefined) return;
+    this.#meetings.delete(meeting_id);
+    this.#memberships -= known.length + 1;
+  }
+
+  /** An instance was switched on or off, or deleted; or a transaction was undone. */
+  forgetAll(): void {
+    this.#meetings.clear();
+    this.#memberships = 0;
+  }
+}
