@@ -84,7 +84,11 @@ export const SETTINGS = {
     '30d',
     'How long messages are kept; one with a pending delivery always stays.',
   ),
-  max_in_flight: setting(wholeNumber(1, 100_000), '1000', 'Pushes under way at a time, over all instances.'),
+  max_in_flight: setting(
+    wholeNumber(1, 100_000),
+    '4000',
+    'Pushes under way at a time, over all instances: with 4 for each, a thousand machines may hang before the others wait.',
+  ),
   instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes under way at a time to one instance.'),
   max_message_bytes: setting(
     wholeNumber(1024, 16_777_216),
