@@ -8,7 +8,8 @@ interface Waiting<Item, Result> {
 }
 
 export interface BatcherOptions {
-  items_max: number;
+  /** Asked before each batch; at least one item goes. */
+  items_max: () => number;
   weight_max: number;
   /** Batches under way at a time: while they are, the next one grows. */
   flights_max: number;
@@ -79,10 +80,11 @@ export class Batcher<Item, Result> {
   }
 
   #take(): Waiting<Item, Result>[] {
+    const items_max = this.#options.items_max();
     let count = 0;
     let weight = 0;
     for (const waiting of this.#waiting) {
-      if (count > 0 && (count >= this.#options.items_max || weight + waiting.weight > this.#options.weight_max)) break;
+      if (count > 0 && (count >= items_max || weight + waiting.weight > this.#options.weight_max)) break;
       weight += waiting.weight;
       count++;
     }

@@ -115,6 +115,8 @@ const PAUSE_MS_MAX = 100;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
 const DISCOVERY_PAGE = 1_000;
+/** How much the latest batch counts in the average of deliveries per message. */
+const FAN_OUT_WEIGHT = 0.2;
 /** How soon the storage is asked again when it failed. */
 const TRY_AGAIN_MS = 500;
 /** How long a stop waits for the last results of attempts to be written. */
@@ -140,6 +142,8 @@ export class Engine {
   #in_flight = 0;
   #queued = 0;
   #queued_bytes = 0;
+  /** Deliveries that a message made lately, on the average. */
+  #fan_out = 1;
   /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first is answered. */
   #loading = 0;
   #pumping = false;
@@ -162,7 +166,7 @@ export class Engine {
     this.#accepts = new Batcher(
       clock,
       {
-        items_max: ACCEPT_BATCH_MAX,
+        items_max: () => this.#acceptBatchMax(),
         weight_max: ACCEPT_BATCH_BYTES_MAX,
         flights_max: 2,
         linger_ms: 0,
@@ -172,12 +176,12 @@ export class Engine {
     );
     this.#lane_loads = new Batcher(
       clock,
-      { items_max: 200, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      { items_max: () => 200, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
       (requests) => store.deliveries.loadLanes(requests),
     );
     this.#target_loads = new Batcher(
       clock,
-      { items_max: 500, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      { items_max: () => 500, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
       async (instance_ids) => {
         const found = new Map((await store.instances.load(instance_ids)).map((i) => [i.instance_id, i]));
         return instance_ids.map((instance_id) => found.get(instance_id) ?? null);
@@ -224,9 +228,18 @@ export class Engine {
       deliveries += result.deliveries.length;
       if (result.deliveries.length > 0) this.#enqueue(batch[i] as NewMessage, result);
     }
+    if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
     this.#observer.accepted(messages, deliveries);
     this.#pump();
     return results;
+  }
+
+  /**
+   * Messages for one transaction. What a batch brings should fit into memory beside what waits there: deliveries that are
+   * spilled have to be read again, which costs more than all else about them.
+   */
+  #acceptBatchMax(): number {
+    return Math.min(ACCEPT_BATCH_MAX, Math.ceil(QUEUED_HIGH / Math.max(1, this.#fan_out)));
   }
 
   #enqueue(sent: NewMessage, { message, deliveries }: Extract<Accepted, { kind: 'accepted' }>): void {
