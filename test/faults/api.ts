@@ -1,0 +1,102 @@
+/** The few requests that the fault tests make, by hand: what is tested is not also what tests. */
+import assert from 'node:assert/strict';
+import { setTimeout as pause } from 'node:timers/promises';
+import { until } from '../support/wait.ts';
+import type { Stored } from './checker.ts';
+
+const REQUEST_MS_MAX = 10_000;
+const LOOK_EVERY_MS = 100;
+const DRAIN_MS_MAX = 120_000;
+
+export interface Answered {
+  status: number;
+  body: { [field: string]: unknown };
+}
+
+interface Asked {
+  body?: object;
+  headers?: { [name: string]: string };
+}
+
+/** @throws what fetch throws, when no whole answer came */
+export async function ask(url: string, method: string, path: string, { body, headers }: Asked = {}): Promise<Answered> {
+  const answer = await fetch(`${url}${path}`, {
+    method,
+    headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
+    body: body === undefined ? null : JSON.stringify(body),
+    signal: AbortSignal.timeout(REQUEST_MS_MAX),
+  });
+  return { status: answer.status, body: (await answer.json()) as Answered['body'] };
+}
+
+/** Sends the message with this number. */
+export function send(url: string, meeting_id: string, number: number, key?: string): Promise<Answered> {
+  const headers = key === undefined ? {} : { 'idempotency-key': key };
+  return ask(url, 'POST', `/api/v1/meetings/${meeting_id}/messages/`, { body: { message: { number } }, headers });
+}
+
+/** Registers each machine and puts it into its meetings. */
+export async function enroll(url: string, origin: string, members: ReadonlyMap<string, string[]>): Promise<void> {
+  for (const instance_id of new Set([...members.values()].flat())) {
+    const webhook_url = `${origin}/${instance_id}`;
+    const body = { instance_id, instance_name: instance_id, agent_ids: ['a'], webhook_url };
+    const { status } = await ask(url, 'POST', '/api/v1/instances/register/', { body });
+    assert.equal(status, 201);
+  }
+  for (const [meeting_id, instance_ids] of members) {
+    for (const instance_id of instance_ids) {
+      const body = { instance_id, meeting_id, agent_ids: ['a'] };
+      const { status } = await ask(url, 'POST', '/api/v1/instances/join-meeting/', { body });
+      assert.equal(status, 201);
+    }
+  }
+}
+
+export async function nothingPending(url: string): Promise<void> {
+  const from_ms = performance.now();
+  for (;;) {
+    const { body } = await ask(url, 'GET', '/api/v1/deliveries/?state=pending&limit=1');
+    if ((body['data'] as object[]).length === 0) return;
+    assert.ok(performance.now() - from_ms < DRAIN_MS_MAX, `still pending: ${JSON.stringify(body)}`);
+    await pause(LOOK_EVERY_MS);
+  }
+}
+
+/** How many deliveries there are in each state. */
+export async function deliveriesByState(url: string): Promise<{ [state: string]: number }> {
+  const count: { [state: string]: number } = {};
+  let cursor: string | null = '';
+  while (cursor !== null) {
+    const query: string = cursor === '' ? '' : `&cursor=${encodeURIComponent(cursor)}`;
+    const { body } = await ask(url, 'GET', `/api/v1/deliveries/?limit=500${query}`);
+    for (const { state } of body['data'] as { state: string }[]) count[state] = (count[state] ?? 0) + 1;
+    cursor = body['next_cursor'] as string | null;
+  }
+  return count;
+}
+
+/** Every message of these meetings. */
+export async function history(url: string, meeting_ids: Iterable<string>): Promise<Stored[]> {
+  const stored: Stored[] = [];
+  for (const meeting_id of meeting_ids) {
+    for (let after_seq = 0, more = true; more;) {
+      const path = `/api/v1/meetings/${meeting_id}/messages/?limit=500&after_seq=${after_seq}`;
+      const { body } = await ask(url, 'GET', path);
+      const page = body['data'] as { message_id: string; seq: number; message: { number: number } }[];
+      for (const { message_id, seq, message } of page) {
+        stored.push({ meeting_id, message_id, seq, number: message.number });
+        after_seq = seq;
+      }
+      more = body['has_more'] === true;
+    }
+  }
+  return stored;
+}
+
+/** Resolves with how long it took until a send was accepted. */
+export async function acceptedAgain(url: string, sendOne: () => Promise<Answered>): Promise<number> {
+  const from_ms = performance.now();
+  const attempt = async (): Promise<number> => (await sendOne().catch(() => ({ status: 0 }))).status;
+  await until(`a 201 from ${url}`, attempt, (status) => status === 201);
+  return performance.now() - from_ms;
+}

@@ -1,0 +1,230 @@
+/**
+ * Compares what senders were told with what machines heard and with what the service says it holds, in the manner of
+ * Jepsen (https://jepsen.io). It knows nothing of how Convoke works: only what was promised.
+ */
+
+/** `ok`: answered 201. `failed`: answered anything else, or never connected. `unknown`: no whole answer came. */
+export type Told = 'ok' | 'failed' | 'unknown';
+
+export interface Sent {
+  /** Stands in the message, and in no other. */
+  number: number;
+  meeting_id: string;
+  told: Told;
+  message_id: string | null;
+  seq: number | null;
+}
+
+/** One POST, as a machine got it. */
+export interface Heard {
+  at_ms: number;
+  instance_id: string;
+  meeting_id: string;
+  webhook_id: string;
+  message_id: string;
+  seq: number;
+  attempt: number;
+  number: number;
+}
+
+/** From the start of a process to its end. */
+export interface Life {
+  from_ms: number;
+  to_ms: number;
+}
+
+/** A message in the history of its meeting. */
+export interface Stored {
+  meeting_id: string;
+  message_id: string;
+  seq: number;
+  number: number;
+}
+
+export interface Record {
+  sent: Sent[];
+  heard: Heard[];
+  stored: Stored[];
+  /** Who is in which meeting, from before the first send to the end. */
+  members: Map<string, string[]>;
+  /** How many deliveries are in which state, when all is over. */
+  deliveries: { [state: string]: number };
+  lives: Life[];
+  /** What was heard this long before the end of a process may have been under way, and may come again; 0: nothing may. */
+  in_flight_ms: number;
+}
+
+export interface Findings {
+  /** Answered 201, and not heard by every member. */
+  lost: string[];
+  /** Heard by some members and not by others, or answered with a failure and heard all the same. */
+  half: string[];
+  /** Heard by somebody who is not in the meeting, or by nobody's sending. */
+  misdirected: string[];
+  /** One send that was stored more than once. */
+  doubled: string[];
+  /** First attempts that came after a later one of their lane, and lanes with a gap. */
+  disordered: string[];
+  /** Heard again though it was not under way when a process ended. */
+  repeated: string[];
+  /** accepted × recipients = delivered + failed + cancelled + pending, and nothing is pending. */
+  books: string[];
+}
+
+export interface Figures {
+  accepted: number;
+  unknown: number;
+  unknown_stored: number;
+  heard: number;
+  /** Heard again, with an excuse. */
+  again: number;
+  /** The most that came again because of one end. */
+  again_per_end_max: number;
+  /** The longest time between a push and the end that made it come again. */
+  again_age_ms_max: number;
+}
+
+export function check(record: Record): { findings: Findings; figures: Figures } {
+  const again = repetitionsOf(record);
+  const unknown = record.sent.filter(({ told }) => told === 'unknown');
+  const stored = new Set(record.stored.map(({ number }) => number));
+  return {
+    findings: {
+      lost: lostOf(record),
+      half: halfOf(record),
+      misdirected: misdirectedOf(record),
+      doubled: doubledOf(record),
+      disordered: disorderedOf(record),
+      repeated: again.repeated,
+      books: booksOf(record),
+    },
+    figures: {
+      accepted: record.sent.filter(({ told }) => told === 'ok').length,
+      unknown: unknown.length,
+      unknown_stored: unknown.filter(({ number }) => stored.has(number)).length,
+      heard: record.heard.length,
+      again: again.ages_ms.length,
+      again_per_end_max: Math.max(0, ...again.per_end.values()),
+      again_age_ms_max: Math.max(0, ...again.ages_ms),
+    },
+  };
+}
+
+/** Who heard which number. */
+function hearersOf({ heard }: Record): Map<number, Set<string>> {
+  const hearers = new Map<number, Set<string>>();
+  for (const { number, instance_id } of heard) {
+    const known = hearers.get(number);
+    if (known === undefined) hearers.set(number, new Set([instance_id]));
+    else known.add(instance_id);
+  }
+  return hearers;
+}
+
+function lostOf(record: Record): string[] {
+  const hearers = hearersOf(record);
+  const stored = new Map(record.stored.map((message) => [message.message_id, message]));
+  return record.sent.flatMap(({ told, number, meeting_id, message_id, seq }) => {
+    if (told !== 'ok') return [];
+    const missing = (record.members.get(meeting_id) ?? []).filter((id) => !hearers.get(number)?.has(id));
+    const kept = stored.get(message_id ?? '');
+    return [
+      ...missing.map((id) => `${number} in ${meeting_id} was accepted, and ${id} never heard it`),
+      ...(kept?.number === number && kept.seq === seq
+        ? []
+        : [`${number} was accepted as ${message_id}, seq ${seq}, and is not there`]),
+    ];
+  });
+}
+
+function halfOf(record: Record): string[] {
+  const hearers = hearersOf(record);
+  const stored = new Set(record.stored.map(({ number }) => number));
+  return record.sent.flatMap(({ told, number, meeting_id }) => {
+    const count = hearers.get(number)?.size ?? 0;
+    if (told === 'failed') {
+      return count > 0 || stored.has(number) ? [`${number} was refused, and heard by ${count} all the same`] : [];
+    }
+    const all = record.members.get(meeting_id)?.length ?? 0;
+    if (told === 'ok' || (stored.has(number) ? count === all : count === 0)) return [];
+    return [`${number}, not known to be accepted, was heard by ${count} of ${all}; stored: ${stored.has(number)}`];
+  });
+}
+
+function misdirectedOf(record: Record): string[] {
+  const sent = new Map(record.sent.map((each) => [each.number, each]));
+  return record.heard.flatMap(({ number, instance_id, meeting_id }) => {
+    if (sent.get(number)?.meeting_id !== meeting_id) return [`${instance_id} heard ${number}, which nobody sent so`];
+    return record.members.get(meeting_id)?.includes(instance_id) === true
+      ? []
+      : [`${instance_id} is not in ${meeting_id}, and heard ${number}`];
+  });
+}
+
+function doubledOf(record: Record): string[] {
+  const ids = new Map<string, string>();
+  const found: string[] = [];
+  const see = (what: string, id: string): void => {
+    const known = ids.get(what);
+    if (known === undefined) ids.set(what, id);
+    else if (known !== id) found.push(`${what} is ${known} and ${id}`);
+  };
+  for (const { number, message_id } of record.stored) see(`message ${number}`, message_id);
+  for (const { number, message_id } of record.heard) see(`message ${number}`, message_id);
+  for (const { number, instance_id, webhook_id } of record.heard) see(`${number} to ${instance_id}`, webhook_id);
+  for (const { number, instance_id, webhook_id } of record.heard) see(webhook_id, `${number} to ${instance_id}`);
+  return found;
+}
+
+/** Nobody joins or leaves during a run: a lane is 1, 2, 3, ... as long as the meeting. */
+function disorderedOf(record: Record): string[] {
+  const seen = new Set<string>();
+  const next = new Map<string, number>();
+  const found: string[] = [];
+  for (const { webhook_id, instance_id, meeting_id, seq } of inTime(record.heard)) {
+    if (seen.has(webhook_id)) continue;
+    seen.add(webhook_id);
+    const lane = `${instance_id} in ${meeting_id}`;
+    const expected = next.get(lane) ?? 1;
+    if (seq !== expected) found.push(`${lane} heard seq ${seq} where ${expected} was next`);
+    next.set(lane, seq + 1);
+  }
+  return found;
+}
+
+function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<number, number> } {
+  const latest = new Map<string, Heard>();
+  const repeated: string[] = [];
+  const ages_ms: number[] = [];
+  const per_end = new Map<number, number>();
+  for (const push of inTime(record.heard)) {
+    const before = latest.get(push.webhook_id);
+    latest.set(push.webhook_id, push);
+    if (before === undefined) continue;
+    const life = record.lives.findLastIndex(({ from_ms }) => from_ms <= before.at_ms);
+    const same = record.lives.findLastIndex(({ from_ms }) => from_ms <= push.at_ms) === life;
+    const age_ms = (record.lives[life]?.to_ms ?? Infinity) - before.at_ms;
+    if (same || age_ms > record.in_flight_ms || record.in_flight_ms === 0) {
+      const when = same ? 'by one process' : `${Math.round(age_ms)} ms before the end of its process`;
+      repeated.push(`${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again, heard before ${when}`);
+      continue;
+    }
+    ages_ms.push(Math.max(0, age_ms));
+    per_end.set(life, (per_end.get(life) ?? 0) + 1);
+  }
+  return { repeated, ages_ms, per_end };
+}
+
+function booksOf(record: Record): string[] {
+  const owed = record.stored.reduce((sum, { meeting_id }) => sum + (record.members.get(meeting_id)?.length ?? 0), 0);
+  const { delivered = 0, pending = 0, failed = 0, cancelled = 0 } = record.deliveries;
+  const held = delivered + pending + failed + cancelled;
+  return [
+    ...(held === owed ? [] : [`${owed} deliveries are owed, and ${held} are on the books`]),
+    ...(delivered === owed ? [] : [`${owed} deliveries are owed, and ${delivered} are said to be delivered`]),
+  ];
+}
+
+function inTime(heard: readonly Heard[]): Heard[] {
+  return heard.toSorted((a, b) => a.at_ms - b.at_ms);
+}

@@ -1,0 +1,90 @@
+/** A disk without space: nobody is told 201 for what is not stored, and the service goes on when there is space again. */
+import assert from 'node:assert/strict';
+import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
+import { mkdtemp } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { until } from '../support/wait.ts';
+import { acceptedAgain, ask, send } from './api.ts';
+import { assertClean, assertControls, assertFound, run, surviveUnderLoad } from './run.ts';
+
+const ROUNDS = 3;
+const DISK_MIB = 48;
+const FULL_MS = 2_000;
+const RECOVERY_MS_MAX = 5_000;
+const CHUNK = Buffer.alloc(4_096);
+
+/** A disk of its own; null where this user may not mount one. */
+async function smallDisk(t: TestContext): Promise<string | null> {
+  const directory = await mkdtemp(join(tmpdir(), 'convoke-faults-'));
+  t.after(() => {
+    run('umount', '--lazy', directory);
+    rmSync(directory, { recursive: true, force: true });
+  });
+  const mounted = run('mount', '-t', 'tmpfs', '-o', `size=${DISK_MIB}m`, 'none', directory);
+  return mounted.status === 0 ? directory : null;
+}
+
+/** Takes all the space there is. */
+function fill(file: string): void {
+  const ballast = openSync(file, 'w');
+  try {
+    for (;;) writeSync(ballast, CHUNK);
+  } catch (error) {
+    assert.equal((error as NodeJS.ErrnoException).code, 'ENOSPC');
+  } finally {
+    closeSync(ballast);
+  }
+}
+
+test('disk full, then space again: 503 meanwhile, nothing lost, back within 5 s', async (t) => {
+  const disk = await smallDisk(t);
+  if (disk === null) return t.skip('mounting a small disk needs root');
+  const ballast = join(disk, 'ballast');
+  const record = await surviveUnderLoad(t, join(disk, 'data'), async ({ node, url, speakers, machines }) => {
+    for (let round = 1; round <= ROUNDS; round++) {
+      await until(
+        'load',
+        () => speakers.statuses.get(201) ?? 0,
+        (count) => count >= 100 * round,
+      );
+      fill(ballast);
+      const before = speakers.statuses.get(503) ?? 0;
+      await until(
+        'a refusal',
+        () => speakers.statuses.get(503) ?? 0,
+        (count) => count > before + 10,
+      );
+      await pause(FULL_MS);
+      assert.equal((await ask(url, 'GET', '/readyz')).status, 503);
+      assert.ok(node.isAlive, node.log);
+
+      rmSync(ballast);
+      const heard = (await machines.heard()).length;
+      const accepted = acceptedAgain(url, () => {
+        const number = -speakers.sent.length - 1;
+        return send(url, 'elsewhere', number);
+      });
+      const from_ms = performance.now();
+      await until(
+        'pushes',
+        () => machines.heard(),
+        (pushes) => pushes.length > heard,
+      );
+      const recovery_ms = [await accepted, performance.now() - from_ms].map(Math.round);
+      t.diagnostic(`round ${round}: accepts and pushes again after ${recovery_ms.join(' and ')} ms`);
+      assert.ok(Math.max(...recovery_ms) < RECOVERY_MS_MAX);
+      assert.equal((await ask(url, 'GET', '/readyz')).status, 200);
+    }
+    t.diagnostic(JSON.stringify(Object.fromEntries(speakers.statuses)));
+    assert.deepEqual(new Set(speakers.statuses.keys()), new Set([201, 503]));
+  });
+  assertClean(t, record);
+  assertControls(record);
+  // Had a refused send been told 201, it would have been found.
+  assertFound(record, 'lost', (copy) => {
+    copy.sent = copy.sent.map((sent) => (sent.told === 'failed' ? { ...sent, told: 'ok' } : sent));
+  });
+});

@@ -1,0 +1,33 @@
+import { type ChildProcess, fork } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { inTime } from '../support/wait.ts';
+import type { Heard } from './checker.ts';
+
+/** The process in machines_process.ts, seen from the test. */
+export class Machines {
+  readonly #child: ChildProcess;
+  readonly origin: string;
+  #heard: Heard[] = [];
+
+  private constructor(child: ChildProcess, origin: string) {
+    this.#child = child;
+    this.origin = origin;
+  }
+
+  static async start(t: TestContext): Promise<Machines> {
+    const child = fork(join(import.meta.dirname, 'machines_process.ts'));
+    t.after(() => child.kill('SIGKILL'));
+    const [origin] = (await inTime('the machines', once(child, 'message'))) as [string];
+    return new Machines(child, origin);
+  }
+
+  /** Everything heard so far. */
+  async heard(): Promise<Heard[]> {
+    this.#child.send('tell');
+    const [heard] = (await inTime('what the machines heard', once(this.#child, 'message'))) as [Heard[]];
+    this.#heard = [...this.#heard, ...heard];
+    return this.#heard;
+  }
+}

@@ -1,0 +1,43 @@
+/**
+ * Machines that hear pushes, as a process of their own: it outlives every Convoke process of a test, and writes down
+ * every POST. The path of the webhook is the id of the instance.
+ */
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Heard } from './checker.ts';
+
+/** So that something is under way to one of them at every moment. */
+const SLOW_MS = 5;
+
+let heard: Heard[] = [];
+
+const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
+  const at_ms = Date.now();
+  const { headers, url = '' } = request;
+  const chunks: Buffer[] = [];
+  request.on('data', (chunk: Buffer) => chunks.push(chunk));
+  // A sender that is killed in the middle of a request was not heard.
+  request.on('error', () => {});
+  request.on('end', () => {
+    const push = JSON.parse(Buffer.concat(chunks).toString()) as { meeting_id: string; message: { number: number } };
+    heard.push({
+      at_ms,
+      instance_id: url.slice(1),
+      meeting_id: push.meeting_id,
+      webhook_id: String(headers['webhook-id']),
+      message_id: String(headers['convoke-message-id']),
+      seq: Number(headers['convoke-seq']),
+      attempt: Number(headers['convoke-attempt']),
+      number: push.message.number,
+    });
+    if (url.endsWith('slow')) setTimeout(() => response.end(), SLOW_MS);
+    else response.end();
+  });
+});
+
+process.on('message', () => {
+  process.send?.(heard);
+  heard = [];
+});
+process.once('disconnect', () => process.exit());
+server.listen(0, '127.0.0.1', () => process.send?.(`http://127.0.0.1:${(server.address() as AddressInfo).port}`));

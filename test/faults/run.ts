@@ -1,0 +1,170 @@
+/** A service that is ended again and again under load, always on the same data. */
+import assert from 'node:assert/strict';
+import { spawnSync, type SpawnSyncReturns } from 'node:child_process';
+import { randomInt } from 'node:crypto';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import type { TestContext } from 'node:test';
+import { deliveriesByState, enroll, history, nothingPending } from './api.ts';
+import { check, type Figures, type Findings, type Life, type Record } from './checker.ts';
+import { Machines } from './machines.ts';
+import { NodeProcess } from './node_process.ts';
+import { Speakers } from './speakers.ts';
+
+/** Every lane of three machines is another one, and each meeting is heard by others. */
+const MEMBERS = new Map([
+  ['alpha', ['one', 'two', 'slow']],
+  ['beta', ['one', 'slow']],
+  ['gamma', ['two']],
+  ['delta', ['one', 'two', 'slow']],
+]);
+
+export async function temporaryDirectory(t: TestContext): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), 'convoke-faults-'));
+  t.after(() => rm(directory, { recursive: true, force: true, maxRetries: 5 }));
+  return directory;
+}
+
+/** Runs a command of the system; where it is missing, the status is null. */
+export function run(command: string, ...args: string[]): SpawnSyncReturns<Buffer> {
+  return spawnSync(command, args);
+}
+
+/** A whole number from the environment. */
+export function numberFrom(variable: string, otherwise: number): number {
+  const number = Number(process.env[variable] ?? otherwise);
+  assert.ok(Number.isSafeInteger(number) && number > 0, `${variable} must be a whole number above 0`);
+  return number;
+}
+
+/** FAULTS_SEED, or a new one; it is told, so that the moments of a run can be had again. */
+export function seededRandom(t: TestContext): () => number {
+  const seed = numberFrom('FAULTS_SEED', randomInt(1, 2 ** 31));
+  t.diagnostic(`FAULTS_SEED=${seed}`);
+  let state = seed;
+  // mulberry32
+  return () => {
+    state = (state + 0x6d2b79f5) | 0;
+    let mixed = Math.imul(state ^ (state >>> 15), state | 1);
+    mixed ^= mixed + Math.imul(mixed ^ (mixed >>> 7), mixed | 61);
+    return ((mixed ^ (mixed >>> 14)) >>> 0) / 2 ** 32;
+  };
+}
+
+export interface Plan {
+  ends: number;
+  /** Ends a process that was started a moment ago; it need not be ready. */
+  end: (node: NodeProcess) => Promise<void>;
+  in_flight_ms: number;
+}
+
+/** Runs the plan, lets everything be delivered, and collects what everybody has to say. */
+export async function runUnderLoad(t: TestContext, { ends, end, in_flight_ms }: Plan): Promise<Record> {
+  const data = await temporaryDirectory(t);
+  const machines = await Machines.start(t);
+  const lives: Life[] = [];
+  let node = NodeProcess.serve(t, data);
+  lives.push(node.life);
+  const url = await node.ready;
+  await enroll(url, machines.origin, MEMBERS);
+  const speakers = new Speakers(url, MEMBERS.keys());
+  for (let ended = 0; ended < ends; ended++) {
+    await end(node);
+    node = NodeProcess.serve(t, data);
+    lives.push(node.life);
+    node.ready.then((ready) => (speakers.url = ready)).catch(() => {});
+  }
+  const last = await node.ready;
+  await speakers.end();
+  await nothingPending(last);
+  const record = await recordOf(last, speakers, machines, lives, in_flight_ms);
+  assert.equal((await node.end('SIGTERM')).code, 0);
+  return record;
+}
+
+/** What everybody has to say, when all is delivered. */
+async function recordOf(
+  url: string,
+  { sent }: Speakers,
+  machines: Machines,
+  lives: Life[],
+  in_flight_ms: number,
+): Promise<Record> {
+  return {
+    sent,
+    heard: await machines.heard(),
+    stored: await history(url, MEMBERS.keys()),
+    members: MEMBERS,
+    deliveries: await deliveriesByState(url),
+    lives,
+    in_flight_ms,
+  };
+}
+
+/** One process under load, to which something is done that it must survive. */
+export async function surviveUnderLoad(
+  t: TestContext,
+  data: string,
+  fault: (parts: { node: NodeProcess; url: string; speakers: Speakers; machines: Machines }) => Promise<void>,
+): Promise<Record> {
+  const machines = await Machines.start(t);
+  const node = NodeProcess.serve(t, data);
+  const url = await node.ready;
+  await enroll(url, machines.origin, MEMBERS);
+  const speakers = new Speakers(url, MEMBERS.keys());
+  try {
+    await fault({ node, url, speakers, machines });
+  } finally {
+    await speakers.end();
+  }
+  assert.ok(node.isAlive, node.log);
+  await nothingPending(url);
+  const record = await recordOf(url, speakers, machines, [node.life], 0);
+  assert.equal((await node.end('SIGTERM')).code, 0);
+  return record;
+}
+
+/** Nothing is found; answers the figures, which are told as well. */
+export function assertClean(t: TestContext, record: Record): Figures {
+  const { findings, figures } = check(record);
+  t.diagnostic(JSON.stringify(figures));
+  const counts = Object.entries(findings).map(([kind, texts]) => [kind, texts.length, texts.slice(0, 5)]);
+  assert.ok(
+    counts.every(([, count]) => count === 0),
+    JSON.stringify(counts, null, 2),
+  );
+  return figures;
+}
+
+/** The control: of the same run, with one thing falsified, the checker finds just that. */
+export function assertFound(record: Record, kind: keyof Findings, doctor: (copy: Record) => void): void {
+  const copy: Record = { ...record, heard: record.heard.map((push) => ({ ...push })) };
+  doctor(copy);
+  const { findings } = check(copy);
+  assert.ok(findings[kind].length > 0, `the checker did not find what is ${kind}`);
+}
+
+/** One lost, one repeated, two in the wrong order. */
+export function assertControls(record: Record): void {
+  const at = Math.floor(record.heard.length / 2);
+  const { webhook_id, instance_id, meeting_id } = record.heard[at] as Record['heard'][number];
+  assertFound(record, 'lost', (copy) => {
+    copy.heard = copy.heard.filter((push) => push.webhook_id !== webhook_id);
+  });
+  assertFound(record, 'repeated', ({ heard, lives }) => {
+    const push = heard[at] as Record['heard'][number];
+    heard.push({ ...push, at_ms: Math.max(push.at_ms, lives.at(-1)?.from_ms ?? 0) + 1 });
+    // The life that heard it first goes on: it was not ended while this was under way.
+    push.at_ms = (lives[0]?.from_ms ?? 0) + 1;
+  });
+  assertFound(record, 'disordered', ({ heard }) => {
+    const lane = heard.filter((push) => push.instance_id === instance_id && push.meeting_id === meeting_id);
+    const firsts = lane.filter((push, i) => lane.findIndex((one) => one.webhook_id === push.webhook_id) === i);
+    const [one, two] = firsts.slice(-2) as [Record['heard'][number], Record['heard'][number]];
+    [one.seq, two.seq] = [two.seq, one.seq];
+  });
+  assertFound(record, 'books', (copy) => {
+    copy.deliveries = { ...copy.deliveries, delivered: (copy.deliveries['delivered'] ?? 0) - 1 };
+  });
+}

@@ -1,0 +1,68 @@
+/** Senders under load, who write down what they were told. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { send } from './api.ts';
+import type { Sent, Told } from './checker.ts';
+
+/** Between a refusal and the next send: a service that is not there is not asked ten thousand times a second. */
+const REFUSED_PAUSE_MS = 20;
+
+/** What fetch says when there was no connection, and so nothing was sent. */
+const NOT_CONNECTED = new Set(['ECONNREFUSED', 'UND_ERR_CONNECT_TIMEOUT']);
+
+export class Speakers {
+  readonly sent: Sent[] = [];
+  /** How often each status was the answer. */
+  readonly statuses = new Map<number, number>();
+  /** Where the service is; it changes when the service is started again. */
+  url = 'http://127.0.0.1:9';
+  #numbers = 0;
+  #told_to_end = false;
+  readonly #speaking: Promise<unknown>;
+
+  /** Two in each meeting: one lets go what it does not know the fate of, the other sends it again under its key. */
+  constructor(url: string, meeting_ids: Iterable<string>) {
+    this.url = url;
+    this.#speaking = Promise.all(
+      [...meeting_ids].flatMap((meeting_id) => [this.#speak(meeting_id, false), this.#speak(meeting_id, true)]),
+    );
+  }
+
+  /** Lets the sends under way end. */
+  async end(): Promise<void> {
+    this.#told_to_end = true;
+    await this.#speaking;
+  }
+
+  async #speak(meeting_id: string, insistent: boolean): Promise<void> {
+    while (!this.#told_to_end) {
+      const number = ++this.#numbers;
+      const sent: Sent = { number, meeting_id, told: 'unknown', message_id: null, seq: null };
+      this.sent.push(sent);
+      sent.told = await this.#try(sent, insistent);
+      if (insistent) await this.#insist(sent);
+      if (sent.told !== 'ok') await pause(REFUSED_PAUSE_MS);
+    }
+  }
+
+  /** Once the fate of a send is unknown, a refusal of a later try says nothing of the first. */
+  async #insist(sent: Sent): Promise<void> {
+    while (sent.told === 'unknown' && !this.#told_to_end) {
+      await pause(REFUSED_PAUSE_MS);
+      if ((await this.#try(sent, true)) === 'ok') sent.told = 'ok';
+    }
+  }
+
+  async #try(sent: Sent, insistent: boolean): Promise<Told> {
+    try {
+      const key = insistent ? `key-${sent.number}` : undefined;
+      const { status, body } = await send(this.url, sent.meeting_id, sent.number, key);
+      this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1);
+      if (status !== 201) return 'failed';
+      Object.assign(sent, { message_id: body['message_id'], seq: body['seq'] });
+      return 'ok';
+    } catch (error) {
+      const { code } = ((error as Error).cause ?? {}) as { code?: string };
+      return code !== undefined && NOT_CONNECTED.has(code) ? 'failed' : 'unknown';
+    }
+  }
+}

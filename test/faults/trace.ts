@@ -1,0 +1,87 @@
+/** Reads what strace saw of a process: was each message on disk before anybody heard of it? */
+import { run } from './run.ts';
+
+/** What strace must see: who waits for the disk, who writes to it, who answers. */
+const SYSCALLS = 'fsync,fdatasync,pwrite64,pwritev,write,writev,sendto,sendmsg';
+/** A page of the database with its header, so that messages can be found in what is written. */
+const STRING_BYTES_MAX = 8_192;
+
+export const has_strace = run('strace', '-V').status === 0;
+
+/** The command before the command: it follows all threads, and leaves the process its own id. */
+export function straceTo(file: string): string[] {
+  return ['strace', '-D', '-f', '-y', '-s', String(STRING_BYTES_MAX), '-e', `trace=${SYSCALLS}`, '-o', file];
+}
+
+/** How a message is found in a page of the database and in the answer that accepted it. */
+export interface Marked {
+  /** Text of the message. */
+  mark: string;
+  message_id: string;
+}
+
+export interface Order {
+  /** Answers 201 that were found in the trace. */
+  answers: number;
+  syncs: number;
+  violations: string[];
+}
+
+/**
+ * For every 201: the message was written to the log file of the database, an fsync of that file began after that write
+ * and ended before the answer was written to the socket.
+ */
+export function syncedBeforeAnswered(trace: string, messages: readonly Marked[]): Order {
+  const lines = callsOf(trace);
+  const violations: string[] = [];
+  const syncs = lines.filter(({ name, text }) => /^f(data)?sync$/.test(name) && text.includes('-wal>'));
+  const writes = lines.filter(({ name, text }) => name.startsWith('pwrite') && text.includes('-wal>'));
+  const said = lines.filter(({ text }) => text.includes('HTTP/1.1 201 '));
+  let answers = 0;
+  for (const { mark, message_id } of messages) {
+    const answer = said.find(({ text }) => text.includes(message_id));
+    if (answer === undefined) {
+      violations.push(`${mark}: its 201 is not in the trace`);
+      continue;
+    }
+    answers++;
+    const write = writes.find(({ text }) => text.includes(mark));
+    if (write === undefined || write.began > answer.began) {
+      violations.push(`${mark}: answered before it was written`);
+    } else if (!syncs.some(({ began, ended }) => began > write.ended && ended < answer.began)) {
+      violations.push(`${mark}: answered before the disk had it`);
+    }
+  }
+  return { answers, syncs: syncs.length, violations };
+}
+
+/** A call with its arguments, and the lines on which it began and ended: with many threads, others come between. */
+interface SystemCall {
+  name: string;
+  text: string;
+  began: number;
+  ended: number;
+}
+
+function callsOf(trace: string): SystemCall[] {
+  const calls: SystemCall[] = [];
+  const unfinished = new Map<string, SystemCall>();
+  for (const [number, line] of trace.split('\n').entries()) {
+    const [, thread = '', resumed, name = '', text = ''] =
+      /^(\d+)\s+(<\.\.\. )?([a-z0-9_]+)(?:\(| resumed>)(.*)$/s.exec(line) ?? [];
+    if (name === '') continue;
+    if (resumed !== undefined) {
+      const call = unfinished.get(thread);
+      if (call !== undefined) Object.assign(call, { text: call.text + text, ended: number });
+      unfinished.delete(thread);
+      continue;
+    }
+    const call = { name, text, began: number, ended: number };
+    calls.push(call);
+    if (line.endsWith('<unfinished ...>')) {
+      call.ended = Infinity;
+      unfinished.set(thread, call);
+    }
+  }
+  return calls;
+}
