@@ -1,0 +1,525 @@
+/**
+ * What must hold, told from outside: from what senders and operators were told, and from what the machines saw. Where a
+ * crash or a failing disk leaves open what happened, the checker allows both; it never asks the engine what it thinks.
+ * Of the store it reads what is committed, as an operator could.
+ */
+import {
+  BACKOFF_FIRST_MS,
+  BACKOFF_MAX_MS,
+  LANE_HELD_THROUGH_ATTEMPT,
+  RETRY_AFTER_MS_MAX,
+} from '../../src/domain/delivery.ts';
+import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
+import { OUTCOMES } from '../../src/domain/outcome.ts';
+import type { EngineSettings } from '../../src/delivery/engine.ts';
+import type { PushResult } from '../../src/delivery/transport.ts';
+import type { AcceptedMessage, DeliveryRow } from '../../src/store/store.ts';
+import type { StoreOperations } from './model_store.ts';
+
+/** Jitter never shortens a delay by more. */
+const SHORTEST = 0.8;
+/** How soon a machine that is always well must hear what was accepted, whatever happens to the others. */
+const PROMPT_MS = 1_000;
+
+/** One message, as its sender knows it. Repetitions with the same key share it. */
+export interface Sent {
+  label: number;
+  meeting_id: string;
+  target: string | null;
+  /** Instances that must get it, and those that may. */
+  must: Set<string>;
+  may: Set<string>;
+  started_at: number;
+  open: number;
+  told: AcceptedMessage | null;
+  /** An answer never came: it may have been accepted. */
+  unknown: boolean;
+  refused: boolean;
+}
+
+/** One instance, as its operator and its machine know it. */
+export interface Machine {
+  instance_id: string;
+  /** Always well, never touched: the others must not delay it. */
+  untouched: boolean;
+  url: string;
+  generation: number;
+  removed: boolean;
+  /** Operations that were not answered yet, and how many there ever were. */
+  ops_open: number;
+  ops_total: number;
+  on: boolean;
+  /** It answered 410, and that is not stored yet. */
+  gone_unsettled: boolean;
+  gone_at: number;
+  gone: { ops_total: number; life: number } | null;
+  not_before: number;
+  backoff_step: number;
+  /** The last time when an operation may have ended its back-off, or may not. */
+  lifted_at: number;
+  failures: number;
+  failed_at: number;
+  in_flight: Flight[];
+}
+
+export interface Flight {
+  track: Track;
+  machine: Machine;
+  generation: number;
+  life: number;
+  url: string;
+  started_at: number;
+  ops_total: number;
+}
+
+/** One delivery, as its machine saw it. */
+interface Track {
+  delivery_id: string;
+  sent: Sent;
+  lane: LaneTrack;
+  seq: number;
+  /** Those that the stored delivery must know of. */
+  attempts: number;
+  pushed: boolean;
+  answered_badly: number;
+  /** Queued again by hand. */
+  manual: boolean;
+  not_before: number;
+  end: 'ok' | 'failed' | null;
+  handled: boolean;
+  last: PushResult | null;
+}
+
+interface LaneTrack {
+  machine: Machine;
+  meeting_id: string;
+  first_seq: number;
+  head: Track | null;
+}
+
+export class Checker {
+  violation: string | null = null;
+  readonly sent: Sent[] = [];
+  readonly machines = new Map<string, Machine>();
+  readonly #tracks = new Map<string, Track>();
+  readonly #lanes = new Map<string, LaneTrack>();
+  readonly #operations: StoreOperations;
+  readonly #settings: EngineSettings;
+  readonly #meetings: readonly string[];
+  readonly #members = new Map<string, Set<string>>();
+  readonly #now: () => number;
+  #life = 0;
+  #in_flight = 0;
+  /** The last time when nobody could be expected to be prompt: a crash, a start, a failing disk. */
+  disturbed_at = 0;
+
+  constructor(operations: StoreOperations, settings: EngineSettings, meetings: readonly string[], now: () => number) {
+    this.#operations = operations;
+    this.#settings = settings;
+    this.#meetings = meetings;
+    this.#now = now;
+  }
+
+  fail(violation: string): void {
+    this.violation ??= violation;
+  }
+
+  add(instance_id: string, url: string, untouched: boolean): Machine {
+    const machine: Machine = {
+      instance_id,
+      untouched,
+      url,
+      generation: 0,
+      removed: false,
+      ops_open: 0,
+      ops_total: 0,
+      on: false,
+      gone_unsettled: false,
+      gone_at: 0,
+      gone: null,
+      not_before: 0,
+      backoff_step: 0,
+      lifted_at: 0,
+      failures: 0,
+      failed_at: 0,
+      in_flight: [],
+    };
+    this.machines.set(instance_id, machine);
+    return machine;
+  }
+
+  // ── operators ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  opStarts(machine: Machine): void {
+    machine.ops_open++;
+    machine.ops_total++;
+    this.#review(machine);
+  }
+
+  /** @param registers whether it switched the instance on anew, which makes a 410 of before void */
+  opEnds(machine: Machine, started_at: number, registers: boolean): void {
+    machine.ops_open--;
+    machine.ops_total++;
+    // Whatever it was, it may have lifted the back-off.
+    machine.not_before = 0;
+    machine.backoff_step = 0;
+    machine.failures = 0;
+    machine.lifted_at = this.#now();
+    if (registers && started_at > machine.gone_at) machine.gone_unsettled = false;
+    this.look(machine);
+  }
+
+  /** Reads what is registered. */
+  look(machine: Machine): void {
+    const row = this.#operations.instances.load([machine.instance_id])[0];
+    machine.on = row !== undefined && row.is_active && row.webhook_enabled;
+    if (!machine.on) machine.gone_unsettled = false;
+    for (const meeting_id of this.#meetings) {
+      const page = this.#operations.meetings.instances(meeting_id, { limit: 100 });
+      this.#members.set(meeting_id, new Set(page?.data.map(({ instance_id }) => instance_id)));
+    }
+    this.#review(machine);
+  }
+
+  /** Null: it cannot be told from outside. */
+  #hears(machine: Machine, meeting_id: string): boolean | null {
+    if (machine.ops_open > 0 || machine.gone_unsettled) return null;
+    return machine.on && this.#members.get(meeting_id)?.has(machine.instance_id) === true;
+  }
+
+  #review(machine: Machine): void {
+    for (const sent of this.sent) if (sent.open > 0) this.#judge(sent, machine);
+  }
+
+  #judge(sent: Sent, machine: Machine): void {
+    const { instance_id } = machine;
+    if (sent.target !== null && sent.target !== instance_id) return;
+    const hears = this.#hears(machine, sent.meeting_id);
+    if (hears !== true) sent.must.delete(instance_id);
+    if (hears !== false) sent.may.add(instance_id);
+  }
+
+  /** What failed was, or is about to be, queued again by hand. */
+  markManual(instance_id: string): void {
+    for (const row of this.#rows(instance_id)) {
+      if (row.state !== 'failed' && row.state !== 'pending') continue;
+      if (row.state === 'pending' && !this.#tracks.has(row.delivery_id)) continue;
+      this.markRetried(row);
+    }
+  }
+
+  markRetried(row: DeliveryRow): void {
+    // What waits behind another in its lane cannot go first: the other one's waiting ends.
+    const { head } = this.#laneOf(this.machines.get(row.instance_id) as Machine, row.meeting_id);
+    if (head !== null) head.not_before = 0;
+    const track = this.#tracks.get(row.delivery_id) ?? this.#track(row);
+    if (track === null) return;
+    track.manual = true;
+    track.not_before = 0;
+    track.answered_badly = 0;
+    if (track.end === 'failed') track.end = null;
+    if (track.lane.head === track) track.lane.head = null;
+  }
+
+  // ── senders ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  sendStarts(sent: Sent): void {
+    if (!this.sent.includes(sent)) {
+      this.sent.push(sent);
+      for (const machine of this.machines.values()) {
+        sent.must.add(machine.instance_id);
+        if (sent.target !== null && sent.target !== machine.instance_id) sent.must.delete(machine.instance_id);
+      }
+    }
+    sent.open++;
+    for (const machine of this.machines.values()) this.#judge(sent, machine);
+  }
+
+  sendEnds(sent: Sent, message: AcceptedMessage): void {
+    sent.open--;
+    if (sent.told !== null && sent.told.message_id !== message.message_id)
+      this.fail(`message ${sent.label} was accepted twice`);
+    for (const other of this.sent) {
+      if (other === sent || other.told === null || other.meeting_id !== sent.meeting_id || sent.told !== null) continue;
+      if (other.told.seq === message.seq) this.fail(`two messages have seq ${message.seq}`);
+    }
+    sent.told = message;
+  }
+
+  // ── machines ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  #laneOf(machine: Machine, meeting_id: string): LaneTrack {
+    const key = `${machine.instance_id} ${meeting_id}`;
+    let lane = this.#lanes.get(key);
+    if (lane === undefined) {
+      lane = { machine, meeting_id, first_seq: 0, head: null };
+      this.#lanes.set(key, lane);
+    }
+    return lane;
+  }
+
+  #track(row: DeliveryRow, label?: number): Track | null {
+    const machine = this.machines.get(row.instance_id) as Machine;
+    const sent = this.sent.find((sent) =>
+      label === undefined ? sent.told?.message_id === row.message_id : sent.label === label,
+    );
+    if (sent === undefined) return null;
+    const track: Track = {
+      delivery_id: row.delivery_id,
+      sent,
+      lane: this.#laneOf(machine, row.meeting_id),
+      seq: row.seq,
+      attempts: 0,
+      pushed: false,
+      answered_badly: 0,
+      manual: false,
+      not_before: 0,
+      end: null,
+      handled: false,
+      last: null,
+    };
+    this.#tracks.set(row.delivery_id, track);
+    return track;
+  }
+
+  isAside(track: Track): boolean {
+    return track.manual || track.answered_badly >= LANE_HELD_THROUGH_ATTEMPT;
+  }
+
+  pushStarts(instance_id: string, delivery_id: string, label: number, url: string): Flight | null {
+    const machine = this.machines.get(instance_id) as Machine;
+    const now = this.#now();
+    const row = this.#operations.deliveries.get(delivery_id, now);
+    const track = row === null ? null : (this.#tracks.get(delivery_id) ?? this.#track(row, label));
+    if (row === null || track === null) {
+      this.fail(`${instance_id} hears message ${label}, of which nothing is stored`);
+      return null;
+    }
+    const { sent, lane } = track;
+    const what = `message ${label} to ${instance_id}`;
+    if (sent.label !== label || row.instance_id !== instance_id) this.fail(`${what}: another delivery's id`);
+    if (!sent.may.has(instance_id)) this.fail(`${what}: it is not for it`);
+    const flights = machine.in_flight.filter(({ generation }) => generation === machine.generation);
+    if (this.#in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
+    if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
+    if (flights.some((flight) => flight.track === track)) this.fail(`${what}: it is in flight already`);
+    if (track.end !== null) this.fail(`${what}: again, after its end (${track.end})`);
+    if (row.state === 'delivered' || row.state === 'failed') this.fail(`${what}: it is stored as ${row.state}`);
+    if (!track.manual && now < track.not_before - 1) this.fail(`${what}: ${track.not_before - now} ms too soon`);
+    if (machine.ops_open === 0) {
+      if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
+      if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
+      if (machine.gone?.ops_total === machine.ops_total && machine.gone.life === this.#life)
+        this.fail(`${what}: it had answered 410`);
+      if (now < machine.not_before - 1) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
+      const probed = machine.backoff_step > 0 || machine.failures >= DOWN_AFTER_FAILURES;
+      if (probed && flights.length > 0) this.fail(`${what}: a second probe`);
+    }
+    if (!this.isAside(track)) {
+      const other = flights.find((flight) => flight.track.lane === lane && !this.isAside(flight.track));
+      if (other !== undefined) this.fail(`${what}: beside message ${other.track.sent.label} in one lane`);
+      const { head } = lane;
+      if (head !== null && head !== track && !this.isAside(head) && head.end === null) {
+        const waits = this.#operations.deliveries.get(head.delivery_id, now);
+        const expired = waits !== null && now >= head.sent.started_at + this.#settings.expire_after_ms;
+        if (waits?.state === 'pending' && !expired) this.fail(`${what}: past message ${head.sent.label} of its lane`);
+      }
+    }
+    if (!track.pushed && !track.manual) {
+      if (track.seq <= lane.first_seq) this.fail(`${what}: seq ${track.seq} after ${lane.first_seq}`);
+      lane.first_seq = track.seq;
+    }
+    track.pushed = true;
+    track.attempts++;
+    if (!this.isAside(track)) lane.head = track;
+    const { generation, ops_total } = machine;
+    const flight: Flight = { track, machine, generation, life: this.#life, url, started_at: now, ops_total };
+    machine.in_flight.push(flight);
+    this.#in_flight++;
+    return flight;
+  }
+
+  /** The machine acted on it, whatever became of its answer. */
+  handled(flight: Flight): void {
+    flight.track.handled = true;
+  }
+
+  /** @param retry_after_ms what the machine asked for, where it did so in a way that counts */
+  pushEnds(flight: Flight, result: PushResult, retry_after_ms: number): void {
+    const { track, machine } = flight;
+    const now = this.#now();
+    machine.in_flight.splice(machine.in_flight.indexOf(flight), 1);
+    this.#in_flight--;
+    track.last = result;
+    const { outcome } = result;
+    const { reached } = OUTCOMES[outcome];
+    if (outcome === 'ok') track.end = 'ok';
+    else if (outcome === 'gone' || outcome === 'not_200') track.end = 'failed';
+    else if (reached) {
+      const pause_ms = this.#settings.retry_schedule_ms[track.answered_badly];
+      track.answered_badly++;
+      if (pause_ms === undefined) track.end = 'failed';
+      else {
+        const asked_ms = Math.min(retry_after_ms, RETRY_AFTER_MS_MAX);
+        track.not_before = now + Math.max(Math.floor(pause_ms * SHORTEST), asked_ms);
+      }
+    }
+    if ((track.end !== null || this.isAside(track)) && track.lane.head === track) track.lane.head = null;
+
+    if (outcome === 'gone') {
+      machine.gone_unsettled = true;
+      machine.gone_at = now;
+      this.#review(machine);
+      if (flight.url === machine.url && flight.ops_total === machine.ops_total && machine.ops_open === 0)
+        machine.gone = { ops_total: machine.ops_total, life: this.#life };
+    }
+    if (flight.url !== machine.url || flight.generation !== machine.generation) return;
+    if (outcome === 'ok') {
+      machine.failures = 0;
+      machine.backoff_step = 0;
+      machine.not_before = 0;
+      return;
+    }
+    machine.failures++;
+    const failed_meanwhile = flight.started_at <= machine.failed_at;
+    machine.failed_at = now;
+    const backs_off = !reached || machine.failures >= DOWN_AFTER_FAILURES;
+    // One that was under way when the back-off began does not lengthen it; until when that lasts is not known exactly.
+    if (!backs_off || failed_meanwhile || flight.started_at < machine.not_before) return;
+    if (flight.started_at <= machine.lifted_at) return;
+    const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
+    machine.not_before = now + Math.floor(delay_ms * SHORTEST);
+    machine.backoff_step++;
+  }
+
+  // ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** The process ended; the next one knows what is stored. @param stepped whether its steady clock will be another */
+  lifeEnds(clean: boolean, stepped: boolean): void {
+    this.#life++;
+    this.#in_flight = 0;
+    this.disturbed_at = this.#now();
+    for (const sent of this.sent) {
+      if (sent.open === 0) continue;
+      sent.unknown = true;
+      sent.open = 0;
+    }
+    for (const lane of this.#lanes.values()) lane.head = null;
+    for (const track of this.#tracks.values()) {
+      const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
+      if (stepped) track.not_before = 0;
+      if (row === null) continue;
+      if (clean) {
+        if (row.state === 'pending' && track.end !== null) this.fail(`a clean stop forgot message ${track.sent.label}`);
+      } else if (row.attempt_count < track.attempts) {
+        // What its last attempts made of it was lost: it happens again.
+        if (row.state === 'pending') track.end = null;
+        track.not_before = 0;
+        const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
+        track.answered_badly = track.manual ? 0 : badly;
+        track.attempts = row.attempt_count;
+      }
+      if (row.state !== 'pending' || this.isAside(track)) continue;
+      const { head } = track.lane;
+      if (head === null || track.seq < head.seq) track.lane.head = track;
+    }
+    for (const machine of this.machines.values()) {
+      machine.in_flight = [];
+      if (machine.ops_open > 0) this.markManual(machine.instance_id);
+      machine.ops_open = 0;
+      machine.gone_unsettled = false;
+      machine.gone = null;
+      const row = this.#operations.instances.load([machine.instance_id])[0];
+      machine.failures = row?.consecutive_failures ?? 0;
+      machine.backoff_step = row?.backoff_step ?? 0;
+      // The row may have been written on the steady clock of an earlier process: no back-off is longer than the longest.
+      machine.not_before = stepped ? 0 : Math.min(row?.backoff_until ?? 0, this.#now() + BACKOFF_MAX_MS * SHORTEST);
+      machine.url = row?.webhook_url ?? machine.url;
+      this.look(machine);
+    }
+  }
+
+  /** Called a while after a send was answered: those who are always well have heard it. */
+  checkPrompt(sent: Sent, sent_at: number, answered_at: number): void {
+    if (this.disturbed_at >= sent_at) return;
+    if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
+    for (const machine of this.machines.values()) {
+      if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;
+      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      if (row === undefined || !this.#tracks.has(row.delivery_id))
+        this.fail(`message ${sent.label} to ${machine.instance_id}: not sent ${PROMPT_MS} ms after it was accepted`);
+    }
+  }
+
+  #rows(instance_id?: string): DeliveryRow[] {
+    const filter = instance_id === undefined ? {} : { instance_id };
+    return this.#operations.deliveries.list({ ...filter, limit: 100_000 }, this.#now()).data;
+  }
+
+  /** When all is quiet. */
+  checkEnd(): void {
+    const rows = Map.groupBy(this.#rows(), ({ message_id }) => message_id);
+    const stored = new Map<number, string>();
+    let messages = 0;
+    for (const meeting_id of this.#meetings) {
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      for (const [i, { message_id, seq, message }] of (page?.data ?? []).entries()) {
+        const { n } = JSON.parse(message) as { n: number };
+        if (stored.has(n)) this.fail(`message ${n} is stored twice`);
+        if (seq !== i + 1) this.fail(`${meeting_id} has no seq ${i + 1}`);
+        stored.set(n, message_id);
+        messages++;
+      }
+    }
+    for (const sent of this.sent) {
+      const message_id = stored.get(sent.label);
+      const of_message = message_id === undefined ? [] : (rows.get(message_id) ?? []);
+      if (sent.told !== null) {
+        if (message_id !== sent.told.message_id) this.fail(`message ${sent.label} was accepted and is lost`);
+        if (of_message.length !== sent.told.deliveries_queued)
+          this.fail(`message ${sent.label}: the books do not balance`);
+      } else if (sent.refused && !sent.unknown && message_id !== undefined) {
+        this.fail(`message ${sent.label} was refused and is stored`);
+      }
+      if (message_id === undefined) continue;
+      const reached = new Set(of_message.map(({ instance_id }) => instance_id));
+      if (reached.size !== of_message.length) this.fail(`message ${sent.label}: two deliveries to one instance`);
+      for (const instance_id of reached)
+        if (!sent.may.has(instance_id))
+          this.fail(`message ${sent.label} was queued for ${instance_id}, which was not there`);
+      for (const instance_id of sent.told === null ? [] : sent.must)
+        if (!reached.has(instance_id)) this.fail(`message ${sent.label} was not queued for ${instance_id}`);
+      for (const row of of_message) this.#checkEndOf(row, sent);
+    }
+    if (messages !== stored.size) this.fail('more messages are stored than were sent');
+  }
+
+  #checkEndOf(row: DeliveryRow, sent: Sent): void {
+    const track = this.#tracks.get(row.delivery_id);
+    const what = `message ${sent.label} to ${row.instance_id}`;
+    switch (row.state) {
+      case 'pending':
+        return this.fail(`${what}: still pending (${row.waiting_for})`);
+      case 'delivered':
+        if (track?.handled !== true) this.fail(`${what}: stored as delivered, and never heard`);
+        return;
+      case 'cancelled':
+        if (this.machines.get(row.instance_id)?.removed !== true) this.fail(`${what}: cancelled without a reason`);
+        return;
+      case 'failed': {
+        if (row.reason === 'expired') {
+          const expires_at = sent.started_at + this.#settings.expire_after_ms;
+          if (this.#now() < expires_at) this.fail(`${what}: expired too early`);
+        } else if (row.reason === 'exhausted') {
+          if (!track?.manual && row.attempts.length <= this.#settings.retry_schedule_ms.length)
+            this.fail(`${what}: exhausted after ${row.attempts.length} attempts`);
+        } else if (track?.last?.outcome !== row.reason) this.fail(`${what}: failed as ${row.reason}, and was not`);
+      }
+    }
+  }
+}
+
+/** When those who are always well must have heard a message: what stands before it in their lanes takes its time. */
+export function promptWithin(messages_before: number, answer_ms_max: number): number {
+  return PROMPT_MS + messages_before * answer_ms_max * 2;
+}

@@ -1,0 +1,50 @@
+/**
+ * npm run simulate -- [--seeds N] [--seed S] [--planted]
+ *
+ * Without `--seed`, N worlds from a random seed on. With it, N worlds from that seed on; one alone shows what happened in it.
+ */
+import { parseArgs } from 'node:util';
+import { plant, PLANTED_BUGS } from './planted.ts';
+import { run } from './run.ts';
+import { World } from './world.ts';
+
+/** A bug that so many worlds do not show counts as not found. */
+const SEEDS_PER_BUG = 3_000;
+
+const { values } = parseArgs({
+  options: { seeds: { type: 'string' }, seed: { type: 'string' }, planted: { type: 'boolean', default: false } },
+});
+
+process.exitCode = (await (values.planted ? findPlanted() : findOwn())) ? 0 : 1;
+
+async function findOwn(): Promise<boolean> {
+  const seeds = Number(values.seeds ?? (values.seed === undefined ? 1_000 : 1));
+  const first = values.seed === undefined ? Math.floor(Math.random() * 2 ** 31) : Number(values.seed);
+  const began = performance.now();
+  const onTrace = seeds === 1 ? { onTrace: (line: string) => console.log(line) } : {};
+  const { worlds, steps, trace_hash, finding } = await run(
+    (seed, options) => new World(seed, options),
+    first,
+    seeds,
+    onTrace,
+  );
+  const seconds = (performance.now() - began) / 1_000;
+  console.log(
+    `seeds ${first} to ${first + worlds - 1}: ${steps} events in ${seconds.toFixed(2)} s, ${Math.round(worlds / seconds)} seeds/s, trace ${trace_hash}`,
+  );
+  if (finding === null) return true;
+  console.log(`BROKEN: ${finding.violation}\nreplay it: npm run simulate -- --seed ${finding.seed}`);
+  return false;
+}
+
+async function findPlanted(): Promise<boolean> {
+  let all_found = true;
+  const first = Number(values.seed ?? 1);
+  console.log(`${'planted bug'.padEnd(44)}${'seeds'.padStart(6)}  found as`);
+  for (const name of Object.keys(PLANTED_BUGS)) {
+    const { worlds, finding } = await run(await plant(name), first, SEEDS_PER_BUG, { at_once: 16 });
+    if (finding === null) all_found = false;
+    console.log(`${name.padEnd(44)}${String(worlds).padStart(6)}  ${finding?.violation ?? 'NOT FOUND'}`);
+  }
+  return all_found;
+}

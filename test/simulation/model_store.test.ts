@@ -1,0 +1,168 @@
+/** The model store answers what SQLite answers: the same random commands on both, and every answer compared. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ModelStore, type StoreOperations } from './model_store.ts';
+import { Random } from './random.ts';
+import { sqliteOperations } from './sqlite_operations.ts';
+
+const LOGS = 40;
+const COMMANDS = 120;
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+
+type Command = (store: StoreOperations) => unknown;
+
+/** Draws commands; what it draws depends on the seed and on the delivery ids that were answered, and these are equal. */
+class Commands {
+  readonly #random: Random;
+  readonly #delivery_ids: string[] = ['dlv_unknown'];
+  wall = Date.UTC(2026, 0, 1);
+
+  constructor(seed: number) {
+    this.#random = new Random(seed);
+  }
+
+  heard(answer: unknown): void {
+    for (const [id] of JSON.stringify(answer).matchAll(/dlv_[0-9a-z]+/g))
+      if (!this.#delivery_ids.includes(id)) this.#delivery_ids.push(id);
+  }
+
+  next(): [string, Command] {
+    const random = this.#random;
+    const wall = (this.wall += random.pick([0, 1, 1_000, 60_000]));
+    const now = wall + 5;
+    const instance_id = `i${random.below(4)}`;
+    const meeting_id = `m${random.below(3)}`;
+    const agent_ids = random.pick([['a'], ['a', instance_id], []]);
+    const delivery_id = random.pick(this.#delivery_ids);
+    const limit = 1 + random.below(4);
+    const state = random.pick(['pending', 'delivered', 'failed'] as const);
+    const expires_at = wall + random.pick([1_000, 600_000]);
+    const url = `http://${random.below(2)}.test/`;
+    const aside = random.chance(0.4);
+    const due = aside ? now + random.below(2_000) : random.pick([null, now + 500]);
+    const flag = random.chance(0.5);
+    const draws: [string, Command][] = [
+      [
+        'register',
+        (store) =>
+          store.instances.register(
+            {
+              instance_id,
+              instance_name: `Machine ${instance_id}`,
+              agent_ids,
+              webhook_url: url,
+              webhook_headers: flag ? { a: 'b' } : undefined,
+              webhook_secret: undefined,
+              new_secret: SECRET,
+              success_statuses: flag ? '2xx' : undefined,
+            },
+            wall,
+          ),
+      ],
+      ['join', (store) => store.meetings.join(meeting_id, instance_id, agent_ids, wall)],
+      ['leave', (store) => store.meetings.leave(meeting_id, instance_id, wall)],
+      [
+        'accept',
+        (store) =>
+          store.messages.accept(
+            Array.from({ length: limit }, (_, k) => ({
+              meeting_id,
+              message: `{"k":${k}}`,
+              timestamp: '',
+              target_agents: flag ? [instance_id] : null,
+              idempotency: aside ? { key: `k${k}`, fingerprint: flag ? 'x' : 'y' } : null,
+              wall_ms: wall,
+              expires_at,
+            })),
+          ),
+      ],
+      [
+        'settle',
+        (store) => {
+          const read = store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: 0, limit }]).flat();
+          return store.deliveries.settle(
+            read.map((row) => ({
+              delivery_id: row.delivery_id,
+              expires_at: row.expires_at + (flag ? 0 : 1),
+              state,
+              reason: state === 'failed' ? 'exhausted' : null,
+              attempt_count: row.attempt_count + 1,
+              answered_badly: row.answered_badly + 1,
+              attempts: [],
+              next_attempt_at: state === 'pending' ? due : null,
+              aside: aside && state === 'pending',
+              settled_at: state === 'pending' ? null : wall,
+            })),
+            [
+              {
+                instance_id,
+                webhook_url: url,
+                consecutive_failures: limit,
+                last_success_at: flag ? wall : null,
+                last_failure: null,
+                backoff_step: limit,
+                backoff_until: now + 1_000,
+                gone_as_of: aside ? (store.instances.get(instance_id)?.updated_at ?? null) : null,
+              },
+            ],
+          );
+        },
+      ],
+      ['loadLanes', (store) => store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: limit - 1, limit }])],
+      ['loadAside', (store) => store.deliveries.loadAside(instance_id, now, limit)],
+      ['pendingLanes', (store) => store.deliveries.pendingLanes(flag ? { instance_id, meeting_id } : null, limit)],
+      ['pendingAside', (store) => store.deliveries.pendingAside()],
+      ['get delivery', (store) => store.deliveries.get(delivery_id, now)],
+      [
+        'list deliveries',
+        (store) => store.deliveries.list({ limit, ...(flag ? { instance_id } : { meeting_id }) }, now),
+      ],
+      ['list by state', (store) => store.deliveries.list({ limit: 100, state }, now)],
+      ['retry', (store) => store.deliveries.retry(delivery_id, now, expires_at)],
+      ['recover', (store) => store.deliveries.recover(instance_id, wall - 60_000, now, expires_at)],
+      ['expire', (store) => store.deliveries.expire(flag ? null : { instance_id, meeting_id }, limit, now, wall)],
+      ['count', (store) => store.deliveries.countPending()],
+      [
+        'patch',
+        (store) => store.instances.patch(instance_id, aside ? { is_active: flag } : { webhook_enabled: flag }, wall),
+      ],
+      ['heartbeat', (store) => store.instances.heartbeat(instance_id, wall)],
+      ['rotate', (store) => store.instances.rotateSecret(instance_id, SECRET, 1_000, wall)],
+      ['get', (store) => store.instances.get(instance_id)],
+      ['load', (store) => store.instances.load([instance_id, 'i0', 'nobody'])],
+      ['list', (store) => store.instances.list({ limit, ...(flag ? { meeting_id } : { is_active: aside }) })],
+      ['meetings', (store) => store.meetings.list({ limit })],
+      ['members', (store) => store.meetings.instances(meeting_id, { limit, include_left: flag })],
+      ['messages', (store) => store.messages.list(meeting_id, { limit, chars_max: 20, ...(flag && { after_seq: 1 }) })],
+      ['remove', (store) => (limit < 3 ? store.instances.remove(instance_id, limit, wall) : null)],
+    ];
+    // Half of all commands are those that make something.
+    return random.chance(0.5) ? (draws[random.below(5)] as [string, Command]) : random.pick(draws);
+  }
+}
+
+function answerOf(command: Command, store: StoreOperations): unknown {
+  try {
+    const answer = command(store);
+    return answer === undefined ? null : (JSON.parse(JSON.stringify(answer)) as unknown);
+  } catch (error) {
+    return { problem: (error as { code?: string }).code ?? String(error) };
+  }
+}
+
+test('the model store answers as SQLite does', () => {
+  const answered = new Map<string, number>();
+  for (let seed = 1; seed <= LOGS; seed++) {
+    const commands = new Commands(seed);
+    const model = new ModelStore(() => commands.wall);
+    const sqlite = sqliteOperations(() => commands.wall);
+    for (let k = 0; k < COMMANDS; k++) {
+      const [name, command] = commands.next();
+      const expected = answerOf(command, sqlite);
+      assert.deepEqual(answerOf(command, model), expected, `seed ${seed}, command ${k}: ${name}`);
+      commands.heard(expected);
+      answered.set(name, (answered.get(name) ?? 0) + 1);
+    }
+  }
+  assert.ok(answered.size >= 26, 'every command was drawn');
+});

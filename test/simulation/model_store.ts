@@ -1,0 +1,602 @@
+/**
+ * The contract of the store in maps: what SQLite does, without SQL and without a file, so that a thousand worlds can be
+ * simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts holds it to SQLite's answers.
+ */
+import type { WaitingFor } from '../../src/domain/delivery.ts';
+import { IdCodec, NumberSource } from '../../src/domain/id.ts';
+import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { agentsToNotify } from '../../src/domain/message.ts';
+import { Problem } from '../../src/domain/problem.ts';
+import { decodeCursor, pageOf } from '../../src/store/cursor.ts';
+import type { Operations } from '../../src/store/sqlite/operations.ts';
+import {
+  type Accepted,
+  type AcceptedMessage,
+  type DeliverySettlement,
+  IDEMPOTENCY_MS,
+  type InstanceRow,
+  type LaneKey,
+  type Membership,
+  type NewMessage,
+  type QueuedDelivery,
+} from '../../src/store/store.ts';
+
+/** Everything that SQLite's own thread answers. */
+export type StoreOperations = Omit<Operations, 'file'>;
+
+interface Meeting {
+  meeting_id: string;
+  last_seq: number;
+  created_at: number;
+  last_activity_at: number;
+}
+
+interface Message {
+  message_no: number;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  accepted_at: number;
+  deliveries_queued: number;
+  target_agents: string[] | null;
+  timestamp: string;
+  message: string;
+}
+
+export interface ModelDelivery extends DeliverySettlement {
+  delivery_no: number;
+  message: Message;
+  instance_id: string;
+  target_agents: string;
+  created_at: number;
+}
+
+const LANE_PAGE_CHARS_MAX = 256 << 10;
+const LANE_FRONT = 500;
+const PRUNE_WINDOW = 5_000;
+
+export class ModelStore implements StoreOperations {
+  readonly #instances = new Map<string, Instance>();
+  readonly #meetings = new Map<string, Meeting>();
+  readonly #memberships = new Map<string, Map<string, Membership>>();
+  readonly #messages = new Map<string, Message>();
+  readonly #deliveries = new Map<string, ModelDelivery>();
+  readonly #of_instance = new Map<string, ModelDelivery[]>();
+  readonly #keys = new Map<string, { fingerprint: string; result: AcceptedMessage; created_at: number }>();
+  readonly #numbers: NumberSource;
+  readonly #ids = new IdCodec('modelled');
+
+  constructor(now: () => number) {
+    this.#numbers = new NumberSource(now, 0);
+  }
+
+  #rowOf(instance: Instance): InstanceRow {
+    const pending_deliveries = this.#pendingOf(instance.instance_id).length;
+    return { ...instance, pending_deliveries };
+  }
+
+  #get(instance_id: string): InstanceRow | null {
+    const instance = this.#instances.get(instance_id);
+    return instance === undefined ? null : this.#rowOf(instance);
+  }
+
+  #pendingOf(instance_id: string): ModelDelivery[] {
+    return (this.#of_instance.get(instance_id) ?? []).filter(({ state }) => state === 'pending');
+  }
+
+  #change(instance_id: string, change: Partial<Instance>): InstanceRow | null {
+    const instance = this.#instances.get(instance_id);
+    if (instance === undefined) return null;
+    this.#instances.set(instance_id, { ...instance, ...change });
+    return this.#get(instance_id);
+  }
+
+  #meeting(meeting_id: string, wall_ms: number): Meeting {
+    let meeting = this.#meetings.get(meeting_id);
+    if (meeting === undefined) {
+      meeting = { meeting_id, last_seq: 0, created_at: wall_ms, last_activity_at: wall_ms };
+      this.#meetings.set(meeting_id, meeting);
+    }
+    meeting.last_activity_at = wall_ms;
+    return meeting;
+  }
+
+  readonly instances: StoreOperations['instances'] = {
+    register: (registration, wall_ms) => {
+      const { instance_id, webhook_url, webhook_secret, webhook_headers, success_statuses } = registration;
+      const { instance_name, agent_ids } = registration;
+      const former = this.#instances.get(instance_id);
+      const same_url = former?.webhook_url === webhook_url;
+      const secret = webhook_secret ?? former?.webhook_secret ?? registration.new_secret;
+      const instance: Instance = {
+        ...(former ?? {
+          ...NO_HEALTH,
+          previous_secret: null,
+          previous_secret_until: null,
+          created_at: wall_ms,
+        }),
+        ...(former !== undefined &&
+          !same_url && { consecutive_failures: 0, last_success_at: null, last_failure: null }),
+        ...(former !== undefined && secret !== former.webhook_secret && { previous_secret: null }),
+        instance_id,
+        instance_name,
+        agent_ids,
+        webhook_url,
+        webhook_headers: webhook_headers ?? former?.webhook_headers ?? {},
+        webhook_secret: secret,
+        success_statuses: success_statuses ?? former?.success_statuses ?? '200',
+        webhook_enabled: true,
+        is_active: true,
+        backoff_step: 0,
+        backoff_until: null,
+        last_seen_at: wall_ms,
+        updated_at: wall_ms,
+      };
+      this.#instances.set(instance_id, instance);
+      return { created: former === undefined, instance: this.#rowOf(instance) };
+    },
+    get: (instance_id) => this.#get(instance_id),
+    load: (instance_ids) => {
+      const wanted = new Set(instance_ids);
+      return sortedKeys(this.#instances)
+        .filter((instance_id) => wanted.has(instance_id))
+        .map((instance_id) => ({ ...(this.#instances.get(instance_id) as Instance) }));
+    },
+    list: ({ limit, cursor, ...filter }) => {
+      const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+      const q = filter.q?.toLowerCase();
+      const rows = sortedKeys(this.#instances)
+        .map((instance_id) => this.#get(instance_id) as InstanceRow)
+        .filter(
+          (row) =>
+            row.instance_id > after &&
+            (filter.is_active === undefined || row.is_active === filter.is_active) &&
+            (filter.health === undefined || healthOf(row) === filter.health) &&
+            (filter.agent_id === undefined || row.agent_ids.includes(filter.agent_id)) &&
+            (filter.meeting_id === undefined || this.#isIn(filter.meeting_id, row.instance_id)) &&
+            (q === undefined ||
+              row.instance_id.toLowerCase().includes(q) ||
+              row.instance_name.toLowerCase().includes(q)),
+        );
+      return pageOf(
+        rows.slice(0, limit + 1),
+        limit,
+        (row) => [row.instance_id],
+        (row) => row,
+      );
+    },
+    patch: (instance_id, patch, wall_ms) => {
+      const lifts = patch.is_active === true || patch.webhook_enabled === true;
+      const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));
+      return this.#change(instance_id, {
+        ...(given as Partial<Instance>),
+        ...(lifts && { backoff_step: 0, backoff_until: null }),
+        updated_at: wall_ms,
+      });
+    },
+    heartbeat: (instance_id, wall_ms) =>
+      this.#change(instance_id, { last_seen_at: wall_ms, backoff_step: 0, backoff_until: null }),
+    rotateSecret: (instance_id, new_secret, overlap_ms, wall_ms) =>
+      this.#change(instance_id, {
+        previous_secret: this.#instances.get(instance_id)?.webhook_secret ?? null,
+        previous_secret_until: wall_ms + overlap_ms,
+        webhook_secret: new_secret,
+        updated_at: wall_ms,
+      }),
+    remove: (instance_id, limit, wall_ms) => {
+      const switched_off = this.#change(instance_id, { is_active: false, updated_at: wall_ms });
+      if (switched_off === null) return { existed: false, done: true, cancelled: 0 };
+      const pending = this.#pendingOf(instance_id);
+      const in_lanes = pending.filter(({ aside }) => !aside).toSorted(byLane);
+      const beside = pending.filter(({ aside }) => aside).toSorted(byDueTime);
+      const cancelled = [...in_lanes, ...beside].slice(0, limit);
+      for (const row of cancelled) {
+        row.state = 'cancelled';
+        row.reason = 'instance_deleted';
+        row.next_attempt_at = null;
+        row.settled_at = wall_ms;
+      }
+      if (cancelled.length >= limit) return { existed: true, done: false, cancelled: cancelled.length };
+      for (const members of this.#memberships.values()) members.delete(instance_id);
+      this.#instances.delete(instance_id);
+      return { existed: true, done: true, cancelled: cancelled.length };
+    },
+  };
+
+  #isIn(meeting_id: string, instance_id: string): boolean {
+    return this.#memberships.get(meeting_id)?.get(instance_id)?.left_at === null;
+  }
+
+  readonly meetings: StoreOperations['meetings'] = {
+    join: (meeting_id, instance_id, agent_ids, wall_ms) => {
+      if (!this.#instances.has(instance_id)) throw new Problem('instance_does_not_exist');
+      this.#meeting(meeting_id, wall_ms);
+      const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
+      this.#memberships.set(meeting_id, members);
+      const former = members.get(instance_id);
+      const joined_at = former !== undefined && former.left_at === null ? former.joined_at : wall_ms;
+      const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
+      members.set(instance_id, membership);
+      return { created: former === undefined, membership: { ...membership } };
+    },
+    leave: (meeting_id, instance_id, wall_ms) => {
+      const membership = this.#memberships.get(meeting_id)?.get(instance_id);
+      if (membership === undefined) return null;
+      membership.left_at ??= wall_ms;
+      this.#meeting(meeting_id, wall_ms);
+      return { left_at: membership.left_at };
+    },
+    list: ({ limit, cursor, q }) => {
+      const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+      const rows = sortedKeys(this.#meetings)
+        .filter((id) => id > after && (q === undefined || id.toLowerCase().includes(q.toLowerCase())))
+        .map((meeting_id) => {
+          const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
+          const present = members.filter(({ left_at }) => left_at === null);
+          const pending = members.flatMap(({ instance_id }) =>
+            this.#pendingOf(instance_id).filter(({ message }) => message.meeting_id === meeting_id),
+          );
+          return {
+            ...(this.#meetings.get(meeting_id) as Meeting),
+            instance_count: present.length,
+            agent_count: present.reduce((sum, { agent_ids }) => sum + agent_ids.length, 0),
+            pending_deliveries: pending.length,
+          };
+        });
+      return pageOf(
+        rows.slice(0, limit + 1),
+        limit,
+        (row) => [row.meeting_id],
+        (row) => row,
+      );
+    },
+    instances: (meeting_id, { limit, cursor, include_left }) => {
+      if (!this.#meetings.has(meeting_id)) return null;
+      const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+      const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
+      const rows = sortedKeys(members)
+        .map((instance_id) => members.get(instance_id) as Membership)
+        .filter(({ instance_id, left_at }) => instance_id > after && (include_left === true || left_at === null))
+        .map((membership) => {
+          const instance = this.#instances.get(membership.instance_id) as Instance;
+          return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
+        });
+      return pageOf(
+        rows.slice(0, limit + 1),
+        limit,
+        (row) => [row.instance_id],
+        (row) => row,
+      );
+    },
+  };
+
+  #accept({ meeting_id, idempotency, wall_ms, ...sent }: NewMessage): Accepted {
+    const key = idempotency === null ? null : `${meeting_id}\0${idempotency.key}`;
+    if (idempotency !== null && key !== null) {
+      const former = this.#keys.get(key);
+      if (former !== undefined && former.created_at > wall_ms - IDEMPOTENCY_MS) {
+        if (former.fingerprint !== idempotency.fingerprint) return { kind: 'key_reused' };
+        return { kind: 'repeated', message: { ...former.result } };
+      }
+    }
+    const meeting = this.#meeting(meeting_id, wall_ms);
+    const seq = ++meeting.last_seq;
+    const targets = sent.target_agents === null ? null : new Set(sent.target_agents);
+    const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
+    const queued: { instance_id: string; target_agents: string }[] = [];
+    for (const instance_id of sortedKeys(members)) {
+      const { agent_ids, left_at } = members.get(instance_id) as Membership;
+      if (left_at !== null) continue;
+      const instance = this.#instances.get(instance_id);
+      if (instance === undefined || !instance.is_active) continue;
+      if (!instance.webhook_enabled) continue;
+      const agents = agentsToNotify(agent_ids, targets);
+      if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
+    }
+    const message_no = this.#numbers.take(1 + queued.length);
+    const message: Message = {
+      message_no,
+      message_id: this.#ids.encode('msg', message_no),
+      meeting_id,
+      seq,
+      accepted_at: wall_ms,
+      deliveries_queued: queued.length,
+      target_agents: sent.target_agents,
+      timestamp: sent.timestamp,
+      message: sent.message,
+    };
+    this.#messages.set(message.message_id, message);
+    const deliveries = queued.map(({ instance_id, target_agents }, i) => {
+      const delivery_no = message_no + 1 + i;
+      const delivery_id = this.#ids.encode('dlv', delivery_no);
+      const row: ModelDelivery = {
+        delivery_no,
+        delivery_id,
+        message,
+        instance_id,
+        target_agents,
+        expires_at: sent.expires_at,
+        state: 'pending',
+        reason: null,
+        attempt_count: 0,
+        answered_badly: 0,
+        attempts: [],
+        next_attempt_at: null,
+        aside: false,
+        created_at: wall_ms,
+        settled_at: null,
+      };
+      this.#deliveries.set(delivery_id, row);
+      const of_instance = this.#of_instance.get(instance_id);
+      if (of_instance === undefined) this.#of_instance.set(instance_id, [row]);
+      else of_instance.push(row);
+      return { delivery_id, instance_id, target_agents };
+    });
+    const { message_id } = message;
+    const accepted = { message_id, meeting_id, seq, accepted_at: wall_ms, deliveries_queued: queued.length };
+    if (idempotency !== null && key !== null) {
+      this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
+    }
+    return { kind: 'accepted', message: { ...accepted }, deliveries };
+  }
+
+  readonly messages: StoreOperations['messages'] = {
+    accept: (batch) => batch.map((message) => this.#accept(message)),
+    list: (meeting_id, { after_seq, before_seq, limit, chars_max }) => {
+      if (!this.#meetings.has(meeting_id)) return null;
+      const found = [...this.#messages.values()].filter(
+        (row) => row.meeting_id === meeting_id && row.seq > (after_seq ?? 0) && row.seq < (before_seq ?? Infinity),
+      );
+      found.sort((a, b) => (after_seq === undefined ? b.seq - a.seq : a.seq - b.seq));
+      const page: Message[] = [];
+      let has_more = false;
+      let chars = 0;
+      for (const row of found) {
+        chars += row.message.length;
+        has_more = page.length === limit || (chars > chars_max && page.length > 0);
+        if (has_more) break;
+        page.push(row);
+      }
+      if (after_seq === undefined) page.reverse();
+      const data = page.map(({ message_id, seq, accepted_at, target_agents, message }) => ({
+        message_id,
+        seq,
+        accepted_at,
+        target_agents,
+        message,
+      }));
+      return { data, has_more };
+    },
+  };
+
+  #queued(row: ModelDelivery): QueuedDelivery {
+    const { message_id, meeting_id, seq, message, timestamp, accepted_at } = row.message;
+    const { delivery_id, instance_id, target_agents, expires_at, attempt_count, answered_badly, attempts } = row;
+    return {
+      delivery_id,
+      message_id,
+      meeting_id,
+      seq,
+      instance_id,
+      target_agents,
+      message,
+      timestamp,
+      accepted_at,
+      expires_at,
+      attempt_count,
+      answered_badly,
+      attempts,
+      next_attempt_at: row.next_attempt_at,
+    };
+  }
+
+  #lane({ instance_id, meeting_id }: LaneKey): ModelDelivery[] {
+    return this.#pendingOf(instance_id)
+      .filter(({ aside, message }) => !aside && message.meeting_id === meeting_id)
+      .toSorted((a, b) => a.message.seq - b.message.seq);
+  }
+
+  #pendingLanes(after: LaneKey | null, limit: number): LaneKey[] {
+    const lanes: LaneKey[] = [];
+    for (const instance_id of sortedKeys(this.#of_instance)) {
+      if (after !== null && instance_id < after.instance_id) continue;
+      const in_lanes = this.#pendingOf(instance_id).filter(({ aside }) => !aside);
+      for (const meeting_id of [...new Set(in_lanes.map(({ message }) => message.meeting_id))].toSorted()) {
+        if (after !== null && instance_id === after.instance_id && meeting_id <= after.meeting_id) continue;
+        lanes.push({ instance_id, meeting_id });
+      }
+    }
+    return lanes.slice(0, limit);
+  }
+
+  #requeue(row: ModelDelivery, now_ms: number, expires_at: number): void {
+    row.state = 'pending';
+    row.reason = null;
+    row.aside = true;
+    row.answered_badly = 0;
+    row.next_attempt_at = now_ms;
+    row.expires_at = expires_at;
+    row.settled_at = null;
+  }
+
+  #expire(row: ModelDelivery, wall_ms: number): void {
+    row.state = 'failed';
+    row.reason = 'expired';
+    row.next_attempt_at = null;
+    row.settled_at = wall_ms;
+  }
+
+  readonly deliveries: StoreOperations['deliveries'] = {
+    settle: (deliveries, healths) => {
+      for (const settled of deliveries) {
+        const row = this.#deliveries.get(settled.delivery_id);
+        if (row === undefined) continue;
+        if (row.state !== 'pending') continue;
+        if (row.expires_at !== settled.expires_at) continue;
+        Object.assign(row, settled);
+      }
+      for (const { webhook_url, gone_as_of, instance_id, ...health } of healths) {
+        const instance = this.#instances.get(instance_id);
+        if (instance === undefined) continue;
+        if (instance.webhook_url === webhook_url) this.#change(instance_id, health);
+        if (gone_as_of === instance.updated_at) this.#change(instance_id, { webhook_enabled: false });
+      }
+    },
+    loadLanes: (requests) =>
+      requests.map((lane) => {
+        const page: QueuedDelivery[] = [];
+        let chars = 0;
+        for (const row of this.#lane(lane)) {
+          if (row.message.seq <= lane.after_seq) continue;
+          if (page.length === lane.limit || chars >= LANE_PAGE_CHARS_MAX) break;
+          page.push(this.#queued(row));
+          chars += row.message.message.length;
+        }
+        return page;
+      }),
+    loadAside: (instance_id, now_ms, limit) => {
+      const beside = this.#pendingOf(instance_id)
+        .filter(({ aside }) => aside)
+        .toSorted(byDueTime);
+      const due = beside.filter(({ next_attempt_at }) => next_attempt_at !== null && next_attempt_at <= now_ms);
+      const read = due.slice(0, limit);
+      const others = beside.filter((row) => !read.includes(row));
+      return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others) };
+    },
+    pendingLanes: (after, limit) => this.#pendingLanes(after, limit),
+    pendingAside: () =>
+      sortedKeys(this.#of_instance).flatMap((instance_id) => {
+        const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
+        return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
+      }),
+    get: (delivery_id, now_ms) => {
+      const row = this.#deliveries.get(delivery_id);
+      return row === undefined ? null : this.#listed(row, now_ms);
+    },
+    list: ({ limit, cursor, ...filter }, now_ms) => {
+      const before = cursor === undefined ? Infinity : (decodeCursor(cursor, ['number'])[0] as number);
+      const rows = [...this.#deliveries.values()]
+        .filter(
+          (row) =>
+            row.delivery_no < before &&
+            (filter.instance_id === undefined || row.instance_id === filter.instance_id) &&
+            (filter.meeting_id === undefined || row.message.meeting_id === filter.meeting_id) &&
+            (filter.message_id === undefined || row.message.message_id === filter.message_id) &&
+            (filter.state === undefined || row.state === filter.state),
+        )
+        .toSorted((a, b) => b.delivery_no - a.delivery_no);
+      return pageOf(
+        rows.slice(0, limit + 1),
+        limit,
+        (row) => [row.delivery_no],
+        (row) => this.#listed(row, now_ms),
+      );
+    },
+    retry: (delivery_id, now_ms, expires_at) => {
+      const row = this.#deliveries.get(delivery_id);
+      if (row === undefined) return null;
+      const { state, aside, instance_id } = row;
+      if (state === 'pending') row.next_attempt_at = aside ? now_ms : null;
+      else if (state === 'failed' && this.#instances.has(instance_id)) this.#requeue(row, now_ms, expires_at);
+      else throw new Problem('delivery_not_retryable');
+      this.#change(instance_id, { backoff_step: 0, backoff_until: null });
+      return { instance_id, meeting_id: row.message.meeting_id, aside: state === 'failed' || aside };
+    },
+    recover: (instance_id, since_ms, now_ms, expires_at) => {
+      if (this.#change(instance_id, { backoff_step: 0, backoff_until: null }) === null) return null;
+      const failed = (this.#of_instance.get(instance_id) ?? []).filter(
+        ({ state, settled_at }) => state === 'failed' && settled_at !== null && settled_at >= since_ms,
+      );
+      for (const row of failed) this.#requeue(row, now_ms, expires_at);
+      return { recovered: failed.length };
+    },
+    expire: (after, lanes_max, now_ms, wall_ms) => {
+      let expired = 0;
+      const lanes = this.#pendingLanes(after, lanes_max);
+      for (const lane of lanes) {
+        for (const row of this.#lane(lane).slice(0, LANE_FRONT)) {
+          if (row.expires_at > now_ms) break;
+          this.#expire(row, wall_ms);
+          expired++;
+        }
+      }
+      if (lanes.length >= lanes_max) return { expired, next: lanes.at(-1) ?? null };
+      for (const row of this.#deliveries.values()) {
+        if (row.state !== 'pending' || !row.aside || row.expires_at > now_ms) continue;
+        this.#expire(row, wall_ms);
+        expired++;
+      }
+      return { expired, next: null };
+    },
+    prune: (before, limit) => {
+      const oldest = [...this.#deliveries.values()].slice(0, PRUNE_WINDOW);
+      const deliveries = oldest
+        .filter(({ state, settled_at }) => state !== 'pending' && (settled_at ?? Infinity) < before.deliveries_ms)
+        .slice(0, limit);
+      for (const row of deliveries) {
+        this.#deliveries.delete(row.delivery_id);
+        const kept = this.#of_instance.get(row.instance_id)?.filter((other) => other !== row) ?? [];
+        this.#of_instance.set(row.instance_id, kept);
+      }
+      const with_deliveries = new Set([...this.#deliveries.values()].map(({ message }) => message));
+      const messages = [...this.#messages.values()]
+        .slice(0, PRUNE_WINDOW)
+        .filter((row) => row.accepted_at < before.messages_ms && !with_deliveries.has(row))
+        .slice(0, limit);
+      for (const row of messages) this.#messages.delete(row.message_id);
+      const keys = [...this.#keys].filter(([, row]) => row.created_at < before.idempotency_ms).slice(0, limit);
+      for (const [key] of keys) this.#keys.delete(key);
+      return deliveries.length + messages.length + keys.length;
+    },
+    countPending: () => [...this.#deliveries.values()].filter(({ state }) => state === 'pending').length,
+  };
+
+  #listed(row: ModelDelivery, now_ms: number) {
+    const { message_id, meeting_id, seq } = row.message;
+    const { delivery_id, instance_id, state, reason, attempt_count, attempts, next_attempt_at } = row;
+    return {
+      delivery_id,
+      message_id,
+      meeting_id,
+      seq,
+      instance_id,
+      target_agents: JSON.parse(row.target_agents) as string[],
+      state,
+      reason,
+      waiting_for: this.#waitingFor(row, now_ms),
+      attempt_count,
+      attempts,
+      next_attempt_at,
+      created_at: row.created_at,
+      settled_at: row.settled_at,
+    };
+  }
+
+  #waitingFor({ state, instance_id, next_attempt_at }: ModelDelivery, now_ms: number): WaitingFor | null {
+    if (state !== 'pending') return null;
+    const instance = this.#instances.get(instance_id);
+    if (instance === undefined || !instance.is_active || !instance.webhook_enabled) return 'switched_off';
+    if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
+    return next_attempt_at === null ? 'turn' : 'retry';
+  }
+}
+
+function sortedKeys(map: ReadonlyMap<string, unknown>): string[] {
+  return [...map.keys()].toSorted();
+}
+
+function byDueTime(a: ModelDelivery, b: ModelDelivery): number {
+  return (a.next_attempt_at ?? 0) - (b.next_attempt_at ?? 0) || a.delivery_no - b.delivery_no;
+}
+
+function byLane(a: ModelDelivery, b: ModelDelivery): number {
+  return a.message.meeting_id < b.message.meeting_id
+    ? -1
+    : a.message.meeting_id > b.message.meeting_id
+      ? 1
+      : a.message.seq - b.message.seq;
+}
+
+function earliest(rows: readonly ModelDelivery[]): number | null {
+  return rows.length === 0 ? null : Math.min(...rows.map(({ next_attempt_at }) => next_attempt_at ?? 0));
+}

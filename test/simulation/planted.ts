@@ -1,0 +1,197 @@
+/**
+ * Known bugs, planted to see that each is found. A bug is a piece of text that is replaced while a module is loaded, in
+ * a second instance of the modules that only the simulation sees: the program that is shipped carries none of it. A
+ * text that is not found exactly once is an error, so that no bug silently ceases to be planted.
+ */
+import assert from 'node:assert/strict';
+import { registerHooks } from 'node:module';
+import type { MakeWorld } from './run.ts';
+import type { World } from './world.ts';
+
+interface PlantedEdit {
+  /** Below the root of the repository. */
+  file: string;
+  find: string;
+  replace: string;
+}
+
+const MODEL = 'test/simulation/model_store.ts';
+const ENGINE = 'src/delivery/engine.ts';
+const LANE = 'src/delivery/lane.ts';
+const DELIVERY = 'src/domain/delivery.ts';
+
+export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
+  'settles without the fence': {
+    file: MODEL,
+    find: "if (row.state !== 'pending') continue;\n        if (row.expires_at !== settled.expires_at) continue;",
+    replace: '',
+  },
+  // The latest batch is answered, and on disk only when the next one is.
+  'answers before the commit': [
+    {
+      file: MODEL,
+      find: `readonly messages: StoreOperations['messages'] = {
+    accept: (batch) => batch.map((message) => this.#accept(message)),`,
+      replace: `unwritten: Accepted[] = [];
+  lose(): void {
+    for (const accepted of this.unwritten) {
+      if (accepted.kind !== 'accepted') continue;
+      this.#messages.delete(accepted.message.message_id);
+      for (const { delivery_id, instance_id } of accepted.deliveries) {
+        this.#deliveries.delete(delivery_id);
+        this.#of_instance.set(instance_id, this.#of_instance.get(instance_id)!.filter((row) => row.delivery_id !== delivery_id));
+      }
+    }
+  }
+  readonly messages: StoreOperations['messages'] = {
+    accept: (batch) => (this.unwritten = batch.map((message) => this.#accept(message))),`,
+    },
+    {
+      file: 'test/simulation/world.ts',
+      find: 'this.#life.alive = false;',
+      replace: 'this.#life.alive = false; if (!clean) (this.#operations as unknown as { lose(): void }).lose();',
+    },
+  ],
+  'skips left_at': { file: MODEL, find: 'if (left_at !== null) continue;', replace: '' },
+  'skips webhook_enabled': { file: MODEL, find: 'if (!instance.webhook_enabled) continue;', replace: '' },
+  'ignores the idempotency key': {
+    file: MODEL,
+    find: 'if (former !== undefined && former.created_at >',
+    replace: 'if (former !== undefined && 0 >',
+  },
+  'forgets to cancel what was beside a lane': {
+    file: MODEL,
+    find: '[...in_lanes, ...beside].slice',
+    replace: '[...in_lanes].slice',
+  },
+  'two attempts in one lane': {
+    file: ENGINE,
+    find: 'lane !== undefined && !lane.busy && !lane.listed',
+    replace: 'lane !== undefined && !lane.listed',
+  },
+  'a lane goes on past a failing head': {
+    file: ENGINE,
+    find: 'if (lane.aside || verdict.aside) {',
+    replace: 'if (lane.aside || true) {',
+  },
+  'retries sooner than the schedule': {
+    file: ENGINE,
+    find: 'const again_at = now + verdict.delay_ms;',
+    replace: 'const again_at = now + verdict.delay_ms / 2;',
+  },
+  'ignores Retry-After': {
+    file: DELIVERY,
+    find: 'if (asked_ms !== null) delay_ms',
+    replace: 'if (asked_ms === -1) delay_ms',
+  },
+  'retries a 202': {
+    file: DELIVERY,
+    find: "if (outcome === 'not_200' || outcome === 'gone')",
+    replace: "if (outcome === 'gone')",
+  },
+  'a 410 does not switch off': {
+    file: LANE,
+    find: 'this.target = { ...this.target, switched_on: false };',
+    replace: '',
+  },
+  'pushes to what is switched off': {
+    file: LANE,
+    find: ' || !this.target.switched_on) return false;',
+    replace: ') return false;',
+  },
+  'backs off not at all': {
+    file: LANE,
+    find: 'if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;',
+    replace: '',
+  },
+  'a back-off does not double': {
+    file: DELIVERY,
+    find: 'next.backoff_step = health.backoff_step + 1;',
+    replace: 'next.backoff_step = 1;',
+  },
+  'probes with many at once': { file: LANE, find: '(isProbed(this.health) ? 1 : concurrency)', replace: 'concurrency' },
+  'no limit for one instance': {
+    file: LANE,
+    find: 'return this.in_flight < (isProbed',
+    replace: 'return -1 < (isProbed',
+  },
+  'no limit over all': {
+    file: ENGINE,
+    find: 'while (this.#in_flight < this.#settings.max_in_flight &&',
+    replace: 'while (',
+  },
+  'a load begins after the wrong seq': {
+    file: ENGINE,
+    find: 'const { meeting_id, last_seq: after_seq } = lane;',
+    replace: 'const { meeting_id, last_seq } = lane; const after_seq = last_seq + 1;',
+  },
+  'what was spilled is overtaken': {
+    file: ENGINE,
+    find: 'if (lane.spilled || lane.queue.length >=',
+    replace: 'if (lane.queue.length >=',
+  },
+  'does not discover what was pending': {
+    file: ENGINE,
+    find: 'this.#offer(instance, lane);\n      }\n      this.#pump();\n      after =',
+    replace: '}\n      this.#pump();\n      after =',
+  },
+  'what was cancelled is delivered': {
+    file: ENGINE,
+    find: 'if (instance !== undefined) this.#drop(instance);',
+    replace: '',
+  },
+  'forgets a settlement when the disk fails': {
+    file: 'src/delivery/settlements.ts',
+    find: 'await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));',
+    replace: 'break;',
+  },
+  'one slow machine delays the others': {
+    file: ENGINE,
+    find: 'if (instance === undefined) break;\n',
+    replace:
+      'if (instance === undefined) break;\n      if (this.#in_flight > 0 && [...this.#instances.values()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { this.#ready.push(instance); break; }\n',
+  },
+};
+
+const ROOT = new URL('../../', import.meta.url).href;
+let hooked = false;
+
+/** Worlds with a bug in them; `name` is one of PLANTED_BUGS. */
+export async function plant(name: string): Promise<MakeWorld> {
+  assert(name in PLANTED_BUGS, `there is no planted bug ${name}`);
+  if (!hooked) hook();
+  hooked = true;
+  const planted = (await import(`./world.ts?planted=${encodeURIComponent(name)}`)) as { World: typeof World };
+  const { World: PlantedWorld } = planted;
+  return (seed, options) => new PlantedWorld(seed, options);
+}
+
+function hook(): void {
+  registerHooks({
+    // A module that is imported by one with a bug belongs to the same bug.
+    resolve(specifier, context, next) {
+      const resolved = next(specifier, context);
+      const planted = context.parentURL === undefined ? null : new URL(context.parentURL).searchParams.get('planted');
+      if (planted === null || !resolved.url.startsWith(ROOT) || resolved.url.includes('/node_modules/'))
+        return resolved;
+      return { ...resolved, url: `${resolved.url}?planted=${encodeURIComponent(planted)}` };
+    },
+    load(url, context, next) {
+      const planted = url.startsWith('file:') ? new URL(url).searchParams.get('planted') : null;
+      const loaded = next(url, context);
+      if (planted === null) return loaded;
+      const edit = [PLANTED_BUGS[planted] ?? []].flat().find(({ file }) => url.startsWith(`${ROOT}${file}?`));
+      if (edit === undefined) return loaded;
+      const source = String(
+        typeof loaded.source === 'string' ? loaded.source : Buffer.from(loaded.source as Uint8Array),
+      );
+      const parts = source.split(edit.find);
+      assert.equal(
+        parts.length,
+        2,
+        `planting "${planted}": ${JSON.stringify(edit.find)} stands ${parts.length - 1} times`,
+      );
+      return { ...loaded, source: parts.join(edit.replace) };
+    },
+  });
+}

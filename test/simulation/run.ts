@@ -1,0 +1,58 @@
+import { setImmediate as turn } from 'node:timers/promises';
+import type { World, WorldOptions } from './world.ts';
+
+export interface Finding {
+  seed: number;
+  violation: string;
+}
+
+export interface Report {
+  worlds: number;
+  steps: number;
+  /** Over the traces of all worlds, in the order of their seeds. */
+  trace_hash: string;
+  finding: Finding | null;
+}
+
+/** Worlds that share each turn of the event loop: all promises of all of them come to rest in it. */
+const WORLDS_AT_ONCE = 128;
+
+export type MakeWorld = (seed: number, options?: WorldOptions) => World;
+
+/** Runs seeds until one of them breaks a promise; `until_ms` of wall time bounds it. */
+export async function run(
+  make: MakeWorld,
+  first_seed: number,
+  count: number,
+  {
+    at_once = WORLDS_AT_ONCE,
+    until_ms = Infinity,
+    ...options
+  }: WorldOptions & { at_once?: number; until_ms?: number } = {},
+): Promise<Report> {
+  const report: Report = { worlds: 0, steps: 0, trace_hash: '', finding: null };
+  let hash = 0x811c9dc5;
+  for (let seed = first_seed; seed < first_seed + count && performance.now() < until_ms; seed += at_once) {
+    const worlds = Array.from({ length: Math.min(at_once, first_seed + count - seed) }, (_, k) =>
+      make(seed + k, options),
+    );
+    let under_way = worlds;
+    while (under_way.length > 0) {
+      await turn();
+      for (const world of under_way) world.step();
+      under_way = under_way.filter(({ done, checker }) => !done && checker.violation === null);
+    }
+    for (const world of worlds) {
+      report.worlds++;
+      report.steps += world.steps;
+      hash = Math.imul(hash ^ world.trace_hash, 0x01000193) >>> 0;
+      const { violation } = world.checker;
+      if (violation === null) continue;
+      report.finding = { seed: world.seed, violation };
+      break;
+    }
+    if (report.finding !== null) break;
+  }
+  report.trace_hash = hash.toString(16).padStart(8, '0');
+  return report;
+}

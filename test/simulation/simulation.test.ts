@@ -1,0 +1,47 @@
+/**
+ * Whatever happens: nothing is lost, nobody else hears it, lanes keep their order, nobody waits for somebody else, the
+ * books balance. A world that breaks a promise prints its seed; `npm run simulate -- --seed S` replays it.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { plant, PLANTED_BUGS } from './planted.ts';
+import { run } from './run.ts';
+import { sqliteOperations } from './sqlite_operations.ts';
+import { World, type WorldOptions } from './world.ts';
+
+const BUDGET_MS = 2_500;
+const SQLITE_WORLDS = 60;
+/** Where each planted bug is found within, from seed 1 on. */
+const SEEDS_PER_BUG = 400;
+
+const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
+/** The same worlds every time, so that a red run means a change; `npm run simulate` looks at new ones. */
+const FIRST_SEED = 1;
+
+test('the promises hold in every world', async () => {
+  const { worlds, finding } = await run(make, FIRST_SEED, 1_000_000, { until_ms: performance.now() + BUDGET_MS });
+  assert.equal(finding, null);
+  assert.ok(worlds > 100, `${worlds} worlds`);
+});
+
+test('the promises hold on SQLite', async () => {
+  const { finding } = await run(make, FIRST_SEED, SQLITE_WORLDS, { operations: sqliteOperations });
+  assert.equal(finding, null);
+});
+
+test('a seed is a world, to the letter', async () => {
+  const [first, second, other] = await Promise.all([
+    run(make, 7, 20),
+    run(make, 7, 20, { at_once: 3 }),
+    run(make, 8, 20),
+  ]);
+  assert.equal(first.trace_hash, second.trace_hash);
+  assert.notEqual(first.trace_hash, other.trace_hash);
+});
+
+for (const name of Object.keys(PLANTED_BUGS)) {
+  test(`control: planted, "${name}" is found`, async () => {
+    const { finding } = await run(await plant(name), 1, SEEDS_PER_BUG, { at_once: 8 });
+    assert.notEqual(finding, null);
+  });
+}

@@ -1,0 +1,11 @@
+import { IdCodec, NumberSource } from '../../src/domain/id.ts';
+import { Database } from '../../src/store/sqlite/database.ts';
+import { operationsOf } from '../../src/store/sqlite/operations.ts';
+import { Recipients } from '../../src/store/sqlite/recipients.ts';
+import type { StoreOperations } from './model_store.ts';
+
+/** The operations of the SQLite store, in memory, with the ids that the model store makes. */
+export function sqliteOperations(wall: () => number): StoreOperations {
+  const db = new Database(':memory:');
+  return operationsOf(db, new NumberSource(wall, 0), new IdCodec('modelled'), new Recipients(db));
+}
