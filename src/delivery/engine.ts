@@ -527,7 +527,11 @@ export class Engine {
       this.#pump();
     } catch (error) {
       lane.busy = false;
-      this.#tryAgainLater(error, () => this.#dueBeside(instance, this.#clock.now()));
+      this.#tryAgainLater(error, () => {
+        this.#dueBeside(instance, this.#clock.now());
+        // What came to be due meanwhile was noted without a look, because the lane was busy.
+        this.#lookBeside(instance);
+      });
     }
   }
 
@@ -749,15 +753,19 @@ export class Engine {
     if (instance !== undefined) this.#drop(instance);
   }
 
-  /** A delivery was queued again by hand: whoever asks for it wants to see it tried, so the back-off ends as well. */
-  deliveryRetried({ instance_id, meeting_id, aside }: LaneKey & { aside: boolean }): void {
+  /**
+   * A delivery was queued again by hand: whoever asks for it wants to see it tried, so the back-off ends as well. One that
+   * waits behind the head of its lane keeps its place, and the head its time.
+   */
+  deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
+    const { instance_id, meeting_id, aside, delivery_id } = retried;
     const instance = this.#instanceOf(instance_id);
     this.#lift(instance);
     if (aside) this.#dueBeside(instance, this.#clock.now());
     else {
       const lane = instance.lanes.get(meeting_id);
       const head = lane?.queue.peek();
-      if (lane !== undefined && head !== undefined) {
+      if (lane !== undefined && head !== undefined && head.delivery_id === delivery_id) {
         lane.held_until = 0;
         head.next_attempt_at = null;
         this.#offer(instance, lane);

@@ -62,7 +62,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
       const retried = await store.deliveries.retry(delivery_id, now, now + expire_after_ms);
       if (retried === null) throw noSuchDelivery(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
-      engine.deliveryRetried(retried);
+      engine.deliveryRetried({ ...retried, delivery_id });
       if (row === null) throw noSuchDelivery(delivery_id);
       return wireDeliveryWithAttempts(row);
     },

@@ -117,7 +117,10 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   await app.register(swaggerUi, {
     routePrefix: '/docs',
-    theme: { title: 'Convoke: the API', css: [{ filename: 'convoke.css', content: '#swagger-ui .topbar { display: none; }' }] },
+    theme: {
+      title: 'Convoke: the API',
+      css: [{ filename: 'convoke.css', content: '#swagger-ui .topbar { display: none; }' }],
+    },
     staticCSP: DOCS_CSP,
     uiConfig: { tryItOutEnabled: true, deepLinking: true },
   });

@@ -513,7 +513,7 @@ export class World {
       const now = this.#steady();
       const retried = await store.deliveries.retry(row.delivery_id, now, now + this.#settings.expire_after_ms);
       this.checker.markRetried(row);
-      if (retried !== null) engine.deliveryRetried(retried);
+      if (retried !== null) engine.deliveryRetried({ ...retried, delivery_id: row.delivery_id });
     });
   }
 

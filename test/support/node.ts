@@ -269,7 +269,7 @@ export class TestNode {
   async retry(delivery_id: string): Promise<void> {
     const now = this.clock.now();
     const retried = await this.store.deliveries.retry(delivery_id, now, now + SETTINGS.expire_after_ms);
-    if (retried !== null) this.engine.deliveryRetried(retried);
+    if (retried !== null) this.engine.deliveryRetried({ ...retried, delivery_id });
   }
 
   async recover(instance_id: string, since_ms: number): Promise<number> {
