@@ -1,6 +1,5 @@
 /** The SDK's receiver trusts only what Convoke signed, and hands every push over once. */
 import assert from 'node:assert/strict';
-import { readFileSync } from 'node:fs';
 import { createServer, request as httpRequest, type IncomingMessage } from 'node:http';
 import { type AddressInfo, connect } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
@@ -15,32 +14,11 @@ import {
 } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import { signingKey, signPush } from '../src/domain/signature.ts';
+import { vectors } from './support/vectors.ts';
 
 const SECRET = 'whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o=';
 const OTHER_SECRET = 'whsec_//r18Ovm4dzX0s3Iw765tK+qpaCblpGMh4J9eHNuaWQ=';
 const NOW_MS = 1_772_357_400_000;
-
-interface Vectors {
-  sign: {
-    name: string;
-    secrets: string[];
-    webhook_id: string;
-    webhook_timestamp: number;
-    body: string;
-    webhook_signature: string;
-  }[];
-  verify: {
-    name: string;
-    secrets: string[];
-    headers: Record<string, string>;
-    body: string;
-    now_s: number;
-    reason: string | null;
-  }[];
-  invalid_secrets: { name: string; secret: string }[];
-}
-
-const vectors = JSON.parse(readFileSync(new URL('../vectors/signature.json', import.meta.url), 'utf8')) as Vectors;
 
 const PUSH = {
   event: 'new_message',

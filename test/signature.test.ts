@@ -1,33 +1,11 @@
 /** Our signatures are those of Standard Webhooks, and the vectors that we publish are true. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
-import { readFileSync } from 'node:fs';
 import { describe, test } from 'node:test';
 import fc from 'fast-check';
 import { Webhook } from 'standardwebhooks';
 import { makeSecret, signingKey, signPush } from '../src/domain/signature.ts';
-
-interface Vectors {
-  sign: {
-    name: string;
-    secrets: string[];
-    webhook_id: string;
-    webhook_timestamp: number;
-    body: string;
-    webhook_signature: string;
-  }[];
-  verify: {
-    name: string;
-    secrets: string[];
-    headers: Record<string, string>;
-    body: string;
-    now_s: number;
-    reason: string | null;
-  }[];
-  invalid_secrets: { name: string; secret: string }[];
-}
-
-const vectors = JSON.parse(readFileSync(new URL('../vectors/signature.json', import.meta.url), 'utf8')) as Vectors;
+import { vectors } from './support/vectors.ts';
 
 describe('a push is signed to the letter of the vector:', () => {
   for (const { name, secrets, webhook_id, webhook_timestamp, body, webhook_signature } of vectors.sign) {
