@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
 import { DATABASE_FILE, readConfig } from '../src/config.ts';
-import { systemClock } from '../src/delivery/clock.ts';
+import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
 import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
@@ -39,6 +39,7 @@ function engineOn(store: Store): Engine {
   return new Engine({
     clock,
     random: Math.random,
+    load: eventLoopLoad(),
     store,
     transport,
     observer: {

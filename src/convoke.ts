@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
-import { systemClock } from './delivery/clock.ts';
+import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
@@ -46,6 +46,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
+    load: eventLoopLoad(),
     store,
     transport,
     observer: observerOf(metrics, log),

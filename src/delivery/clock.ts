@@ -33,3 +33,24 @@ export function systemClock(): Clock {
     soon: (callback) => void setImmediate(callback),
   };
 }
+
+/** Longer ago says nothing of now. */
+const LOAD_WINDOW_MS_MAX = 1_000;
+
+/**
+ * How busy this thread's event loop was since it was last asked, 0 to 1. When that is long ago, 1 until it is asked again:
+ * whoever asks has a reason to think so.
+ */
+export function eventLoopLoad(): () => number {
+  let former = performance.eventLoopUtilization();
+  let asked_at = performance.now();
+  return () => {
+    const now = performance.now();
+    const present = performance.eventLoopUtilization();
+    const { utilization } = performance.eventLoopUtilization(present, former);
+    const fresh = now - asked_at <= LOAD_WINDOW_MS_MAX;
+    former = present;
+    asked_at = now;
+    return fresh ? utilization : 1;
+  };
+}

@@ -81,6 +81,8 @@ export interface EngineParts {
   clock: Clock;
   /** A number in [0, 1). */
   random: () => number;
+  /** The share of the time since it was last asked that this thread was busy: 0 to 1. */
+  load: () => number;
   store: Store;
   transport: Transport;
   observer: Observer;
@@ -98,8 +100,13 @@ const ACCEPT_WAITING_BYTES_MAX = 64 << 20;
 /** What a message weighs beside its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 
-/** Deliveries that a lane holds in memory while its instance moves, and while that does not or the lane itself is held. */
-const LANE_LENGTH_MAX = 256;
+/**
+ * A lane holds in memory what its instance gets through in this time, within bounds: so what waits in memory is never more
+ * than this time's work, and a machine that takes 200 ms a push has no share in it to speak of.
+ */
+const LANE_AHEAD_MS = 2_000;
+const LANE_LENGTH_MAX = 1_024;
+/** The least, and all while the instance does not move or the lane itself is held. */
 const SLOW_LANE_LENGTH_MAX = 2;
 /** An instance that has not moved for this long is slow. */
 const SLOW_AFTER_MS = 250;
@@ -109,9 +116,12 @@ const LANE_PAGE = 64;
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
 /** Deliveries of moving instances that wait in memory; beyond it acceptance waits for dispatch to catch up. */
-const QUEUED_HIGH = 4_000;
-/** The longest that acceptance waits for dispatch. */
-const PAUSE_MS_MAX = 100;
+const WAITING_HIGH = 4_000;
+/** The share of its time that this thread works when it is saturated: below that, whoever is behind is not us. */
+const SATURATED = 0.9;
+/** How often that is looked at, and the longest that acceptance waits. */
+const LOOK_MS = 100;
+const PAUSE_MS_MAX = 1_000;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
 const DISCOVERY_PAGE = 1_000;
@@ -127,6 +137,7 @@ const IDLE_INSTANCES_MAX = 20_000;
 export class Engine {
   readonly #clock: Clock;
   readonly #random: () => number;
+  readonly #load: () => number;
   readonly #store: Store;
   readonly #transport: Transport;
   readonly #observer: Observer;
@@ -148,15 +159,20 @@ export class Engine {
   #loading = 0;
   #pumping = false;
   #forget_at = IDLE_INSTANCES_MAX;
-  #paused_until: number | null = null;
+  /** Since when acceptance waits for dispatch; null while it does not. */
+  #behind_since: number | null = null;
+  /** Deliveries expected of the messages that are being stored. */
+  #arriving = 0;
+  #look_at = 0;
   /** Until every lane with something pending is known, a new lane may have a beginning on disk. */
   #discovered = false;
   #stopping = false;
   #onIdle: (() => void) | null = null;
 
-  constructor({ clock, random, store, transport, observer, settings }: EngineParts) {
+  constructor({ clock, random, load, store, transport, observer, settings }: EngineParts) {
     this.#clock = clock;
     this.#random = random;
+    this.#load = load;
     this.#store = store;
     this.#transport = transport;
     this.#observer = observer;
@@ -219,7 +235,9 @@ export class Engine {
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
-    const results = await this.#store.messages.accept(batch);
+    const arriving = batch.length * this.#fan_out;
+    this.#arriving += arriving;
+    const results = await this.#store.messages.accept(batch).finally(() => (this.#arriving -= arriving));
     let messages = 0;
     let deliveries = 0;
     for (const [i, result] of results.entries()) {
@@ -239,7 +257,7 @@ export class Engine {
    * spilled have to be read again, which costs more than all else about them.
    */
   #acceptBatchMax(): number {
-    return Math.min(ACCEPT_BATCH_MAX, Math.ceil(QUEUED_HIGH / Math.max(1, this.#fan_out)));
+    return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
   }
 
   #enqueue(sent: NewMessage, { message, deliveries }: Extract<Accepted, { kind: 'accepted' }>): void {
@@ -284,7 +302,8 @@ export class Engine {
   }
 
   #lengthMaxOf(instance: InstanceLanes, lane: Lane, now: number): number {
-    return this.#isMoving(instance, now) && lane.held_until <= now ? LANE_LENGTH_MAX : SLOW_LANE_LENGTH_MAX;
+    if (!this.#isMoving(instance, now) || lane.held_until > now) return SLOW_LANE_LENGTH_MAX;
+    return Math.min(LANE_LENGTH_MAX, Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_AHEAD_MS / instance.push_ms)));
   }
 
   #isMoving(instance: InstanceLanes, now: number): boolean {
@@ -296,29 +315,50 @@ export class Engine {
     return this.#queued + this.#loading >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** Whether dispatch is so far behind that acceptance should wait: what slow instances have in memory is dropped first. */
+  /** Deliveries in memory that are not under way, and those that what is being stored will bring. */
+  get #waiting(): number {
+    return this.#queued - this.#in_flight + this.#arriving;
+  }
+
+  /**
+   * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
+   * delivery. While this thread has time to spare it is the machines that are behind, and senders do not wait for them.
+   * What machines that do not move have in memory is dropped first.
+   */
   #isBehind(): boolean {
-    if (this.#queued < QUEUED_HIGH || this.#stopping) {
-      this.#paused_until = null;
+    if (this.#waiting < WAITING_HIGH || this.#stopping) {
+      this.#behind_since = null;
       return false;
     }
     const now = this.#clock.now();
-    if (this.#paused_until === null) {
-      this.#spillSlow(now);
-      if (this.#queued < QUEUED_HIGH) return false;
-      this.#paused_until = now + PAUSE_MS_MAX;
-      this.#wakes.at(this.#paused_until, () => this.#accepts.poke());
-      return true;
-    }
-    if (now < this.#paused_until) return true;
-    this.#paused_until = null;
+    if (now >= this.#look_at) this.#look(now);
+    if (this.#behind_since === null) return false;
+    if (now - this.#behind_since < PAUSE_MS_MAX) return true;
+    this.#behind_since = now;
     return false;
   }
 
-  #spillSlow(now: number): void {
-    for (const instance of this.#instances.values()) {
-      for (const lane of instance.lanes.values()) this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
+  #look(now: number): void {
+    this.#look_at = now + LOOK_MS;
+    const saturated = this.#load() >= SATURATED;
+    if (this.#spillSlow(now) < WAITING_HIGH || !saturated) {
+      this.#behind_since = null;
+      return;
     }
+    this.#behind_since ??= now;
+    this.#wakes.at(this.#look_at, () => this.#accepts.poke());
+  }
+
+  /** Drops from memory what lanes should not hold now. Answers how many deliveries wait in lanes that move. */
+  #spillSlow(now: number): number {
+    let moving = 0;
+    for (const instance of this.#instances.values()) {
+      for (const lane of instance.lanes.values()) {
+        this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
+        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.queue.length;
+      }
+    }
+    return moving - this.#in_flight + this.#arriving;
   }
 
   // ── lanes in memory ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -440,7 +480,7 @@ export class Engine {
       this.#offer(instance);
     }
     this.#pumping = false;
-    if (this.#paused_until !== null && this.#queued < QUEUED_HIGH) this.#accepts.poke();
+    if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#accepts.poke();
   }
 
   /** The next step of a ready lane: an attempt on its head, a look into the table, or an end. */
@@ -480,11 +520,7 @@ export class Engine {
   #loadLane(instance: InstanceLanes, lane: Lane): void {
     lane.busy = true;
     lane.missed = false;
-    const limit = this.#isMemoryFull()
-      ? 1
-      : this.#isMoving(instance, this.#clock.now())
-        ? LANE_PAGE
-        : SLOW_LANE_LENGTH_MAX;
+    const limit = this.#isMemoryFull() ? 1 : Math.min(LANE_PAGE, this.#lengthMaxOf(instance, lane, this.#clock.now()));
     const { meeting_id, last_seq: after_seq } = lane;
     this.#loading += limit;
     void this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1).then(
@@ -582,7 +618,7 @@ export class Engine {
     void this.#transport.push(push).then((result) => {
       this.#in_flight--;
       instance.in_flight--;
-      instance.moved_at = this.#clock.now();
+      instance.moved(this.#clock.now(), result.duration_ms);
       lane.busy = false;
       this.#conclude(
         instance,

@@ -67,6 +67,10 @@ export function targetOf(instance: Instance): Target {
   };
 }
 
+const PUSH_MS_GUESS = 5;
+/** How much the latest push counts in the average. */
+const PUSH_MS_WEIGHT = 0.1;
+
 /** The lanes of one instance with what they share: its health, its back-off, its attempts in flight. */
 export class InstanceLanes {
   readonly instance_id: string;
@@ -91,6 +95,8 @@ export class InstanceLanes {
   in_flight = 0;
   /** The last time an attempt ended, or began while none was under way: an instance that has not moved for long is slow. */
   moved_at = 0;
+  /** How long a push to it takes lately; of one that is not known, a guess. */
+  push_ms = PUSH_MS_GUESS;
 
   constructor(instance_id: string) {
     this.instance_id = instance_id;
@@ -123,6 +129,12 @@ export class InstanceLanes {
     if (!gone || this.target.updated_at !== target.updated_at) return;
     this.gone_as_of = target.updated_at;
     this.target = { ...this.target, switched_on: false };
+  }
+
+  /** An attempt ended. */
+  moved(now: number, duration_ms: number): void {
+    this.moved_at = now;
+    this.push_ms += (duration_ms - this.push_ms) * PUSH_MS_WEIGHT;
   }
 
   canStart(now: number, concurrency: number): boolean {

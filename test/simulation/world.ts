@@ -175,6 +175,7 @@ export class World {
     life.engine = new Engine({
       clock,
       random: this.#random.next,
+      load: () => 1,
       store: life.store,
       transport: this.#transport(life),
       observer: { accepted: () => {}, attempted: () => {}, storageFailed: () => {} },

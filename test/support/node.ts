@@ -166,6 +166,7 @@ export class TestNode {
     this.engine = new Engine({
       clock: this.clock,
       random: this.#options.random ?? (() => 0.5),
+      load: () => 1,
       store: this.store,
       transport: this.transport,
       observer: {
