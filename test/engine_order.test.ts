@@ -266,6 +266,18 @@ describe('acceptance', () => {
     assert.deepEqual(node.transport.seqsTo('i1'), upTo(271));
   });
 
+  test('does not wait while the thread has time to spare: then it is the machines that are behind', async (t) => {
+    const node = await startNode(t, { settings: { max_in_flight: 2 } });
+    node.load = 0.5;
+    await node.meeting('m', ...namesOf('i', 30));
+    node.transport.script = () => ({ says: 200, after_ms: 1 });
+    await node.sendMany('m', 250);
+    await node.send('m');
+    await node.clock.advance(MINUTE);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(251));
+  });
+
   test('refuses when too much waits to be stored, and takes more when it is', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');

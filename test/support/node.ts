@@ -135,6 +135,8 @@ export class TestNode {
   readonly clock = new VirtualClock();
   readonly transport = new ScriptedTransport(this.clock);
   readonly attempts: AttemptEvent[] = [];
+  /** How busy the thread says it is. */
+  load = 1;
   readonly storage_errors: unknown[] = [];
   meddle: Meddle | null = null;
   onAttempt: ((event: AttemptEvent) => void) | null = null;
@@ -166,7 +168,7 @@ export class TestNode {
     this.engine = new Engine({
       clock: this.clock,
       random: this.#options.random ?? (() => 0.5),
-      load: () => 1,
+      load: () => this.load,
       store: this.store,
       transport: this.transport,
       observer: {
