@@ -79,7 +79,7 @@ function settled(delivery: QueuedDelivery, changes: Partial<DeliverySettlement> 
     state: 'delivered',
     reason: null,
     attempt_count: 1,
-    attempts: [],
+    attempts: '[]',
     next_attempt_at: null,
     aside: false,
     settled_at: WALL,

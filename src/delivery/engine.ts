@@ -730,7 +730,7 @@ export class Engine {
       reason,
       attempt_count: delivery.attempt_count,
       answered_badly: delivery.answered_badly,
-      attempts: delivery.attempts,
+      attempts: JSON.stringify(delivery.attempts),
       next_attempt_at,
       aside,
       settled_at: state === 'pending' ? null : this.#clock.wall(),

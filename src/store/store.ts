@@ -223,7 +223,8 @@ export interface DeliverySettlement {
   reason: DeliveryReason | null;
   attempt_count: number;
   answered_badly: number;
-  attempts: Attempt[];
+  /** JSON text of a list of Attempt: as it is stored. */
+  attempts: string;
   next_attempt_at: number | null;
   aside: boolean;
   settled_at: number | null;

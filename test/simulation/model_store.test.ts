@@ -88,7 +88,7 @@ class Commands {
               reason: state === 'failed' ? 'exhausted' : null,
               attempt_count: row.attempt_count + 1,
               answered_badly: row.answered_badly + 1,
-              attempts: [],
+              attempts: '[]',
               next_attempt_at: state === 'pending' ? due : null,
               aside: aside && state === 'pending',
               settled_at: state === 'pending' ? null : wall,

@@ -6,6 +6,7 @@ import type { WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/message.ts';
+import type { Attempt } from '../../src/domain/outcome.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/cursor.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
@@ -43,7 +44,8 @@ interface Message {
   message: string;
 }
 
-export interface ModelDelivery extends DeliverySettlement {
+export interface ModelDelivery extends Omit<DeliverySettlement, 'attempts'> {
+  attempts: Attempt[];
   delivery_no: number;
   message: Message;
   instance_id: string;
@@ -433,7 +435,7 @@ export class ModelStore implements StoreOperations {
         if (row === undefined) continue;
         if (row.state !== 'pending') continue;
         if (row.expires_at !== settled.expires_at) continue;
-        Object.assign(row, settled);
+        Object.assign(row, settled, { attempts: JSON.parse(settled.attempts) as Attempt[] });
       }
       for (const { webhook_url, gone_as_of, instance_id, ...health } of healths) {
         const instance = this.#instances.get(instance_id);

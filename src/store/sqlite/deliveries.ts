@@ -83,7 +83,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
           d.reason,
           d.attempt_count,
           d.answered_badly,
-          JSON.stringify(d.attempts),
+          d.attempts,
           d.next_attempt_at,
           d.aside ? 1 : 0,
           d.settled_at,

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { type Store, StoreError } from '../store.ts';
-import { type Call, errorOf, type Reply } from './calls.ts';
+import { type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';
 
 /**
@@ -32,10 +32,16 @@ export function openSqliteStore(file: string): { store: Store; opened: Promise<v
   return { store, opened: calls.opened };
 }
 
+interface Waiting {
+  method: string;
+  resolve: (value: unknown) => void;
+  reject: (error: Error) => void;
+}
+
 /** The calls under way between this thread and the store's. */
 class Calls {
   readonly #worker: Worker;
-  readonly #waiting = new Map<number, { resolve: (value: unknown) => void; reject: (error: Error) => void }>();
+  readonly #waiting = new Map<number, Waiting>();
   #outbox: Call[] = [];
   #last_id = 0;
   #failed: Error | null = null;
@@ -74,8 +80,8 @@ class Calls {
     if (this.#failed !== null) return Promise.reject(this.#failed);
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const id = ++this.#last_id;
-    this.#waiting.set(id, { resolve, reject });
-    this.#outbox.push({ id, noun, method, args });
+    this.#waiting.set(id, { method, resolve, reject });
+    this.#outbox.push(packCall({ id, noun, method, args }));
     if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
     return promise;
   }
@@ -92,7 +98,7 @@ class Calls {
       if (waiting === undefined) continue;
       this.#waiting.delete(reply.id);
       const error = errorOf(reply);
-      if (error === null) waiting.resolve(reply.value);
+      if (error === null) waiting.resolve(unpackReply(waiting.method, reply).value);
       else waiting.reject(error);
     }
   }

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import type { Call } from './calls.ts';
+import { type Call, packReply, type Reply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 
 /** More calls than this are not put into one transaction, so that the first does not wait for the last. */
@@ -15,11 +15,13 @@ const port = parentPort;
 
 try {
   const group_commit = new GroupCommit((workerData as { file: string }).file);
+  const run = (calls: Call[]): Reply[] =>
+    group_commit.run(calls.map(unpackCall)).map((reply, i) => packReply(calls[i] as Call, reply));
   port.on('message', (message: Call[] | 'close') => {
     let calls: Call[] = [];
     for (let next: Call[] | 'close' | undefined = message; next !== undefined; next = receive()) {
       if (next === 'close') {
-        if (calls.length > 0) port.postMessage(group_commit.run(calls));
+        if (calls.length > 0) port.postMessage(run(calls));
         group_commit.close();
         port.close();
         return;
@@ -27,7 +29,7 @@ try {
       calls = calls.length === 0 ? next : [...calls, ...next];
       if (calls.length >= CALLS_PER_COMMIT_MAX) break;
     }
-    port.postMessage(group_commit.run(calls));
+    port.postMessage(run(calls));
   });
   port.postMessage('open');
 } catch (error) {
