@@ -37,7 +37,7 @@ import {
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { Fifo } from './fifo.ts';
-import { InstanceLanes, Lane, type LaneDelivery, type Target } from './lane.ts';
+import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
 import { pushOf } from './push.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport.ts';
@@ -100,14 +100,16 @@ const ACCEPT_WAITING_BYTES_MAX = 64 << 20;
 /** What a message weighs beside its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 
-/**
- * A lane holds in memory what its instance gets through in this time, within bounds: so what waits in memory is never more
- * than this time's work, and a machine that takes 200 ms a push has no share in it to speak of.
- */
-const LANE_AHEAD_MS = 2_000;
+/** Deliveries that a lane holds in memory, and while its instance does not move or the lane itself is held. */
 const LANE_LENGTH_MAX = 1_024;
-/** The least, and all while the instance does not move or the lane itself is held. */
 const SLOW_LANE_LENGTH_MAX = 2;
+/**
+ * A machine whose pushes take longer than this many times the average of all has a smaller share of the memory, so that
+ * a few slow ones cannot fill it. Not a time in milliseconds: when this thread is saturated, all pushes take long.
+ */
+const SLOWER_ALLOWED = 4;
+/** How much the latest push counts in the average of all. */
+const PUSH_MS_WEIGHT = 0.01;
 /** An instance that has not moved for this long is slow. */
 const SLOW_AFTER_MS = 250;
 /** Deliveries read at once into a lane, while there is room; one when there is none. */
@@ -118,7 +120,7 @@ const MEMORY_BYTES_MAX = 64 << 20;
 /** Deliveries of moving instances that wait in memory; beyond it acceptance waits for dispatch to catch up. */
 const WAITING_HIGH = 4_000;
 /** The share of its time that this thread works when it is saturated: below that, whoever is behind is not us. */
-const SATURATED = 0.9;
+const SATURATED = 0.75;
 /** How often that is looked at, and the longest that acceptance waits. */
 const LOOK_MS = 100;
 const PAUSE_MS_MAX = 1_000;
@@ -164,6 +166,8 @@ export class Engine {
   /** Deliveries expected of the messages that are being stored. */
   #arriving = 0;
   #look_at = 0;
+  /** How long a push takes lately, on the average of all. */
+  #push_ms = PUSH_MS_GUESS;
   /** Until every lane with something pending is known, a new lane may have a beginning on disk. */
   #discovered = false;
   #stopping = false;
@@ -303,7 +307,8 @@ export class Engine {
 
   #lengthMaxOf(instance: InstanceLanes, lane: Lane, now: number): number {
     if (!this.#isMoving(instance, now) || lane.held_until > now) return SLOW_LANE_LENGTH_MAX;
-    return Math.min(LANE_LENGTH_MAX, Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_AHEAD_MS / instance.push_ms)));
+    const share = Math.min(1, (SLOWER_ALLOWED * this.#push_ms) / instance.push_ms);
+    return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
   #isMoving(instance: InstanceLanes, now: number): boolean {
@@ -619,6 +624,7 @@ export class Engine {
       this.#in_flight--;
       instance.in_flight--;
       instance.moved(this.#clock.now(), result.duration_ms);
+      this.#push_ms += (result.duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
       lane.busy = false;
       this.#conclude(
         instance,

@@ -67,7 +67,8 @@ export function targetOf(instance: Instance): Target {
   };
 }
 
-const PUSH_MS_GUESS = 5;
+/** How long a push is thought to take before there was one. */
+export const PUSH_MS_GUESS = 5;
 /** How much the latest push counts in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
@@ -95,7 +96,7 @@ export class InstanceLanes {
   in_flight = 0;
   /** The last time an attempt ended, or began while none was under way: an instance that has not moved for long is slow. */
   moved_at = 0;
-  /** How long a push to it takes lately; of one that is not known, a guess. */
+  /** How long a push to it takes lately. */
   push_ms = PUSH_MS_GUESS;
 
   constructor(instance_id: string) {
