@@ -45,6 +45,7 @@ function engineOn(store: Store): Engine {
     observer: {
       accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
       attempted: (event) => metrics.attempted(event, Date.now()),
+      settled: () => {},
       storageFailed: (error) => console.error(error),
     },
     settings,
@@ -52,10 +53,7 @@ function engineOn(store: Store): Engine {
 }
 
 const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
-const metrics = new Metrics(
-  () => engine,
-  () => store.deliveries.countPending(),
-);
+const metrics: Metrics = new Metrics(clock, () => engine, store);
 const server = await createServer({
   store,
   engine,

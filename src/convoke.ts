@@ -37,12 +37,11 @@ export interface Convoke {
 export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
   const clock = systemClock();
   const user_agent = `Convoke/${VERSION}`;
-  const { store, opened } = openSqliteStore(join(config.data, DATABASE_FILE));
+  const { store, opened } = openSqliteStore(join(config.data, DATABASE_FILE), {
+    committed: (commit) => metrics.committed(commit),
+  });
   const transport = createWebhookTransport({ policy: config.egress_policy });
-  const metrics: Metrics = new Metrics(
-    () => engine,
-    () => store.deliveries.countPending(),
-  );
+  const metrics: Metrics = new Metrics(clock, () => engine, store);
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
@@ -52,7 +51,10 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     observer: observerOf(metrics, log),
     settings: { ...config, user_agent },
   });
-  const maintenance = new Maintenance(clock, store, config, (error) => log.error({ err: error }, 'maintenance failed'));
+  const maintenance = new Maintenance(clock, store, config, {
+    expired: (deliveries) => metrics.settled('failed', 'expired', deliveries),
+    failed: (error) => log.error({ err: error }, 'maintenance failed'),
+  });
   const building = createServer({
     store,
     engine,
@@ -111,6 +113,7 @@ function observerOf(metrics: Metrics, log: Logger): Observer {
       if (failed) log.warn(line, 'push failed');
       else log.debug(line, 'push delivered');
     },
+    settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
 }

@@ -272,3 +272,29 @@ describe('a lane that is forgotten and made again', () => {
     assert.equal(node.engine.stats.queued_in_memory, 0);
   });
 });
+
+describe('a deletion that fails half-way', () => {
+  test('starts nothing meanwhile, and a registration delivers what was not cancelled', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'other');
+    node.transport.answer('i', HANGS);
+    await node.sendMany('m', 30);
+    await node.clock.settle();
+    let steps = 0;
+    node.meddle = (name) => (name === 'instances.remove' && ++steps > 2 ? 'fails' : undefined);
+    await assert.rejects(node.remove('i', 7), { code: 'SQLITE_13' });
+    node.meddle = null;
+    node.transport.answer('i', 200);
+    node.transport.release(200);
+    await node.clock.advance(HOUR);
+    // The attempt under way came to its end; of the rest 14 are cancelled, and 16 wait.
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.equal(await node.store.deliveries.countPending(), 16);
+
+    await node.register('i');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, ...upTo(30).slice(14)]);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+  });
+});

@@ -58,6 +58,8 @@ export interface EngineSettings {
 export interface Observer {
   accepted(messages: number, deliveries: number): void;
   attempted(event: AttemptEvent): void;
+  /** Deliveries that came to their end without an attempt. */
+  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
   /** The storage failed; the engine holds on to what it knows and tries again. */
   storageFailed(error: unknown): void;
 }
@@ -426,7 +428,7 @@ export class Engine {
       instance.ready.push(lane);
     }
     if (instance.ready.length === 0) return;
-    if (instance.target === null) this.#loadTarget(instance);
+    if (instance.target === null || instance.unsure) this.#loadTarget(instance);
     else if (!instance.listed && instance.canStart(now, this.#settings.instance_concurrency)) {
       instance.listed = true;
       this.#ready.push(instance);
@@ -440,7 +442,8 @@ export class Engine {
       (row) => {
         instance.loading_target = false;
         // Whoever changed it meanwhile handed over a newer row.
-        if (instance.target !== null || instance.dropped) return;
+        if ((instance.target !== null && !instance.unsure) || instance.dropped) return;
+        instance.unsure = false;
         // Deleted meanwhile: what was pending is cancelled in the table.
         if (row === null) this.#drop(instance);
         else {
@@ -495,6 +498,7 @@ export class Engine {
       if (head.expires_at <= now) {
         this.#take(lane);
         this.#settlements.add(this.#settlementOf(head, 'failed', 'expired', null, false));
+        this.#observer.settled('failed', 'expired', 1);
         continue;
       }
       if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
@@ -717,6 +721,7 @@ export class Engine {
       this.#spill(lane, 0);
       return;
     }
+    if (lane.unsure) this.#forget(instance, lane);
     if (lane.aside) this.#lookBeside(instance);
     this.#retire(instance, lane);
     this.#offer(instance, lane);
@@ -774,6 +779,7 @@ export class Engine {
   instanceChanged(row: Instance, lifts: boolean): void {
     const instance = this.#instances.get(row.instance_id);
     if (instance === undefined) return;
+    instance.unsure = false;
     const moved = instance.target !== null && instance.target.url !== row.webhook_url;
     if (moved) this.#transport.forget(row.instance_id);
     instance.use(row);
@@ -789,7 +795,30 @@ export class Engine {
     if (instance.health !== health) this.#settlements.touch(instance);
   }
 
-  instanceRemoved(instance_id: string): void {
+  /**
+   * A step of a deletion was done, or failed: whatever it made of the registration and its deliveries, both are read anew
+   * before anything else is started.
+   */
+  instanceUnsure(instance_id: string): void {
+    const instance = this.#instances.get(instance_id);
+    if (instance === undefined) return;
+    instance.unsure = true;
+    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);
+    this.#pump();
+  }
+
+  /** Drops what a lane has in memory; the end of an attempt under way drops its own. */
+  #forget(instance: InstanceLanes, lane: Lane): void {
+    this.#spill(lane, 0);
+    lane.unsure = lane.busy;
+    lane.spilled = true;
+    lane.missed = true;
+    this.#offer(instance, lane);
+  }
+
+  /** @param cancelled how many deliveries were pending */
+  instanceRemoved(instance_id: string, cancelled: number): void {
+    this.#observer.settled('cancelled', 'instance_deleted', cancelled);
     this.#transport.forget(instance_id);
     const instance = this.#instances.get(instance_id);
     if (instance !== undefined) this.#drop(instance);

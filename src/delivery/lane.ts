@@ -27,6 +27,8 @@ export class Lane {
   spilled = false;
   /** Something was spilled while a load was under way, which may not have seen it. */
   missed = false;
+  /** What an attempt under way has in memory is to be dropped when it ends: the row may have changed. */
+  unsure = false;
   last_seq: number;
   held_until = 0;
 
@@ -90,6 +92,8 @@ export class InstanceLanes {
   gone_as_of: number | null = null;
   /** Deleted: nothing is started any more. */
   dropped = false;
+  /** What the table says of it now is not known: nothing is started until it was read. */
+  unsure = false;
   #lift_when_loaded = false;
   /** Whether it waits in the engine's list of instances that can start an attempt. */
   listed = false;
@@ -139,7 +143,8 @@ export class InstanceLanes {
   }
 
   canStart(now: number, concurrency: number): boolean {
-    if (this.dropped || this.ready.length === 0 || this.target === null || !this.target.switched_on) return false;
+    if (this.dropped || this.unsure || this.ready.length === 0 || this.target === null || !this.target.switched_on)
+      return false;
     if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;
     return this.in_flight < (isProbed(this.health) ? 1 : concurrency);
   }

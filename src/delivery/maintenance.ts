@@ -6,6 +6,13 @@ export interface MaintenanceSettings {
   retention_messages_ms: number;
 }
 
+export interface MaintenanceObserver {
+  /** Deliveries failed because their time was up. */
+  expired(deliveries: number): void;
+  /** A round failed; the next one tries again. */
+  failed(error: unknown): void;
+}
+
 const INTERVAL_MS = 60_000;
 /** Small steps, so that what arrives meanwhile does not wait. */
 const LANES_PER_STEP = 500;
@@ -16,15 +23,15 @@ export class Maintenance {
   readonly #clock: Clock;
   readonly #store: Store;
   readonly #settings: MaintenanceSettings;
-  readonly #onError: (error: unknown) => void;
+  readonly #observer: MaintenanceObserver;
   #timer: Timer | null = null;
   #stopped = false;
 
-  constructor(clock: Clock, store: Store, settings: MaintenanceSettings, onError: (error: unknown) => void) {
+  constructor(clock: Clock, store: Store, settings: MaintenanceSettings, observer: MaintenanceObserver) {
     this.#clock = clock;
     this.#store = store;
     this.#settings = settings;
-    this.#onError = onError;
+    this.#observer = observer;
   }
 
   start(): void {
@@ -40,7 +47,7 @@ export class Maintenance {
     try {
       await this.run();
     } catch (error) {
-      this.#onError(error);
+      this.#observer.failed(error);
     }
     if (!this.#stopped) this.start();
   }
@@ -51,6 +58,7 @@ export class Maintenance {
     do {
       const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, this.#clock.now(), this.#clock.wall());
       after = step.next;
+      if (step.expired > 0) this.#observer.expired(step.expired);
     } while (after !== null && !this.#stopped);
 
     const wall_ms = this.#clock.wall();

@@ -1,5 +1,8 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Outcome, OUTCOMES } from '../domain/outcome.ts';
+import type { DeliveryReason } from '../domain/delivery.ts';
+import type { Store } from '../store/store.ts';
+import type { Clock } from './clock.ts';
 import type { AttemptEvent, Engine } from './engine.ts';
 
 /** What Prometheus is told. Labels are outcomes, states and reasons: bounded sets, never an id. */
@@ -11,8 +14,10 @@ export class Metrics {
   readonly #settled: Counter<'state' | 'reason'>;
   readonly #delivery_seconds: Histogram;
   readonly #attempt_seconds: Histogram;
+  readonly #commit_items: Histogram;
+  readonly #commit_seconds: Histogram;
 
-  constructor(engine: () => Engine, countPending: () => Promise<number>) {
+  constructor(clock: Clock, engine: () => Engine, store: Store) {
     const registers = [this.#registry];
     collectDefaultMetrics({ register: this.#registry, prefix: 'convoke_' });
     this.#accepted = new Counter({
@@ -39,7 +44,7 @@ export class Metrics {
     });
     this.#settled = new Counter({
       name: 'convoke_deliveries_settled_total',
-      help: 'Deliveries that an attempt settled, by what became of them.',
+      help: 'Deliveries that came to their end, by what became of them.',
       labelNames: ['state', 'reason'],
       registers,
     });
@@ -55,7 +60,25 @@ export class Metrics {
       buckets: [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5],
       registers,
     });
-    this.#gauge('convoke_deliveries_pending', 'Deliveries that are not settled.', countPending);
+    this.#commit_items = new Histogram({
+      name: 'convoke_commit_batch_size',
+      help: 'Messages, settlements and other requests that were committed together.',
+      buckets: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 4000],
+      registers,
+    });
+    this.#commit_seconds = new Histogram({
+      name: 'convoke_commit_seconds',
+      help: 'Duration of transactions, with the wait for the disk.',
+      buckets: [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5],
+      registers,
+    });
+    this.#gauge('convoke_deliveries_pending', 'Deliveries that are not settled.', () =>
+      store.deliveries.countPending(),
+    );
+    this.#gauge('convoke_oldest_pending_seconds', 'Age of the longest pending delivery; 0 when none is.', async () => {
+      const oldest_at = await store.deliveries.oldestPending();
+      return oldest_at === null ? 0 : Math.max(0, clock.wall() - oldest_at) / 1000;
+    });
     this.#gauge('convoke_attempts_in_flight', 'Attempts under way.', () => engine().stats.in_flight);
     this.#gauge(
       'convoke_deliveries_in_memory',
@@ -83,6 +106,16 @@ export class Metrics {
   accepted(messages: number, deliveries: number): void {
     this.#accepted.inc(messages);
     this.#queued.inc(deliveries);
+  }
+
+  committed({ items, duration_ms }: { items: number; duration_ms: number }): void {
+    this.#commit_items.observe(items);
+    this.#commit_seconds.observe(duration_ms / 1000);
+  }
+
+  /** Deliveries that came to their end without an attempt. */
+  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void {
+    this.#settled.inc({ state, reason }, deliveries);
   }
 
   attempted({ attempt, state, reason, accepted_at }: AttemptEvent, wall_ms: number): void {

@@ -141,12 +141,16 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
     },
     async ({ params }, reply) => {
       let existed = false;
+      let cancelled = 0;
       for (let done = false; !done;) {
-        const removed = await store.instances.remove(params.instance_id, CANCEL_BATCH, clock.wall());
+        const removing = store.instances.remove(params.instance_id, CANCEL_BATCH, clock.wall());
+        // Also when it fails: it may have been done all the same.
+        const removed = await removing.finally(() => engine.instanceUnsure(params.instance_id));
         existed ||= removed.existed;
-        engine.instanceRemoved(params.instance_id);
+        cancelled += removed.cancelled;
         done = removed.done;
       }
+      engine.instanceRemoved(params.instance_id, cancelled);
       if (!existed) throw noSuchInstance(params.instance_id);
       return reply.code(204).send();
     },

@@ -316,6 +316,8 @@ export interface DeliveryStore {
   /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   countPending(): Promise<number>;
+  /** When the longest pending delivery was made; null when nothing is pending. */
+  oldestPending(): Promise<number | null>;
 }
 
 export interface Store {

@@ -550,6 +550,10 @@ export class ModelStore implements StoreOperations {
       for (const [key] of keys) this.#keys.delete(key);
       return deliveries.length + messages.length + keys.length;
     },
+    oldestPending: () => {
+      const pending = [...this.#deliveries.values()].filter(({ state }) => state === 'pending');
+      return pending.length === 0 ? null : Math.min(...pending.map(({ created_at }) => created_at));
+    },
     countPending: () => [...this.#deliveries.values()].filter(({ state }) => state === 'pending').length,
   };
 

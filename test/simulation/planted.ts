@@ -96,8 +96,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'pushes to what is switched off': {
     file: LANE,
-    find: ' || !this.target.switched_on) return false;',
-    replace: ') return false;',
+    find: ' || !this.target.switched_on)',
+    replace: ')',
   },
   'backs off not at all': {
     file: LANE,
@@ -135,9 +135,17 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'this.#offer(instance, lane);\n      }\n      this.#pump();\n      after =',
     replace: '}\n      this.#pump();\n      after =',
   },
-  'what was cancelled is delivered': {
+  'what was cancelled is delivered': [
+    { file: ENGINE, find: 'if (instance !== undefined) this.#drop(instance);', replace: '' },
+    {
+      file: ENGINE,
+      find: '    instance.unsure = true;\n    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);\n',
+      replace: '',
+    },
+  ],
+  'a failed deletion that was done is not looked into': {
     file: ENGINE,
-    find: 'if (instance !== undefined) this.#drop(instance);',
+    find: '    instance.unsure = true;\n    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);\n',
     replace: '',
   },
   'forgets a settlement when the disk fails': {
@@ -180,18 +188,19 @@ function hook(): void {
       const planted = url.startsWith('file:') ? new URL(url).searchParams.get('planted') : null;
       const loaded = next(url, context);
       if (planted === null) return loaded;
-      const edit = [PLANTED_BUGS[planted] ?? []].flat().find(({ file }) => url.startsWith(`${ROOT}${file}?`));
-      if (edit === undefined) return loaded;
-      const source = String(
-        typeof loaded.source === 'string' ? loaded.source : Buffer.from(loaded.source as Uint8Array),
-      );
-      const parts = source.split(edit.find);
-      assert.equal(
-        parts.length,
-        2,
-        `planting "${planted}": ${JSON.stringify(edit.find)} stands ${parts.length - 1} times`,
-      );
-      return { ...loaded, source: parts.join(edit.replace) };
+      const edits = [PLANTED_BUGS[planted] ?? []].flat().filter(({ file }) => url.startsWith(`${ROOT}${file}?`));
+      if (edits.length === 0) return loaded;
+      let source = String(typeof loaded.source === 'string' ? loaded.source : Buffer.from(loaded.source as Uint8Array));
+      for (const { find, replace } of edits) {
+        const parts = source.split(find);
+        assert.equal(
+          parts.length,
+          2,
+          `planting "${planted}": ${JSON.stringify(find)} stands ${parts.length - 1} times`,
+        );
+        source = parts.join(replace);
+      }
+      return { ...loaded, source };
     },
   });
 }

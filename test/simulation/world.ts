@@ -178,11 +178,11 @@ export class World {
       load: () => 1,
       store: life.store,
       transport: this.#transport(life),
-      observer: { accepted: () => {}, attempted: () => {}, storageFailed: () => {} },
+      observer: { accepted: () => {}, attempted: () => {}, settled: () => {}, storageFailed: () => {} },
       settings: this.#settings,
     });
     const settings = { retention_deliveries_ms: 1_000 * HOUR, retention_messages_ms: 1_000 * HOUR };
-    life.maintenance = new Maintenance(clock, life.store, settings, () => {});
+    life.maintenance = new Maintenance(clock, life.store, settings, { expired: () => {}, failed: () => {} });
     this.#life = life;
     this.checker.disturbed_at = this.#steady();
     life.engine.start().then(
@@ -492,13 +492,12 @@ export class World {
     machine.generation++;
     machine.removed = true;
     this.#do(machine, 'remove', async () => {
-      // Whoever is told that it failed asks again: one that is half deleted is off, and its lanes are forgotten.
-      const again = async (): Promise<void> => {
-        const removed = await store.instances.remove(machine.instance_id, limit, this.#wall()).catch(() => null);
-        if (removed !== null) engine.instanceRemoved(machine.instance_id);
-        if (removed?.done !== true) await again();
-      };
-      await again();
+      for (let done = false; !done;) {
+        const removing = store.instances.remove(machine.instance_id, limit, this.#wall());
+        const removed = await removing.finally(() => engine.instanceUnsure(machine.instance_id));
+        done = removed.done;
+      }
+      engine.instanceRemoved(machine.instance_id, 0);
     });
   }
 

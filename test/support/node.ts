@@ -135,6 +135,7 @@ export class TestNode {
   readonly clock = new VirtualClock();
   readonly transport = new ScriptedTransport(this.clock);
   readonly attempts: AttemptEvent[] = [];
+  readonly settled_without_attempt = new Map<string, number>();
   /** How busy the thread says it is. */
   load = 1;
   readonly storage_errors: unknown[] = [];
@@ -177,6 +178,7 @@ export class TestNode {
           this.attempts.push(event);
           this.onAttempt?.(event);
         },
+        settled: (state, reason, deliveries) => this.#count(`${state} ${reason}`, deliveries),
         storageFailed: (error) => void this.storage_errors.push(error),
       },
       settings: { ...SETTINGS, ...this.#options.settings },
@@ -208,7 +210,10 @@ export class TestNode {
 
   maintenance(): Maintenance {
     const settings = { retention_deliveries_ms: 7 * 24 * HOUR, retention_messages_ms: 30 * 24 * HOUR };
-    return new Maintenance(this.clock, this.store, settings, (error) => void this.storage_errors.push(error));
+    return new Maintenance(this.clock, this.store, settings, {
+      expired: (deliveries) => this.#count('failed expired', deliveries),
+      failed: (error) => void this.storage_errors.push(error),
+    });
   }
 
   // ── what users do ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -261,12 +266,19 @@ export class TestNode {
     if (row !== null) this.engine.instanceChanged(row, patch.is_active === true || patch.webhook_enabled === true);
   }
 
+  #count(what: string, deliveries: number): void {
+    this.settled_without_attempt.set(what, (this.settled_without_attempt.get(what) ?? 0) + deliveries);
+  }
+
   async remove(instance_id: string, limit = 2_000): Promise<void> {
+    let cancelled = 0;
     for (let done = false; !done;) {
-      const removed = await this.store.instances.remove(instance_id, limit, this.clock.wall());
-      this.engine.instanceRemoved(instance_id);
+      const removing = this.store.instances.remove(instance_id, limit, this.clock.wall());
+      const removed = await removing.finally(() => this.engine.instanceUnsure(instance_id));
+      cancelled += removed.cancelled;
       done = removed.done;
     }
+    this.engine.instanceRemoved(instance_id, cancelled);
   }
 
   async retry(delivery_id: string): Promise<void> {

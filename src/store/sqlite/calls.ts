@@ -81,6 +81,19 @@ function unpacked({ fields, values }: Packed): object[] {
   return rows;
 }
 
+/** How much a call asks for. */
+export function itemsIn({ method, args }: Call): number {
+  return method === 'accept' || method === 'settle' ? (args[0] as unknown[]).length : 1;
+}
+
+/** What comes back for the calls that were run together. */
+export interface Answer {
+  replies: Reply[];
+  /** Messages, settlements and other requests among them. */
+  items: number;
+  duration_ms: number;
+}
+
 /** The error that a failed reply stands for; null when it succeeded. */
 export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
   if (reply.problem !== undefined) {

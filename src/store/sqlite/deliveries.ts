@@ -270,6 +270,16 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .get() as { pending: number };
       return pending;
     },
+    oldestPending() {
+      const { oldest_at } = db
+        .prepare(
+          `SELECT min(created_at) AS oldest_at FROM deliveries WHERE delivery_no IN (
+             (SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 0),
+             (SELECT min(delivery_no) FROM deliveries WHERE state = 'pending' AND aside = 1))`,
+        )
+        .get() as { oldest_at: number | null };
+      return oldest_at;
+    },
   };
 }
 

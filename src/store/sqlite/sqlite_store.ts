@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { Worker } from 'node:worker_threads';
 import { type Store, StoreError } from '../store.ts';
-import { type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
+import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';
 
 /**
@@ -9,16 +9,17 @@ import type { Operations } from './operations.ts';
  * travel together, and everything that waits there is committed together.
  *
  * @param file path of the data file; created when missing
+ * @param observer is told of every commit
  * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
  * file is in use, unreadable, or of a newer version
  */
-export function openSqliteStore(file: string): { store: Store; opened: Promise<void> } {
+export function openSqliteStore(file: string, observer: StoreObserver = {}): { store: Store; opened: Promise<void> } {
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
     workerData: { file },
     // What this process was started with (--input-type, --eval) is not meant for the thread.
     execArgv: [],
   });
-  const calls = new Calls(worker);
+  const calls = new Calls(worker, observer);
   const store: Store = {
     instances: calls.of('instances'),
     meetings: calls.of('meetings'),
@@ -30,6 +31,16 @@ export function openSqliteStore(file: string): { store: Store; opened: Promise<v
     close: () => calls.close(),
   };
   return { store, opened: calls.opened };
+}
+
+/** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
+export interface Commit {
+  items: number;
+  duration_ms: number;
+}
+
+export interface StoreObserver {
+  committed?(commit: Commit): void;
 }
 
 interface Waiting {
@@ -47,7 +58,7 @@ class Calls {
   #failed: Error | null = null;
   readonly opened: Promise<void>;
 
-  constructor(worker: Worker) {
+  constructor(worker: Worker, observer: StoreObserver) {
     this.#worker = worker;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.opened = promise;
@@ -56,7 +67,10 @@ class Calls {
       reject(error);
     };
     worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
-      worker.on('message', (replies: Reply[]) => this.#settle(replies));
+      worker.on('message', ({ replies, ...commit }: Answer) => {
+        observer.committed?.(commit);
+        this.#settle(replies);
+      });
       if (opening === 'open') resolve();
       else fail(errorOf(opening) ?? new Error('the store did not open'));
     });

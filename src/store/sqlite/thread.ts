@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import { type Call, packReply, type Reply, unpackCall } from './calls.ts';
+import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 
 /** More calls than this are not put into one transaction, so that the first does not wait for the last. */
@@ -15,8 +15,14 @@ const port = parentPort;
 
 try {
   const group_commit = new GroupCommit((workerData as { file: string }).file);
-  const run = (calls: Call[]): Reply[] =>
-    group_commit.run(calls.map(unpackCall)).map((reply, i) => packReply(calls[i] as Call, reply));
+  const run = (packed_calls: Call[]): Answer => {
+    const calls = packed_calls.map(unpackCall);
+    const started_ms = performance.now();
+    const replies = group_commit.run(calls);
+    const duration_ms = performance.now() - started_ms;
+    const items = calls.reduce((sum, call) => sum + itemsIn(call), 0);
+    return { replies: replies.map((reply, i) => packReply(calls[i] as Call, reply)), items, duration_ms };
+  };
   port.on('message', (message: Call[] | 'close') => {
     let calls: Call[] = [];
     for (let next: Call[] | 'close' | undefined = message; next !== undefined; next = receive()) {
