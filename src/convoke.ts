@@ -6,7 +6,10 @@
  *     └────────┴──► store
  */
 import { join } from 'node:path';
+import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setTimeout } from 'node:timers/promises';
+import { promisify } from 'node:util';
 import type { Logger } from 'pino';
 import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
 import { eventLoopLoad, systemClock } from './delivery/clock.ts';
@@ -21,12 +24,19 @@ import { VERSION } from './version.ts';
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
 const CLIENTS_MS_MAX = 5_500;
 
+const FAREWELL_LOOK_MS = 20;
+
 /** A running node. */
 export interface Convoke {
   /** `http://HOST:PORT`, with the port that was bound. */
   url: string;
-  /** Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything. */
-  close(): Promise<void>;
+  /**
+   * Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything.
+   *
+   * @param farewell_ms how long those whose connections are open are still answered, and told that theirs closes: a
+   * connection that is closed while a request is on its way leaves its sender without an answer; 0 when absent
+   */
+  close(farewell_ms?: number): Promise<void>;
 }
 
 /**
@@ -81,15 +91,25 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
   return {
     url: urlOf(server.server.address() as AddressInfo),
-    async close() {
+    async close(farewell_ms = 0) {
       maintenance.stop();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
-      await Promise.all([server.close(), engine.stop()]);
+      const engine_stopped = engine.stop();
+      if (farewell_ms > 0) await sayFarewell(server.server, farewell_ms);
+      await Promise.all([server.close(), engine_stopped]);
       slow_clients.cancel();
       await transport.close();
       await store.close();
     },
   };
+}
+
+/** Closes each connection with the answer to its next request; resolves when none is left, or when the time is up. */
+async function sayFarewell(server: Server, farewell_ms: number): Promise<void> {
+  server.prependListener('request', (_, response) => response.setHeader('connection', 'close'));
+  const connections = promisify(server.getConnections.bind(server));
+  const ends_at = performance.now() + farewell_ms;
+  while ((await connections()) > 0 && performance.now() < ends_at) await setTimeout(FAREWELL_LOOK_MS);
 }
 
 function urlOf({ family, address, port }: AddressInfo): string {

@@ -1,7 +1,8 @@
 /** Design section 3.3: errors are problems (RFC 9457) with stable codes, whatever a client sends. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { connect } from 'node:net';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import type { RegisteredInstance } from '@convoke/sdk';
 import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
 import { type Answer, assertProblem, messagesPath, startService, useService } from '../support/service.ts';
@@ -305,5 +306,44 @@ describe('while the service is stopping:', () => {
     assert.match(text, /application\/problem\+json/);
     assert.match(text, /"code":"shutting_down"/);
     assert.match(text, /retry-after: \d+/i);
+  });
+
+  /** One request is answered, and the next is sent on the same connection when the service stops. */
+  async function answerToTheNext(t: TestContext, farewell_ms: number): Promise<string> {
+    const service = await startService(t);
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    t.after(() => socket.destroy());
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+    socket.on('error', () => {});
+    const send = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
+    const request = `${send}content-length: 14\r\n\r\n{"message":{}}`;
+    socket.write(request);
+    await until(
+      'the first answer',
+      () => text,
+      (answer) => answer.includes('deliveries_queued'),
+    );
+    text = '';
+    const closed = service.close(farewell_ms);
+    // The turn in which an idle connection is closed.
+    await new Promise((resolve) => setImmediate(resolve));
+    socket.write(request);
+    await once(socket, 'close');
+    await closed;
+    return text;
+  }
+
+  test('the next request on an open connection is answered, and told that the connection closes', async (t) => {
+    // Not for so long: when no connection is left, the service is closed.
+    const text = await answerToTheNext(t, 60_000);
+    assert.match(text, /^HTTP\/1\.1 503 /);
+    assert.match(text, /"code":"shutting_down"/);
+    assert.match(text, /connection: close/i);
+  });
+
+  test('control: without a farewell it is cut off without an answer', async (t) => {
+    assert.equal(await answerToTheNext(t, 0), '');
   });
 });

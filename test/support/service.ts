@@ -77,10 +77,10 @@ export class Service {
   }
 
   /** Safe to call twice. */
-  async close(): Promise<void> {
+  async close(farewell_ms?: number): Promise<void> {
     const convoke = this.#convoke;
     this.#convoke = null;
-    await convoke?.close();
+    await convoke?.close(farewell_ms);
     this.#agent.destroy();
     await rm(this.#data, { recursive: true, force: true });
   }

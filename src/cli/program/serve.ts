@@ -17,6 +17,8 @@ const SAME_SIGNAL_MS = 300;
 
 /** An attempt under way ends within 5 s; those who stop services wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
+/** Within it, a client with an open connection has sent its next request, if it is about to. */
+const FAREWELL_MS = 300;
 
 const STDERR = 2;
 
@@ -66,7 +68,7 @@ export async function serve(config: Config): Promise<void> {
   print(`convoke ready ${convoke.url}`);
 
   await stop.promise;
-  const stopped = await Promise.race([convoke.close().then(() => true), sleep(STOP_MS_MAX, false)]);
+  const stopped = await Promise.race([convoke.close(FAREWELL_MS).then(() => true), sleep(STOP_MS_MAX, false)]);
   if (stopped) log.info('stopped');
   else log.warn('not all that was under way ended in time: it is tried again after the next start');
   await end(EXIT.ok);
