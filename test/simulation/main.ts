@@ -6,6 +6,7 @@
 import { parseArgs } from 'node:util';
 import { plant, PLANTED_BUGS } from './planted.ts';
 import { run } from './run.ts';
+import { runOnAllCores } from './shares.ts';
 import { World } from './world.ts';
 
 /** A bug that so many worlds do not show counts as not found. */
@@ -21,13 +22,9 @@ async function findOwn(): Promise<boolean> {
   const seeds = Number(values.seeds ?? (values.seed === undefined ? 1_000 : 1));
   const first = values.seed === undefined ? Math.floor(Math.random() * 2 ** 31) : Number(values.seed);
   const began = performance.now();
-  const onTrace = seeds === 1 ? { onTrace: (line: string) => console.log(line) } : {};
-  const { worlds, steps, trace_hash, finding } = await run(
-    (seed, options) => new World(seed, options),
-    first,
-    seeds,
-    onTrace,
-  );
+  const { worlds, steps, trace_hash, finding } = await (seeds === 1
+    ? run((seed, options) => new World(seed, options), first, 1, { onTrace: (line) => console.log(line) })
+    : runOnAllCores(first, seeds));
   const seconds = (performance.now() - began) / 1_000;
   console.log(
     `seeds ${first} to ${first + worlds - 1}: ${steps} events in ${seconds.toFixed(2)} s, ${Math.round(worlds / seconds)} seeds/s, trace ${trace_hash}`,
