@@ -42,24 +42,34 @@ export function unpackCall(call: Call): Call {
   return { ...call, args: [unpacked(deliveries), healths] };
 }
 
-/** The answer to a call: what a message was queued for, a hundred times over at a fan-out of a hundred. */
-export function packReply(call: Call, reply: Reply): Reply {
-  if (call.method !== 'accept' || reply.value === undefined) return reply;
-  const results = reply.value as Accepted[];
-  return {
-    ...reply,
-    value: results.map((result) =>
-      result.kind === 'accepted' ? { ...result, deliveries: packed(result.deliveries) } : result,
-    ),
-  };
+/** Answers that are long: what a message was queued for, a hundred times over at a fan-out of a hundred; pages of lanes. */
+export function packReply({ method }: Call, reply: Reply): Reply {
+  if (reply.value === undefined) return reply;
+  switch (method) {
+    case 'accept': {
+      const pack = (one: Accepted) => (one.kind === 'accepted' ? { ...one, deliveries: packed(one.deliveries) } : one);
+      return { ...reply, value: (reply.value as Accepted[]).map(pack) };
+    }
+    case 'loadLanes':
+      return { ...reply, value: (reply.value as object[][]).map(packed) };
+    default:
+      return reply;
+  }
 }
 
 export function unpackReply(method: string, reply: Reply): Reply {
-  if (method !== 'accept' || reply.value === undefined) return reply;
-  for (const result of reply.value as { deliveries?: Packed | object[] }[]) {
-    if (result.deliveries !== undefined) result.deliveries = unpacked(result.deliveries as Packed);
+  if (reply.value === undefined) return reply;
+  switch (method) {
+    case 'accept':
+      for (const result of reply.value as { deliveries?: Packed | object[] }[]) {
+        if (result.deliveries !== undefined) result.deliveries = unpacked(result.deliveries as Packed);
+      }
+      return reply;
+    case 'loadLanes':
+      return { ...reply, value: (reply.value as Packed[]).map(unpacked) };
+    default:
+      return reply;
   }
-  return reply;
 }
 
 function packed(rows: object[]): Packed {
