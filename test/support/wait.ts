@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 
 /** Far longer than anything takes that is waited for, so that a busy machine fails no test. */
-export const PATIENCE_MS = 15_000;
+export const PATIENCE_MS = 60_000;
 
 /** Between two looks: long enough to leave the processor to those who are looked at. */
 const LOOK_EVERY_MS = 5;
