@@ -246,3 +246,48 @@ describe('a back-off is lifted at once', () => {
     assert.equal(node.transport.pushes.length, 2);
   });
 });
+
+describe('a thousand machines that come back at once', () => {
+  const MAX_IN_FLIGHT = 100;
+  const PUSH_MS = 20;
+
+  async function comeBack(t: TestContext, max_in_flight: number): Promise<TestNode> {
+    const node = await startNode(t, { settings: { max_in_flight } });
+    const machines = Array.from({ length: 1_000 }, (_, k) => `back${k}`);
+    for (const machine of machines) await node.register(machine);
+    await Promise.all(machines.map((machine) => node.join(machine, 'all')));
+    await node.meeting('other', 'bystander');
+    node.transport.script = () => 'connect_refused';
+    await node.sendMany('all', 10);
+    await node.clock.advance(10 * MINUTE);
+    node.transport.script = () => ({ says: 200, after_ms: PUSH_MS });
+    node.transport.answer('bystander', 200);
+    node.transport.peak = 0;
+    await Promise.all(machines.map((machine) => node.heartbeat(machine)));
+    return node;
+  }
+
+  test('are pushed to as many at a time as allowed, each in its order, and others wait for one turn at most', async (t) => {
+    const node = await comeBack(t, MAX_IN_FLIGHT);
+    const sent_at = node.clock.now();
+    await node.send('other');
+    await node.clock.advance(500);
+    // One turn of all that came back, and no more of their backlog.
+    const turn_ms = (1_000 / MAX_IN_FLIGHT) * PUSH_MS;
+    assert.ok((node.transport.to('bystander')[0]?.at ?? Infinity) - sent_at <= turn_ms + PUSH_MS);
+    // 10,000 pushes, a hundred every 20 ms: neither less nor more.
+    await node.clock.advance(2_000);
+    assert.equal(node.transport.peak, MAX_IN_FLIGHT);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    for (const k of [0, 499, 999]) {
+      const seqs = node.transport.seqsTo(`back${k}`);
+      assert.deepEqual([...new Set(seqs)], [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    }
+  });
+
+  test('control: without the limit all thousand are pushed to at once', async (t) => {
+    const node = await comeBack(t, 10_000);
+    await node.clock.advance(500);
+    assert.equal(node.transport.peak, 1_000);
+  });
+});
