@@ -16,6 +16,7 @@ import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
+import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
 import { createServer } from './http/server.ts';
 import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
@@ -25,6 +26,9 @@ import { VERSION } from './version.ts';
 const CLIENTS_MS_MAX = 5_500;
 
 const FAREWELL_LOOK_MS = 20;
+
+/** Instances that the log names at the start; of the others it gives the number. */
+const REFUSED_URLS_NAMED_MAX = 20;
 
 /** A running node. */
 export interface Convoke {
@@ -89,6 +93,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   }
   maintenance.start();
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
+  warnOf(refusedUrls(store, config.egress_policy), log).catch((error: unknown) =>
+    log.error({ err: error }, 'could not check the stored webhook addresses'),
+  );
   return {
     url: urlOf(server.server.address() as AddressInfo),
     async close(farewell_ms = 0) {
@@ -110,6 +117,18 @@ async function sayFarewell(server: Server, farewell_ms: number): Promise<void> {
   const connections = promisify(server.getConnections.bind(server));
   const ends_at = performance.now() + farewell_ms;
   while ((await connections()) > 0 && performance.now() < ends_at) await setTimeout(FAREWELL_LOOK_MS);
+}
+
+/** Of instances that the present policy lets nothing be sent to: who runs the service should not learn it from silence. */
+async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Logger): Promise<void> {
+  let instances = 0;
+  for await (const refused of refused_urls) {
+    if (++instances <= REFUSED_URLS_NAMED_MAX)
+      log.warn(refused, 'a stored webhook_url is refused; its pushes are blocked');
+  }
+  if (instances > REFUSED_URLS_NAMED_MAX) {
+    log.warn({ instances }, 'more stored webhook_urls are refused; `convoke doctor` counts them');
+  }
 }
 
 function urlOf({ family, address, port }: AddressInfo): string {

@@ -138,6 +138,21 @@ const RANGES: { range: string; inside: string[]; outside: string[]; opened_by: E
   { range: 'fc00::/7', inside: ['fc00::', 'fdff:ffff::'], outside: [], opened_by: 'lan' },
   { range: 'fd00:ec2::254', inside: ['fd00:ec2::254'], outside: [], opened_by: 'exact' },
   { range: 'fd20:ce::254', inside: ['fd20:ce::254'], outside: [], opened_by: 'exact' },
+  {
+    range: 'cloud metadata in private ranges',
+    inside: [
+      ['100.100.100.200', '192.0.0.192', 'fd00:ec2::23', 'fd00:c1::a9fe:a9fe', 'fd00:100::100:200', 'fd00:42::42'],
+      ['fd00:a9fe:a9fe::1'],
+    ].flat(),
+    outside: [],
+    opened_by: 'exact',
+  },
+  {
+    range: 'cloud metadata behind a translator',
+    inside: ['64:ff9b::a9fe:a9fe', '64:ff9b::a83f:8110', '::a9fe:a9fe', '2002:a9fe:a9fe::', '2002:6464:64c8:1::1'],
+    outside: [],
+    opened_by: 'exact',
+  },
   { range: 'fe80::/10', inside: ['fe80::', 'fe80::1', 'febf:ffff::'], outside: [], opened_by: 'exact' },
   { range: 'fec0::/10', inside: ['fec0::'], outside: [], opened_by: 'range' },
   { range: 'ff00::/8', inside: ['ff00::', 'ff02::1'], outside: [], opened_by: 'range' },

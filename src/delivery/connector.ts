@@ -31,6 +31,8 @@ export interface ConnectionObserver {
 /** How long one address is waited for before the next is tried beside it (RFC 8305, section 5). */
 const NEXT_ADDRESS_WAIT_MS = 250;
 const ADDRESSES_TRIED_MAX = 6;
+/** Addresses of a name that a diagnosis lists. */
+const ADDRESSES_SHOWN_MAX = 8;
 
 /** One connection being made: DNS, then TCP, then TLS. Whoever started it bounds it in time by `cancel`. */
 export class Connecting {
@@ -59,7 +61,7 @@ export class Connecting {
     const lookup = this.#options.resolver.lookup(hostname, timeout_ms, (found) => {
       this.#abandon_lookup = undefined;
       if (!found.ok) return this.#fail('dns_failed', `${hostname} could not be resolved: ${found.detail}`);
-      this.#observer.endStage(true, found.addresses.map(formatAddress).join(', '));
+      this.#observer.endStage(true, sayAddresses(found.addresses));
       this.#onAddresses(found.addresses);
     });
     this.#abandon_lookup = () => lookup.cancel();
@@ -175,6 +177,11 @@ export class Connecting {
   #keepError(error: NodeJS.ErrnoException): void {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }
+}
+
+function sayAddresses(addresses: readonly AddressBytes[]): string {
+  const shown = addresses.slice(0, ADDRESSES_SHOWN_MAX).map(formatAddress).join(', ');
+  return addresses.length > ADDRESSES_SHOWN_MAX ? `${shown} and ${addresses.length - ADDRESSES_SHOWN_MAX} more` : shown;
 }
 
 const SAYS_CONNECT_ERROR: Record<string, string> = {

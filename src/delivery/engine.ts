@@ -770,6 +770,8 @@ export class Engine {
 
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
+    // The policy that blocked it may have been a former process's: asking the present one opens no socket.
+    if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
 

@@ -34,8 +34,6 @@ const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
 /** How long the other family may take once one has answered (RFC 8305, section 3, asks for a short delay). */
 const OTHER_FAMILY_WAIT_MS = 250;
-/** A name with more addresses than this is not a machine but a flood. */
-const ADDRESSES_MAX = 64;
 
 const HOSTS_PATH = process.platform === 'win32' ? 'C:\\Windows\\System32\\drivers\\etc\\hosts' : '/etc/hosts';
 const HOSTS_CHECK_INTERVAL_MS = 1000;
@@ -108,7 +106,8 @@ class DnsLookup implements Lookup {
     if (error !== null) {
       if (!SAYS_NOTHING.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
-      for (const text of found.slice(0, ADDRESSES_MAX)) {
+      // All of them, because the one that is forbidden may be the last; a DNS message has room for some 4,000.
+      for (const text of found) {
         const bytes = parseAddress(text);
         if (bytes !== null) this.#addresses.push(bytes);
       }

@@ -75,8 +75,9 @@ export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial 
     if (cidr.prefix_bits === exact_bits && contains(cidr, bytes)) return null;
   }
   const text = formatAddress(bytes);
+  const carried = carriedIPv4(bytes);
   for (const { cidr, name } of NEVER) {
-    if (contains(cidr, bytes)) {
+    if (contains(cidr, bytes) || (carried !== null && contains(cidr, carried))) {
       return {
         reason: `${text} is ${name}, which only an entry for this very address opens`,
         allowed_by: `CONVOKE_EGRESS_ALLOW=${text}/${exact_bits}`,
@@ -116,14 +117,31 @@ interface NamedRange {
   name: string;
 }
 
-/** Link-local addresses and the doors of cloud metadata: a wide entry in the allow-list must not open them by accident. */
+/**
+ * Link-local addresses and the doors of cloud metadata: a wide entry in the allow-list must not open them by accident, nor
+ * `lan` those that lie in a private range. They are AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai.
+ */
 const NEVER = named({
   '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',
   'fe80::/10': 'a link-local address',
   '168.63.129.16/32': 'a cloud platform address',
+  '100.100.100.200/32': 'a cloud metadata address',
+  '192.0.0.192/32': 'a cloud metadata address',
+  'fd00:ec2::23/128': 'a cloud metadata address',
   'fd00:ec2::254/128': 'a cloud metadata address',
   'fd20:ce::254/128': 'a cloud metadata address',
+  'fd00:c1::a9fe:a9fe/128': 'a cloud metadata address',
+  'fd00:100::100:200/128': 'a cloud metadata address',
+  'fd00:42::42/128': 'a cloud metadata address',
+  'fd00:a9fe:a9fe::1/128': 'a cloud metadata address',
 });
+
+/** IPv6 that a translator or a tunnel takes to an IPv4 address, with the byte at which that stands. */
+const CARRIERS = [
+  { cidr: parseCidr('64:ff9b::/96')!, at: 12 },
+  { cidr: parseCidr('::/96')!, at: 12 },
+  { cidr: parseCidr('2002::/16')!, at: 2 },
+];
 
 const LOOPBACK = named({
   '127.0.0.0/8': 'a loopback address',
@@ -168,6 +186,15 @@ function named(ranges: Record<string, string>): NamedRange[] {
 
 function reserved(text: string, exact_bits: number, name: string): Denial {
   return { reason: `${text} is ${name}`, allowed_by: `CONVOKE_EGRESS_ALLOW=${text}/${exact_bits}` };
+}
+
+/**
+ * The IPv4 address inside an IPv6 one. Who opens 64:ff9b::/96, because a network of IPv6 alone reaches all IPv4 through it
+ * (RFC 6052), does not mean the metadata service behind it.
+ */
+function carriedIPv4(bytes: AddressBytes): AddressBytes | null {
+  const carrier = CARRIERS.find(({ cidr }) => contains(cidr, bytes));
+  return carrier === undefined ? null : bytes.subarray(carrier.at, carrier.at + 4);
 }
 
 function contains({ bytes: range, prefix_bits }: Cidr, bytes: AddressBytes): boolean {

@@ -72,7 +72,8 @@ export const PROBLEMS = {
   webhook_url_not_allowed: {
     status: 422,
     title: 'Pushes to this webhook_url are not allowed',
-    advice: 'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS.',
+    advice:
+      'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS, CONVOKE_EGRESS_ALLOW or CONVOKE_EGRESS_ALLOW_HTTP; the detail says which.',
   },
   internal_error: {
     status: 500,

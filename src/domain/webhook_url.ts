@@ -3,6 +3,9 @@ import type { AddressBytes, Denial, EgressPolicy } from './address.ts';
 
 export const WEBHOOK_URL_BYTES_MAX = 2048;
 
+const NEEDS_HTTPS =
+  'must start with https:// under the egress policy "public"; CONVOKE_EGRESS_ALLOW_HTTP=true would allow http:// too';
+
 /** Where a push goes, parsed once. */
 export interface WebhookTarget {
   /** As it was given. */
@@ -44,7 +47,7 @@ export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarg
 
   const tls = url.protocol === 'https:';
   if (!tls && policy.mode === 'public' && !policy.allow_http) {
-    return { message: 'must start with https:// under the egress policy "public"', policy_denied: true };
+    return { message: NEEDS_HTTPS, policy_denied: true };
   }
   const denial = address !== null ? judgeAddress(address, policy) : judgeName(hostname, policy);
   if (denial !== null) return { message: sayDenial(denial), policy_denied: true };

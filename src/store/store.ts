@@ -74,6 +74,8 @@ export interface InstanceStore {
   /** Those that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter): Promise<Page<InstanceRow>>;
+  /** In the order of instance_id, those after one. */
+  webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on lifts the back-off. */
   patch(instance_id: string, patch: InstancePatch, wall_ms: number): Promise<InstanceRow | null>;
   heartbeat(instance_id: string, wall_ms: number): Promise<InstanceRow | null>;

@@ -126,6 +126,7 @@ class Commands {
         'patch',
         (store) => store.instances.patch(instance_id, aside ? { is_active: flag } : { webhook_enabled: flag }, wall),
       ],
+      ['webhook urls', (store) => store.instances.webhookUrls(flag ? instance_id : null, limit)],
       ['heartbeat', (store) => store.instances.heartbeat(instance_id, wall)],
       ['rotate', (store) => store.instances.rotateSecret(instance_id, SECRET, 1_000, wall)],
       ['get', (store) => store.instances.get(instance_id)],

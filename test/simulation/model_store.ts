@@ -167,6 +167,14 @@ export class ModelStore implements StoreOperations {
         (row) => row,
       );
     },
+    webhookUrls: (after, limit) =>
+      sortedKeys(this.#instances)
+        .filter((instance_id) => instance_id > (after ?? ''))
+        .slice(0, limit)
+        .map((instance_id) => ({
+          instance_id,
+          webhook_url: (this.#instances.get(instance_id) as Instance).webhook_url,
+        })),
     patch: (instance_id, patch, wall_ms) => {
       const lifts = patch.is_active === true || patch.webhook_enabled === true;
       const given = Object.fromEntries(Object.entries(patch).filter(([, value]) => value !== undefined));

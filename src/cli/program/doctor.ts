@@ -8,6 +8,7 @@ import { all, ConvokeClient } from '@convoke/sdk';
 import type { Command } from 'commander';
 import type { Config } from '../../config.ts';
 import { parseAddress } from '../../domain/address.ts';
+import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import { dataFile, nearestThatExists } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
@@ -33,6 +34,7 @@ const FREE_BYTES_WARN = 1 << 30;
 const FREE_BYTES_FAIL = 100 << 20;
 const ANSWER_MS_MAX = 3000;
 const HOSTS_MAX = 20;
+const INSTANCES_MAX = 10_000;
 /** Receivers refuse a push whose timestamp is 5 minutes off; half of it leaves room for their own error. */
 const CLOCK_OFF_MS_MAX = 150_000;
 const RELEASED_AT = Date.UTC(2026, 0, 1);
@@ -54,7 +56,7 @@ export async function doctor(options: { url?: string; json?: true }, command: Co
     const answering = await askService(url);
     checks.push(await checkDirectory(config, answering), await checkDisk(config));
     checks.push(await checkPort(config, url, answering), checkReady(url, answering));
-    checks.push(await checkNames(answering), checkClock(answering));
+    checks.push(await checkNames(answering), await checkEgress(config, answering), checkClock(answering));
   }
   if (options.json) printJson(checks);
   else {
@@ -253,6 +255,32 @@ async function checkNames(answering: Answering | null): Promise<Check> {
     finding: 'warn',
     detail,
     advice: 'check their spelling in webhook_url, and the name server of this machine',
+  };
+}
+
+/** Looks for stored webhook addresses that the settings refuse: they may have changed since those were registered. */
+async function checkEgress(config: Config, answering: Answering | null): Promise<Check> {
+  const check = 'egress';
+  if (answering === null) return ok(check, 'nothing to check while no service runs');
+  const refused: { instance_id: string; message: string }[] = [];
+  let instances = 0;
+  const client = new ConvokeClient({ base_url: answering.url, timeout_ms: ANSWER_MS_MAX });
+  try {
+    for await (const { instance_id, webhook_url } of all((start) => client.listInstances({ limit: 500, ...start }))) {
+      const parsed = parseWebhookUrl(webhook_url, config.egress_policy);
+      if (isRefusal(parsed)) refused.push({ instance_id, message: parsed.message });
+      if (++instances === INSTANCES_MAX) break;
+    }
+  } catch {
+    return { check, finding: 'warn', detail: 'the instances could not be listed', advice: 'see the check "service"' };
+  }
+  const [first] = refused;
+  if (first === undefined) return ok(check, `${instances} webhook addresses are allowed by these settings`);
+  return {
+    check,
+    finding: 'warn',
+    detail: `${refused.length} of ${instances} webhook addresses are refused by these settings; that of ${first.instance_id} ${first.message}`,
+    advice: 'change the setting, or register the instances with other addresses; their pushes are blocked until then',
   };
 }
 

@@ -123,6 +123,11 @@ export function instanceOperations(db: Database, recipients: Recipients): Sync<I
         .all(JSON.stringify(instance_ids)) as unknown as InstancesTable[];
       return rows.map(instanceOf);
     },
+    webhookUrls(after: string | null, limit: number) {
+      return db
+        .prepare('SELECT instance_id, webhook_url FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?')
+        .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
+    },
     patch(instance_id: string, patch: InstancePatch, wall_ms: number) {
       if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
       const { changes } = db.prepare(PATCH).run({
