@@ -1,7 +1,20 @@
 import { createSocket } from 'node:dgram';
 
 /** What a scripted name server does with a question: answer addresses, answer a failure, or say nothing. */
-export type DnsAnswer = string[] | 'NXDOMAIN' | 'SERVFAIL' | 'mute';
+export type DnsAnswer = string[] | 'NXDOMAIN' | 'SERVFAIL' | 'mute' | DnsReply | DnsReply[];
+
+/** An answer with a catch; several are sent one behind the other. */
+export interface DnsReply {
+  addresses: string[];
+  /** Names that the asked one is an alias of, in turn; the addresses are those of the last. */
+  aliases?: string[];
+  /** Not sent before this resolves. */
+  after?: Promise<unknown>;
+  /** As a forger would who guesses the id, answers another question, or sends from elsewhere. */
+  forged?: 'id' | 'question' | 'port';
+  /** Says that the rest is to be had over TCP, where this server is not. */
+  truncated?: boolean;
+}
 
 export interface DnsQuestion {
   name: string;
@@ -17,11 +30,14 @@ export interface ScriptedDns {
 }
 
 const RCODES = { NXDOMAIN: 3, SERVFAIL: 2 };
-const TYPES: Record<number, DnsQuestion['type']> = { 1: 'A', 28: 'AAAA' };
+const [A, CNAME, AAAA] = [1, 5, 28];
+const TYPES: Record<number, DnsQuestion['type']> = { [A]: 'A', [AAAA]: 'AAAA' };
 
 /** A name server on loopback (RFC 1035 over UDP) that answers what the script says. */
 export async function startScriptedDns(script: (question: DnsQuestion) => DnsAnswer): Promise<ScriptedDns> {
   const socket = createSocket('udp4');
+  const elsewhere = createSocket('udp4');
+  let closed = false;
   const questions: DnsQuestion[] = [];
   socket.on('message', (query, { address, port }) => {
     const { name, end } = readName(query, 12);
@@ -30,13 +46,25 @@ export async function startScriptedDns(script: (question: DnsQuestion) => DnsAns
     questions.push({ name, type });
     const answer = script({ name, type });
     if (answer === 'mute') return;
-    socket.send(respond(query.subarray(0, end + 4), answer), port, address);
+    const replies = isReplies(answer) ? answer : [answer];
+    for (const reply of replies) {
+      const catches: Partial<DnsReply> = isReply(reply) ? reply : {};
+      const message = respond(query.subarray(0, end + 4), reply);
+      void Promise.resolve(catches.after).then(() => {
+        if (!closed) (catches.forged === 'port' ? elsewhere : socket).send(message, port, address);
+      });
+    }
   });
+  await new Promise<void>((resolve) => elsewhere.bind(0, '127.0.0.1', resolve));
   await new Promise<void>((resolve) => socket.bind(0, '127.0.0.1', resolve));
   return {
     address: `127.0.0.1:${socket.address().port}`,
     questions,
-    close: () => new Promise((resolve) => socket.close(resolve)),
+    close: async () => {
+      closed = true;
+      elsewhere.close();
+      await new Promise<void>((resolve) => socket.close(resolve));
+    },
   };
 }
 
@@ -47,24 +75,52 @@ function readName(query: Buffer, start: number): { name: string; end: number } {
   return { name: labels.join('.').toLowerCase(), end: at + 1 };
 }
 
-function respond(question: Buffer, answer: Exclude<DnsAnswer, 'mute'>): Buffer {
-  const addresses = Array.isArray(answer) ? answer : [];
+function isReply(answer: DnsAnswer | DnsReply): answer is DnsReply {
+  return typeof answer === 'object' && !Array.isArray(answer);
+}
+
+function isReplies(answer: DnsAnswer): answer is DnsReply[] {
+  return Array.isArray(answer) && typeof answer[0] === 'object';
+}
+
+function respond(question: Buffer, answer: string[] | 'NXDOMAIN' | 'SERVFAIL' | DnsReply): Buffer {
+  const reply: DnsReply = isReply(answer) ? answer : { addresses: Array.isArray(answer) ? answer : [] };
+  const { addresses, aliases = [], forged, truncated = false } = reply;
   const head = Buffer.from(question);
-  head.writeUInt16BE(0x8180 | (Array.isArray(answer) ? 0 : RCODES[answer]), 2);
+  if (forged === 'id') head.writeUInt16BE(head.readUInt16BE(0) ^ 1, 0);
+  // The first letter of the name.
+  if (forged === 'question') head[13]! ^= 2;
+  const rcode = typeof answer === 'string' ? RCODES[answer] : 0;
+  head.writeUInt16BE(0x8180 | (truncated ? 0x0200 : 0) | rcode, 2);
   head.writeUInt16BE(1, 4);
-  head.writeUInt16BE(addresses.length, 6);
+  head.writeUInt16BE(aliases.length + addresses.length, 6);
   head.writeUInt32BE(0, 8);
-  const records = addresses.map((text) => {
+  // The first record is of the name asked for, each further one of what the one before is an alias of.
+  let owner = Buffer.from([0xc0, 0x0c]);
+  const records: Buffer[] = [];
+  for (const alias of aliases) {
+    const name = nameOf(alias);
+    records.push(recordOf(owner, CNAME, name));
+    owner = name;
+  }
+  for (const text of addresses) {
     const address = text.includes(':') ? bytesOfIPv6(text) : Buffer.from(text.split('.').map(Number));
-    const record = Buffer.alloc(12);
-    record.writeUInt16BE(0xc00c, 0);
-    record.writeUInt16BE(address.length === 4 ? 1 : 28, 2);
-    record.writeUInt16BE(1, 4);
-    record.writeUInt32BE(0, 6);
-    record.writeUInt16BE(address.length, 10);
-    return Buffer.concat([record, address]);
-  });
+    records.push(recordOf(owner, address.length === 4 ? A : AAAA, address));
+  }
   return Buffer.concat([head, ...records]);
+}
+
+function recordOf(owner: Buffer, type: number, data: Buffer): Buffer {
+  const fields = Buffer.alloc(10);
+  fields.writeUInt16BE(type, 0);
+  fields.writeUInt16BE(1, 2);
+  fields.writeUInt16BE(data.length, 8);
+  return Buffer.concat([owner, fields, data]);
+}
+
+function nameOf(text: string): Buffer<ArrayBuffer> {
+  const labels = text.split('.').map((label) => Buffer.concat([Buffer.from([label.length]), Buffer.from(label)]));
+  return Buffer.concat([...labels, Buffer.from([0])]);
 }
 
 function bytesOfIPv6(text: string): Buffer {
