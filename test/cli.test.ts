@@ -466,6 +466,26 @@ describe('the commands that call the API', () => {
   });
 });
 
+test('doctor counts the stored webhook addresses that the settings refuse, and names the setting', async (t) => {
+  const data = temporaryDirectory(t);
+  const service = await serve(data);
+  t.after(() => service.child.kill('SIGKILL'));
+  const client = new ConvokeClient({ base_url: service.url });
+  for (const [instance_id, webhook_url] of [
+    ['here', 'http://127.0.0.1:9/'],
+    ['there', 'http://10.0.0.1/'],
+  ] as const)
+    await client.register({ instance_id, instance_name: instance_id, agent_ids: [], webhook_url });
+  const doctor = async (egress: string): Promise<string> => {
+    const flags = ['--data', data, '--port', new URL(service.url).port, '--egress', egress];
+    const { code, stdout } = await convoke(['doctor', ...flags]);
+    assert.equal(code, 0, stdout);
+    return stdout;
+  };
+  assert.match(await doctor('local'), /\nok +egress +2 webhook addresses are allowed/);
+  assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
+});
+
 test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {
   const { code, stdout, stderr } = await convoke(['demo', '--url', await deadUrl()]);
   assert.equal(code, 0, stderr);

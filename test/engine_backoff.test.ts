@@ -29,6 +29,22 @@ describe('a machine that is not reached', () => {
     assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
   });
 
+  test('backs off across a restart as well; but not when the policy of the former process had blocked it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'blocked', 'connect_refused');
+    node.transport.answer('blocked', ['blocked', 'blocked']);
+    node.transport.answer('connect_refused', 'connect_refused');
+    await node.send('m');
+    await node.clock.advance(11 * SECOND);
+    await node.crash();
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.gapsTo('blocked'), [10, 1]);
+    assert.deepEqual(node.gapsTo('connect_refused'), [10]);
+    assert.deepEqual(await node.states({ instance_id: 'blocked' }), ['delivered']);
+    await node.clock.advance(20 * SECOND);
+    assert.deepEqual(node.gapsTo('connect_refused'), [10, 20]);
+  });
+
   for (const [name, random, factor] of [
     ['lowest', () => 0, 0.8],
     ['highest', () => 0.999_999, 1.2],

@@ -54,7 +54,7 @@ export interface MemberOptions {
 
 export class Service {
   readonly log: LogLine[] = [];
-  readonly #settings: Partial<Record<SettingName, string>>;
+  #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
   #data = '';
   #convoke: Convoke | null = null;
@@ -70,10 +70,18 @@ export class Service {
   }
 
   async start(): Promise<void> {
-    this.#data = await mkdtemp(join(tmpdir(), 'convoke-test-'));
+    this.#data ||= await mkdtemp(join(tmpdir(), 'convoke-test-'));
     const { config } = readConfig({ flags: { port: '0', data: this.#data, ...this.#settings } });
     const write = (line: string): void => void this.log.push(JSON.parse(line) as LogLine);
     this.#convoke = await createConvoke(config, { log: pino({ level: 'debug', base: null }, { write }) });
+  }
+
+  /** Stops, and starts again on the same data and another port, with these settings changed and the log empty. */
+  async restart(changed: Partial<Record<SettingName, string>>): Promise<void> {
+    await this.#convoke?.close();
+    this.#settings = { ...this.#settings, ...changed };
+    this.log.length = 0;
+    await this.start();
   }
 
   /** Safe to call twice. */
