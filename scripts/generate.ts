@@ -1,17 +1,19 @@
 /**
- * Writes the files that are made from code: docs/settings.md, docs/errors.md and openapi.json.
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md and openapi.json.
  * With --check it writes nothing and fails when one of them is stale.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { settingsTable } from '../src/config.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
 import { openapiDocument } from '../src/http/openapi.ts';
+import { licencesTable } from './licences.ts';
 
 const ROOT = new URL('../', import.meta.url);
 
 const texts: Record<string, string> = {
   'docs/settings.md': settingsTable(),
   'docs/errors.md': errorsTable(),
+  'docs/licences.md': licencesTable(await readFile(new URL('package-lock.json', ROOT), 'utf8')),
   'openapi.json': `${JSON.stringify(await openapiDocument(), null, 2)}\n`,
 };
 
