@@ -17,7 +17,10 @@ import { type DnsAnswer, type DnsQuestion, type DnsReply, type ScriptedDns, star
 import { type SocketTap, tapSockets } from './support/socket_tap.ts';
 
 const DEADLINE_MS = 1000;
-const LATE_MS_MAX = 100;
+/** The promise is 5.1 s for a deadline of 5; a short one is granted more, because a busy machine is late by as much. */
+const LATE_MS_MAX = 500;
+const DEADLINE_PROMISED_MS = 5000;
+const LATE_PROMISED_MS_MAX = 100;
 
 /** The address that the policy lets through, and two that it does not; a machine listens behind each that it may. */
 const GOOD = '127.0.0.1';
@@ -213,9 +216,12 @@ describe('a name server that', { concurrency: 4 }, () => {
   });
 
   test('says nothing is given up after 5 s and not later than 5.1 s, where nothing else was asked for', async (t) => {
-    const result = await pusherTo(t, await nameServer(t, () => 'mute'), { deadline_ms: 5000 })('mute.test');
+    const result = await pusherTo(t, await nameServer(t, () => 'mute'), { deadline_ms: DEADLINE_PROMISED_MS })(
+      'mute.test',
+    );
     assert.equal(result.outcome, 'dns_failed', result.detail);
-    assert.ok(result.duration_ms >= 4900, `took ${result.duration_ms} ms`);
+    assert.ok(result.duration_ms >= DEADLINE_PROMISED_MS - LATE_PROMISED_MS_MAX, `took ${result.duration_ms} ms`);
+    assert.ok(result.duration_ms <= DEADLINE_PROMISED_MS + LATE_PROMISED_MS_MAX, `took ${result.duration_ms} ms`);
   });
 
   test('has a hundred good addresses costs six attempts to connect, not a hundred', async (t) => {
