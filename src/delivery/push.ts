@@ -27,6 +27,39 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-test',
 ]);
 
+/** Shorter values are no secrets, and hiding them would make answers unreadable. */
+const SECRET_CHARS_MIN = 8;
+/** Fewer characters of a secret at the end of a text that was cut give nothing away. */
+const PART_CHARS_MIN = 4;
+const HIDDEN = '[hidden]';
+
+/**
+ * The text of an answer without the values of webhook_headers: error pages often show the request, and what a machine said
+ * is kept and shown. Hides what stands there as it was sent, and also the last word of a value, such as a bearer token.
+ *
+ * @param headers those of the push
+ * @param is_cut whether the text ends in the middle, where a part of a value may stand
+ */
+export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
+  let hidden = text;
+  for (const [name, value] of Object.entries(headers)) {
+    if (RESERVED_HEADERS.has(name)) continue;
+    for (const secret of new Set([value, value.slice(value.lastIndexOf(' ') + 1)])) {
+      if (secret.length < SECRET_CHARS_MIN) continue;
+      hidden = hidden.replaceAll(secret, HIDDEN);
+      if (is_cut) hidden = hidden.slice(0, hidden.length - charsOfSecretAtEnd(hidden, secret));
+    }
+  }
+  return hidden;
+}
+
+function charsOfSecretAtEnd(text: string, secret: string): number {
+  for (let chars = Math.min(secret.length - 1, text.length); chars >= PART_CHARS_MIN; chars--) {
+    if (text.endsWith(secret.slice(0, chars))) return chars;
+  }
+  return 0;
+}
+
 /**
  * Shapes a delivery into the POST of the contract (design section 3.2). But for the attempt's number, the time and the
  * signature over it, every attempt is the same to the byte.

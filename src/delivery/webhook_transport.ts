@@ -11,6 +11,7 @@ import type { WebhookTarget } from '../domain/webhook_url.ts';
 import { Connecting } from './connector.ts';
 import type { ConnectionObserver, ConnectorOptions } from './connector.ts';
 import { Deadlines, Expiring } from './deadlines.ts';
+import { withoutSecrets } from './push.ts';
 import { createHostResolver } from './resolver.ts';
 import type { Push, PushResult, Stage, StageReport, Transport } from './transport.ts';
 
@@ -482,7 +483,7 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
       detail,
       duration_ms: elapsed(this.started_at_ms, transport.now()),
       stages: this.#stages,
-      response_excerpt: this.#excerpt === null ? '' : excerptOf(this.#excerpt),
+      response_excerpt: this.#excerpt === null ? '' : excerptOf(this.#excerpt, this.#push.headers, complete),
       retry_after: this.#retry_after,
     });
   }
@@ -520,9 +521,10 @@ function sayBroken(error: NodeJS.ErrnoException, answered: boolean): string {
   return `the connection was ${how} ${answered ? 'in the middle of the answer' : 'without an answer'}`;
 }
 
-/** Lossy UTF-8. NUL is replaced too, because PostgreSQL's text and jsonb refuse it. */
-function excerptOf(parts: Buffer[]): string {
-  const text = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).toString('utf8');
+/** Lossy UTF-8, without our secrets. NUL is replaced too, because PostgreSQL's text and jsonb refuse it. */
+function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
+  const bytes = parts.length === 1 ? parts[0]! : Buffer.concat(parts);
+  const text = withoutSecrets(bytes.toString('utf8'), headers, !is_complete || bytes.length === EXCERPT_BYTES_MAX);
   const cut = text.length > RESPONSE_EXCERPT_CHARS_MAX ? text.slice(0, RESPONSE_EXCERPT_CHARS_MAX) : text;
   return (cut.isWellFormed() ? cut : cut.slice(0, -1)).replaceAll('\0', '\ufffd');
 }
