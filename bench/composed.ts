@@ -76,7 +76,7 @@ process.once('disconnect', () => process.exit());
 
 async function openStore(): Promise<Store> {
   if (kind !== 'stored') return new ForgetfulStore(fleet);
-  const { store, opened } = openSqliteStore(join(data!, DATABASE_FILE));
+  const { store, opened } = openSqliteStore(join(data!, DATABASE_FILE), null);
   await opened;
   return store;
 }

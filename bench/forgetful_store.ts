@@ -7,6 +7,7 @@ import type {
   Accepted,
   DeliverySettlement,
   DeliveryStore,
+  EncryptionStore,
   InstanceStore,
   LaneKey,
   MeetingStore,
@@ -62,6 +63,7 @@ export class ForgetfulStore implements Store {
   /** By instance and meeting, in order: what was accepted since the lane was last loaded. */
   readonly #lanes = new Map<string, QueuedDelivery[]>();
   readonly meetings = {} as MeetingStore;
+  readonly encryption = {} as EncryptionStore;
 
   constructor(fleet: Fleet) {
     this.#meetings = meetingsOf(fleet);

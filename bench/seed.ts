@@ -26,7 +26,7 @@ const MESSAGE = Buffer.from(
 );
 
 async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deliveries: number }> {
-  const { store, opened } = openSqliteStore(file);
+  const { store, opened } = openSqliteStore(file, null);
   await opened;
   const wall_ms = Date.now();
   let calls: Promise<unknown>[] = [];

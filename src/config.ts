@@ -3,6 +3,8 @@
  * `--port`. From this table come the parsing, its errors, the flags, `convoke config` and docs/settings.md.
  */
 import { type Cidr, type EgressMode, type EgressPolicy, parseAddress, parseCidr } from './domain/address.ts';
+import type { KeyObject } from 'node:crypto';
+import { parseDataKey } from './domain/data_key.ts';
 import { nearestName } from './domain/nearest.ts';
 import { isLocalhostName } from './domain/webhook_url.ts';
 
@@ -16,6 +18,9 @@ export interface Config {
   /** The directory; DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;
+  /** Null: the key is in a file beside the data. */
+  encryption_key: KeyObject | null;
+  encryption_key_previous: KeyObject | null;
   retry_schedule_ms: number[];
   expire_after_ms: number;
   retention_deliveries_ms: number;
@@ -29,6 +34,10 @@ export interface Config {
 }
 
 export const DATABASE_FILE = 'convoke.db';
+export const KEY_FILE = 'encryption.key';
+
+/** Stands for the value of a secret wherever settings are shown. */
+const HIDDEN = '(hidden)';
 
 /** How values of one type are read from text. */
 interface ValueType<T> {
@@ -36,6 +45,8 @@ interface ValueType<T> {
   expects: string;
   /** Undefined when the text is not of this type, or out of bounds. */
   parse: (text: string) => T | undefined;
+  /** Never shown, and not taken as a flag: every user of the machine can read a command line. */
+  is_secret?: boolean;
 }
 
 interface Setting<T> extends ValueType<T> {
@@ -68,6 +79,16 @@ export const SETTINGS = {
   ),
   egress_allow: setting(cidrs(), '', 'Address ranges that pushes may reach whatever egress says, separated by commas.'),
   egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),
+  encryption_key: setting(
+    dataKey(),
+    '',
+    `The key that webhook secrets and headers are encrypted under; when empty it is in ${KEY_FILE} in the data directory, made at the first start.`,
+  ),
+  encryption_key_previous: setting(
+    dataKey(),
+    '',
+    'The former encryption_key, while `convoke keys reencrypt` changes it.',
+  ),
   retry_schedule: setting(
     durations(RETRIES_MAX),
     '10s,30s,2m,10m,30m',
@@ -104,7 +125,7 @@ export const SETTINGS = {
 } as const;
 
 export type SettingName = keyof typeof SETTINGS;
-type SettingValues = { [Name in SettingName]: NonNullable<ReturnType<(typeof SETTINGS)[Name]['parse']>> };
+type SettingValues = { [Name in SettingName]: Exclude<ReturnType<(typeof SETTINGS)[Name]['parse']>, undefined> };
 
 /** Variables with our prefix that are not the server's: the commands that call the API read them. */
 const CLIENT_VARIABLES = ['CONVOKE_URL'];
@@ -162,16 +183,22 @@ export function readConfig({
     const source = sourceOf(name, flags, env);
     const value = SETTINGS[name].parse(source.value);
     if (value === undefined) faults.push(sayMismatch(name, source));
-    sources[name] = source;
+    sources[name] = isSecret(name) && source.from !== 'default' ? { ...source, value: HIDDEN } : source;
     values[name] = value;
   }
   const { host } = values as Partial<SettingValues>;
   const is_local = host === undefined || isLoopbackHost(host);
   if (!is_local) faults.push(sayNotLoopback(sources.host));
+  faults.push(...faultsOfKeys(values as Partial<SettingValues>));
   if (faults.length > 0) throw new ConfigError(faults);
 
   if (sources.egress.from === 'default' && !is_local) sources.egress.value = values.egress = 'public';
   return { config: configOf(values as SettingValues), sources };
+}
+
+/** Whether a setting may not be shown, and has no flag. */
+export function isSecret(name: SettingName): boolean {
+  return SETTINGS[name].is_secret === true;
 }
 
 /** The names of all settings, in the order of the table. */
@@ -183,12 +210,13 @@ export function settingNames(): SettingName[] {
 export function settingsTable(): string {
   const rows = settingNames().map((name) => {
     const { default: text, expects, sentence } = SETTINGS[name];
-    return `| \`${variableOf(name)}\` | \`${flagOf(name)}\` | ${text === '' ? 'empty' : `\`${text}\``} | ${expects} | ${sentence} |\n`;
+    return `| \`${variableOf(name)}\` | ${isSecret(name) ? 'none' : `\`${flagOf(name)}\``} | ${text === '' ? 'empty' : `\`${text}\``} | ${expects} | ${sentence} |\n`;
   });
   return (
     '# Settings\n\n' +
-    'Each setting is an environment variable and a flag of `convoke serve`; the flag wins. `convoke config` prints what is\n' +
-    'in effect and where it comes from. An environment variable that is empty counts as not set; one that starts with\n' +
+    'Each setting is an environment variable and a flag of `convoke serve`; the flag wins. A secret has no flag, because\n' +
+    'every user of a machine can read a command line. `convoke config` prints what is in effect and where it comes from,\n' +
+    'but no secret. An environment variable that is empty counts as not set; one that starts with\n' +
     '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
     '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +
     rows.join('') +
@@ -249,6 +277,16 @@ function sayMismatch(name: SettingName, source: Source): string {
   return `${sayGiven(name, source)} must be ${SETTINGS[name].expects.replaceAll('`', '')}`;
 }
 
+function faultsOfKeys({ encryption_key, encryption_key_previous }: Partial<SettingValues>): string[] {
+  if (encryption_key_previous === undefined || encryption_key_previous === null) return [];
+  const name = variableOf('encryption_key');
+  if (encryption_key === null) return [`${variableOf('encryption_key_previous')} needs the key after it, as ${name}`];
+  if (encryption_key?.equals(encryption_key_previous)) {
+    return [`${variableOf('encryption_key_previous')} is the same key as ${name}; leave it out`];
+  }
+  return [];
+}
+
 function sayNotLoopback(source: Source): string {
   return (
     `${sayGiven('host', source)} can be reached from other machines, and there are no API keys yet to keep strangers out; ` +
@@ -257,6 +295,7 @@ function sayNotLoopback(source: Source): string {
 }
 
 function sayGiven(name: SettingName, { from, value }: Source): string {
+  if (isSecret(name)) return variableOf(name);
   const shown = JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
   return from === 'flag' ? `${flagOf(name)} ${shown}` : `${variableOf(name)}=${shown}`;
 }
@@ -293,6 +332,15 @@ function oneOf<T extends string>(values: readonly T[]): ValueType<T> {
   return {
     expects: `one of ${values.map((value) => `\`${value}\``).join(', ')}`,
     parse: (text) => values.find((value) => value === text),
+  };
+}
+
+/** Null when it is not given. */
+function dataKey(): ValueType<KeyObject | null> {
+  return {
+    expects: 'the base64 of 32 bytes, as `openssl rand -base64 32` prints it',
+    parse: (text) => (text === '' ? null : (parseDataKey(text) ?? undefined)),
+    is_secret: true,
   };
 }
 

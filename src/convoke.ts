@@ -51,9 +51,12 @@ export interface Convoke {
 export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
   const clock = systemClock();
   const user_agent = `Convoke/${VERSION}`;
-  const { store, opened } = openSqliteStore(join(config.data, DATABASE_FILE), {
-    committed: (commit) => metrics.committed(commit),
-  });
+  const { encryption_key: current, encryption_key_previous: former } = config;
+  const { store, opened } = openSqliteStore(
+    join(config.data, DATABASE_FILE),
+    current === null ? null : { current, former },
+    { committed: (commit) => metrics.committed(commit) },
+  );
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const metrics: Metrics = new Metrics(clock, () => engine, store);
   const engine: Engine = new Engine({
@@ -86,6 +89,13 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   // The store opens in its thread while the routes are built here.
   const [server] = await Promise.all([building, opened]);
   try {
+    const { former_key_ids } = await store.encryption.keyIds();
+    if (former_key_ids.length > 0) {
+      log.warn(
+        { former_key_ids },
+        'secrets are still under a former data key: `convoke keys reencrypt` ends the change',
+      );
+    }
     await server.listen({ host: config.host, port: config.port });
   } catch (error) {
     await store.close();

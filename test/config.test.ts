@@ -5,6 +5,7 @@ import fc from 'fast-check';
 import {
   ConfigError,
   flagOf,
+  isSecret,
   isLoopbackHost,
   readConfig,
   settingNames,
@@ -31,6 +32,8 @@ test('without a flag or a variable every setting has its default', () => {
     port: 8080,
     data: './data',
     egress_policy: { mode: 'local', allow: [], allow_http: false },
+    encryption_key: null,
+    encryption_key_previous: null,
     retry_schedule_ms: [10_000, 30_000, 120_000, 600_000, 1_800_000],
     expire_after_ms: 72 * 3_600_000,
     retention_deliveries_ms: 7 * 86_400_000,
@@ -165,7 +168,8 @@ test('whatever the text, a setting is refused with a readable fault or is within
         assert(error instanceof ConfigError);
         assert.equal(error.faults.length, 1);
         assert.doesNotMatch(error.faults[0]!, /undefined|NaN|\n/);
-        assert(error.faults[0]!.startsWith(flagOf(name)));
+        assert(error.faults[0]!.startsWith(isSecret(name) ? variableOf(name) : flagOf(name)));
+        assert(!isSecret(name) || !error.faults[0]!.includes(JSON.stringify(text)));
       }
     }),
   );
@@ -175,7 +179,7 @@ test('every default is a value that its own setting takes, and every setting is 
   const table = settingsTable();
   for (const name of settingNames()) {
     assert.notEqual(SETTINGS[name].parse(SETTINGS[name].default), undefined, name);
-    assert(table.includes(`| \`${variableOf(name)}\` | \`${flagOf(name)}\` |`), name);
+    assert(table.includes(`| \`${variableOf(name)}\` | ${isSecret(name) ? 'none' : `\`${flagOf(name)}\``} |`), name);
     assert.match(SETTINGS[name].sentence, /\.$/, name);
   }
 });

@@ -14,7 +14,7 @@ const WALL = 1_767_225_600_000;
 const NEVER = WALL * 2;
 
 async function threadedStore(t: TestContext, file = temporaryFile(t)): Promise<Store> {
-  const { store, opened } = openSqliteStore(file);
+  const { store, opened } = openSqliteStore(file, null);
   t.after(() => store.close());
   await opened;
   return store;
@@ -117,10 +117,10 @@ describe('the file', () => {
   test('that is open is refused a second time, by this process and by another, in words that help', async (t) => {
     const file = temporaryFile(t);
     await threadedStore(t, file);
-    const here = openSqliteStore(file).opened;
+    const here = openSqliteStore(file, null).opened;
     const code = `
       import { openSqliteStore } from ${JSON.stringify(new URL('../src/store/sqlite/sqlite_store.ts', import.meta.url).href)};
-      await openSqliteStore(${JSON.stringify(file)}).opened.then(() => console.log('opened'), (error) => console.log(error.code, error.message));`;
+      await openSqliteStore(${JSON.stringify(file)}, null).opened.then(() => console.log('opened'), (error) => console.log(error.code, error.message));`;
     const program = join(dirname(file), 'second.mjs');
     writeFileSync(program, code);
     const there = promisify(execFile)(process.execPath, [program]);
@@ -152,7 +152,7 @@ describe('the file', () => {
     const newer = new DatabaseSync(file);
     newer.exec('PRAGMA user_version = 99; CREATE TABLE of_the_future (id INTEGER)');
     newer.close();
-    await assert.rejects(openSqliteStore(file).opened, {
+    await assert.rejects(openSqliteStore(file, null).opened, {
       name: 'StoreError',
       code: 'SCHEMA_NEWER',
       message: /schema 99.*newer version/,
@@ -167,7 +167,7 @@ describe('the file', () => {
     const file = temporaryFile(t);
     writeFileSync(file, 'this is no database, and nobody should write into it\n'.repeat(100));
     const { size } = statSync(file);
-    await assert.rejects(openSqliteStore(file).opened, { name: 'StoreError' });
+    await assert.rejects(openSqliteStore(file, null).opened, { name: 'StoreError' });
     assert.equal(statSync(file).size, size);
   });
 

@@ -33,6 +33,7 @@ import {
   type NewMessage,
   type QueuedDelivery,
   type Store,
+  StoreError,
 } from '../store/store.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
@@ -133,6 +134,8 @@ const DISCOVERY_PAGE = 1_000;
 const FAN_OUT_WEIGHT = 0.2;
 /** How soon the storage is asked again when it failed. */
 const TRY_AGAIN_MS = 500;
+/** How soon an instance whose secrets do not open is looked at, and told of, again. Giving it new ones ends the wait. */
+const UNREADABLE_TRY_AGAIN_MS = 60_000;
 /** How long a stop waits for the last results of attempts to be written. */
 const LAST_WRITE_MS_MAX = 1_200;
 /** Instances without work that are remembered, so that their next message needs no look into the table. */
@@ -150,7 +153,7 @@ export class Engine {
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneKey & { after_seq: number; limit: number }, QueuedDelivery[]>;
-  readonly #target_loads: Batcher<string, Instance | null>;
+  readonly #target_loads: Batcher<string, Instance | StoreError | null>;
 
   readonly #instances = new Map<string, InstanceLanes>();
   readonly #ready = new Fifo<InstanceLanes>();
@@ -204,10 +207,7 @@ export class Engine {
     this.#target_loads = new Batcher(
       clock,
       { items_max: () => 500, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
-      async (instance_ids) => {
-        const found = new Map((await store.instances.load(instance_ids)).map((i) => [i.instance_id, i]));
-        return instance_ids.map((instance_id) => found.get(instance_id) ?? null);
-      },
+      (instance_ids) => this.#loadInstances(instance_ids),
     );
   }
 
@@ -446,7 +446,9 @@ export class Engine {
         instance.unsure = false;
         // Deleted meanwhile: what was pending is cancelled in the table.
         if (row === null) this.#drop(instance);
-        else {
+        else if (row instanceof StoreError) {
+          this.#tryAgainLater(row, () => this.#offer(instance), UNREADABLE_TRY_AGAIN_MS);
+        } else {
           instance.use(this.#withinBackoff(row));
           this.#wakeAfterBackoff(instance);
           this.#offer(instance);
@@ -458,6 +460,23 @@ export class Engine {
         this.#tryAgainLater(error, () => this.#offer(instance));
       },
     );
+  }
+
+  /**
+   * Null for one that does not exist, an error for one whose secrets do not open: a row that somebody tampered with holds
+   * up nobody else's pushes.
+   */
+  async #loadInstances(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
+    try {
+      const found = new Map((await this.#store.instances.load(instance_ids)).map((i) => [i.instance_id, i]));
+      return instance_ids.map((instance_id) => found.get(instance_id) ?? null);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== 'SECRET_UNREADABLE') throw error;
+      if (instance_ids.length > 1) {
+        return (await Promise.all(instance_ids.map((instance_id) => this.#loadInstances([instance_id])))).flat();
+      }
+      return [error];
+    }
   }
 
   #drop(instance: InstanceLanes): void {
@@ -603,10 +622,10 @@ export class Engine {
     this.#offer(instance, lane);
   }
 
-  #tryAgainLater(error: unknown, again: () => void): void {
+  #tryAgainLater(error: unknown, again: () => void, delay_ms = TRY_AGAIN_MS): void {
     if (this.#stopping) return;
     this.#observer.storageFailed(error);
-    this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, () => {
+    this.#wakes.at(this.#clock.now() + delay_ms, () => {
       again();
       this.#pump();
     });

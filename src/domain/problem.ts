@@ -54,6 +54,12 @@ export const PROBLEMS = {
     title: 'This delivery cannot be retried',
     advice: 'Only a failed or a pending delivery can be queued again; send a new message instead.',
   },
+  encryption_key_given: {
+    status: 409,
+    title: 'The data key is a setting, and is changed there',
+    advice:
+      'Start the service with a new key as CONVOKE_ENCRYPTION_KEY and the present one as CONVOKE_ENCRYPTION_KEY_PREVIOUS, then ask again.',
+  },
   body_too_large: {
     status: 413,
     title: 'The body is too large',

@@ -192,6 +192,12 @@ export const RecoverBody = Type.Object(
   { additionalProperties: false, examples: [{ since: '2026-03-01T09:30:00Z' }] },
 );
 
+export const ReencryptionSchema = Type.Object({
+  key_id: Type.String({ description: 'The data key that secrets are encrypted under from now on.' }),
+  rewritten: Type.Integer({ description: 'Instances whose secrets this call encrypted anew.' }),
+  done: Type.Boolean({ description: 'Whether the former key is dropped. While false, call again.' }),
+});
+
 export const RecoveredSchema = Type.Object({
   recovered: Type.Integer({ description: 'How many failed deliveries were queued again.' }),
 });

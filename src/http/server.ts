@@ -13,6 +13,7 @@ import { PROBLEMS, Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
 import { VERSION } from '../version.ts';
 import { deliveryRoutes } from './deliveries.ts';
+import { encryptionRoutes } from './encryption.ts';
 import { instanceRoutes } from './instances.ts';
 import { parseJsonBody } from './json_body.ts';
 import { meetingRoutes } from './meetings.ts';
@@ -130,6 +131,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     meetingRoutes(typed, parts);
     messageRoutes(typed, parts);
     deliveryRoutes(typed, parts);
+    encryptionRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger());
   });

@@ -6,6 +6,8 @@
  * Times are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of
  * the node (see src/delivery/clock.ts), all other times on the wall clock.
  *
+ * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
+ *
  * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
  */
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
@@ -322,11 +324,29 @@ export interface DeliveryStore {
   oldestPending(): Promise<number | null>;
 }
 
+/** Which data key secrets are encrypted under at rest, and how it is changed while everything goes on. */
+export interface EncryptionStore {
+  /** The key that seals, and those that something may be under as well while the key is changed. */
+  keyIds(): Promise<{ key_id: string; former_key_ids: string[] }>;
+  /**
+   * Makes a new key, which seals from now on; goes on with a change that was begun, instead of beginning another. Rejects
+   * with `encryption_key_given` when the key is a setting.
+   */
+  changeKey(wall_ms: number): Promise<{ key_id: string; former_key_ids: string[] }>;
+  /** Seals at most `limit` instances after one anew; `next` is where to go on, null at the end. */
+  reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
+  /** Says that nothing is under a former key any more. */
+  endChange(): Promise<void>;
+  /** Drops the former key, when the end of the change is on disk. */
+  forgetFormerKey(): Promise<void>;
+}
+
 export interface Store {
   instances: InstanceStore;
   meetings: MeetingStore;
   messages: MessageStore;
   deliveries: DeliveryStore;
+  encryption: EncryptionStore;
   /** Resolves when a write has reached the disk; rejects with `StoreError`, when the disk is full for one. */
   ping(): Promise<void>;
   close(): Promise<void>;

@@ -22,8 +22,8 @@ import {
   type QueuedDelivery,
 } from '../../src/store/store.ts';
 
-/** Everything that SQLite's own thread answers. */
-export type StoreOperations = Omit<Operations, 'file'>;
+/** What SQLite's own thread answers, but for how it keeps its file. */
+export type StoreOperations = Omit<Operations, 'file' | 'encryption'>;
 
 interface Meeting {
   meeting_id: string;

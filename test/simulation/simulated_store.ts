@@ -1,4 +1,4 @@
-import { type Store, StoreError } from '../../src/store/store.ts';
+import { type EncryptionStore, type Store, StoreError } from '../../src/store/store.ts';
 import type { StoreOperations } from './model_store.ts';
 
 type Noun = keyof StoreOperations;
@@ -58,6 +58,7 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
     meetings: of('meetings'),
     messages: of('messages'),
     deliveries: of('deliveries'),
+    encryption: {} as EncryptionStore,
     ping: async () => {},
     close: async () => {},
   };

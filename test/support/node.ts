@@ -42,7 +42,7 @@ export function temporaryFile(t: TestContext): string {
  * twice. Calls of one turn are committed together, and answered in their order, as the thread does.
  */
 export function openStoreHere(file = ':memory:'): Store {
-  const group_commit = new GroupCommit(file);
+  const group_commit = new GroupCommit(file, { kind: 'memory' });
   let waiting: { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }[] = [];
   let last_id = 0;
   const run = (): void => {
@@ -57,7 +57,9 @@ export function openStoreHere(file = ':memory:'): Store {
       else reject(error);
     }
   };
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries'>(noun: Noun): Store[Noun] =>
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption'>(
+    noun: Noun,
+  ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
       get:
         (_, method) =>
@@ -74,6 +76,7 @@ export function openStoreHere(file = ':memory:'): Store {
     meetings: of('meetings'),
     messages: of('messages'),
     deliveries: of('deliveries'),
+    encryption: of('encryption'),
     ping: async () => void (await instances.load([])),
     close: async () => group_commit.close(),
   };
@@ -84,7 +87,9 @@ export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'l
 
 /** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries'>(noun: Noun): Store[Noun] =>
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption'>(
+    noun: Noun,
+  ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
       get:
         (_, method) =>
@@ -104,6 +109,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     meetings: of('meetings'),
     messages: of('messages'),
     deliveries: of('deliveries'),
+    encryption: of('encryption'),
     ping: () => store.ping(),
     close: () => store.close(),
   };
@@ -157,7 +163,7 @@ export class TestNode {
       const { file } = this.#options;
       if (file === undefined) this.#file_store = openStoreHere();
       else {
-        const { store, opened } = openSqliteStore(file);
+        const { store, opened } = openSqliteStore(file, null);
         await opened;
         this.#file_store = store;
       }

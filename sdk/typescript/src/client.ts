@@ -21,6 +21,7 @@ import type {
   Page,
   Recovered,
   RecoverInput,
+  Reencryption,
   RegisteredInstance,
   RegisterInput,
   RotatedSecret,
@@ -223,6 +224,11 @@ export class ConvokeClient {
   /** Queues a failed or pending delivery at once, under the same webhook-id. */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
     return this.#call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
+  }
+
+  /** Changes the data key that secrets are encrypted under at rest, for some seconds; call again while `done` is false. */
+  reencrypt(options?: CallOptions): Promise<Reencryption> {
+    return this.#call('POST', ['encryption', 'reencrypt'], { ...options });
   }
 
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {

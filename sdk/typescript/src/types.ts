@@ -109,6 +109,16 @@ export interface RecoverInput {
   since: string;
 }
 
+/** What a step of changing the data key came to; call again while `done` is false. */
+export interface Reencryption {
+  /** The data key that secrets are encrypted under from now on. */
+  key_id: string;
+  /** Instances whose secrets this call encrypted anew. */
+  rewritten: number;
+  /** Whether the former key is dropped. */
+  done: boolean;
+}
+
 export interface Recovered {
   /** How many deliveries were queued again. */
   recovered: number;

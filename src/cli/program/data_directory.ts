@@ -1,10 +1,15 @@
 import { access, mkdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { DATABASE_FILE } from '../../config.ts';
+import { DATABASE_FILE, KEY_FILE } from '../../config.ts';
 
 /** The path of the data file, as it is shown and found from anywhere. */
 export function dataFile(directory: string): string {
   return resolve(directory, DATABASE_FILE);
+}
+
+/** The path of the file that holds the data key, unless that is a setting. */
+export function keyFile(directory: string): string {
+  return resolve(directory, KEY_FILE);
 }
 
 /**

@@ -12,6 +12,7 @@ import { instancesCommand } from './instances.ts';
 import { joinCommand, leaveCommand } from './memberships.ts';
 import { meetingsCommand } from './meetings.ts';
 import { messagesCommand, sendCommand } from './messages.ts';
+import { reencryptCommand } from './reencrypt.ts';
 import { serveCommand } from './serve_command.ts';
 import { note } from './terminal.ts';
 import { webhookTestCommand } from './webhook_test.ts';
@@ -51,8 +52,11 @@ export function program(): Command {
     )
     .version(VERSION)
     .addHelpText('after', AFTER_HELP);
+  const keys = new Command('keys')
+    .description('the key that secrets are encrypted under at rest: change it')
+    .addCommand(reencryptCommand());
   const groups: Record<string, Command[]> = {
-    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
+    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand(), keys],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
   };

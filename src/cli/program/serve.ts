@@ -4,7 +4,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
-import { dataFile, makeDirectory } from './data_directory.ts';
+import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print } from './terminal.ts';
@@ -82,6 +82,7 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
 function announce(url: string, config: Config, say: (line: string) => void): void {
   say(`Convoke listens on ${url} (its API: ${url}/docs/)`);
   say(`data in ${dataFile(config.data)}`);
+  if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
   say('open: no keys are needed, only this machine can reach it');
 }
 
@@ -144,6 +145,12 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
       return `${dataFile(data)} is no data file of Convoke, or damaged; restore it, or give another directory with --data`;
     case 'SQLITE_BUSY':
     case 'SCHEMA_NEWER':
+    case 'ENCRYPTION_KEY_MISSING':
+    case 'ENCRYPTION_KEY_WRONG':
+    case 'ENCRYPTION_KEY_MALFORMED':
+    case 'ENCRYPTION_KEY_UNREADABLE':
+    case 'ENCRYPTION_KEY_UNPROTECTED':
+    case 'PLAIN_TEXT_LEFT':
       return text;
   }
   return `cannot start with the data in ${resolve(data)}: ${text}`;

@@ -2,6 +2,7 @@ import { type Command, Option } from 'commander';
 import {
   ConfigError,
   flagOf,
+  isSecret,
   readConfig,
   type ReadConfig,
   type SettingName,
@@ -14,6 +15,7 @@ import { CommandFailure, EXIT } from './exit.ts';
 /** Adds a flag for every setting. */
 export function withSettings(command: Command): Command {
   for (const name of settingNames()) {
+    if (isSecret(name)) continue;
     const { default: text, sentence } = SETTINGS[name];
     const what = `${sentence} [${variableOf(name)}, ${text === '' ? 'empty' : text}]`;
     // `--egress-allow-http` alone means true.

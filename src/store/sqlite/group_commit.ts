@@ -1,8 +1,10 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
+import type { KeyRing, KeySource } from '../key_ring.ts';
 import { StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
 import { Database, storeErrorOf } from './database.ts';
+import { openKeys } from './encryption.ts';
 import { type Operations, operationsOf } from './operations.ts';
 import { Recipients } from './recipients.ts';
 
@@ -17,16 +19,28 @@ export class GroupCommit {
   readonly #recipients: Recipients;
   readonly #operations: Operations;
 
-  constructor(file: string) {
+  constructor(file: string, key_source: KeySource) {
     this.#db = new Database(file);
+    const keys = this.#openKeys(key_source);
     this.#recipients = new Recipients(this.#db);
     const { tag, last_number } = this.#db;
     this.#operations = operationsOf(
       this.#db,
+      keys,
       new NumberSource(Date.now, last_number),
       new IdCodec(tag),
       this.#recipients,
     );
+  }
+
+  #openKeys(source: KeySource): KeyRing {
+    try {
+      return openKeys(this.#db, source);
+    } catch (error) {
+      // Whoever puts the key right, and starts again, finds the file free.
+      this.#db.close();
+      throw error;
+    }
   }
 
   run(calls: Call[]): Reply[] {

@@ -2,8 +2,10 @@ import { sql } from 'kysely';
 import { type Health, type Instance, type LastFailure, DOWN_AFTER_FAILURES } from '../../domain/instance.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
+import type { KeyRing } from '../key_ring.ts';
 import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../store.ts';
 import type { Database } from './database.ts';
+import { type SecretColumn, secretPlace } from './encryption.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
@@ -14,17 +16,20 @@ const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.inst
 
 const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = ?`;
 
-/** New rows and old ones alike are switched on, and nothing waits for a back-off any more. */
+/**
+ * New rows and old ones alike are switched on, and nothing waits for a back-off any more. Headers and a secret that stay as
+ * they are are null for a row that is there: the SQL cannot compare what is encrypted.
+ */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     webhook_enabled, is_active, last_seen_at, created_at, updated_at)
-  VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, '{}'),
-    coalesce($webhook_secret, $new_secret), coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms)
+  VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
+    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms)
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
     agent_ids = excluded.agent_ids,
     webhook_headers = coalesce($webhook_headers, webhook_headers),
-    previous_secret = CASE WHEN coalesce($webhook_secret, webhook_secret) = webhook_secret THEN previous_secret END,
+    previous_secret = CASE WHEN $webhook_secret IS NULL THEN previous_secret END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
     webhook_enabled = 1,
@@ -52,11 +57,48 @@ const PATCH = `
 
 const HEARTBEAT = `UPDATE instances SET last_seen_at = ?, backoff_step = 0, backoff_until = NULL WHERE instance_id = ?`;
 
+const GET_SECRET =
+  'SELECT is_active AND webhook_enabled AS switched_on, webhook_secret FROM instances WHERE instance_id = ?';
+
 const ROTATE_SECRET = `
-  UPDATE instances SET previous_secret = webhook_secret, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
+  UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
 
-export function instanceOperations(db: Database, recipients: Recipients): Sync<InstanceStore> {
+export function instanceOperations(db: Database, keys: KeyRing, recipients: Recipients): Sync<InstanceStore> {
+  const seal = (column: SecretColumn, instance_id: string, text: string): string =>
+    keys.seal(text, secretPlace(column, instance_id));
+  const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
+    seal('webhook_headers', instance_id, JSON.stringify(headers));
+
+  function instanceOf({ instance_id, ...row }: InstancesTable): Instance {
+    const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
+    return {
+      ...row,
+      instance_id,
+      agent_ids: JSON.parse(row.agent_ids) as string[],
+      webhook_headers: JSON.parse(open('webhook_headers', row.webhook_headers)) as Record<string, string>,
+      webhook_secret: open('webhook_secret', row.webhook_secret),
+      previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
+      success_statuses: row.success_statuses as SuccessStatuses,
+      webhook_enabled: row.webhook_enabled === 1,
+      is_active: row.is_active === 1,
+      last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
+    };
+  }
+
+  function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+    return { ...instanceOf(row), pending_deliveries: row.pending_deliveries };
+  }
+
+  /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
+  function secretOf(instance_id: string, sealed: string): string | null {
+    try {
+      return keys.open(sealed, secretPlace('webhook_secret', instance_id));
+    } catch {
+      return null;
+    }
+  }
+
   function get(instance_id: string): InstanceRow | null {
     const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
     return row === undefined ? null : instanceRowOf(row);
@@ -98,30 +140,32 @@ export function instanceOperations(db: Database, recipients: Recipients): Sync<I
     get,
     list,
     register(registration: Registration, wall_ms: number) {
-      const former = db
-        .prepare('SELECT is_active AND webhook_enabled AS switched_on FROM instances WHERE instance_id = ?')
-        .get(registration.instance_id);
+      const { instance_id, webhook_headers, webhook_secret } = registration;
+      const former = db.prepare(GET_SECRET).get(instance_id) as
+        { switched_on: number; webhook_secret: string } | undefined;
       // A new one is in no meeting yet.
       const created = former === undefined;
-      if (former?.['switched_on'] === 0) recipients.forgetAll();
+      if (former?.switched_on === 0) recipients.forgetAll();
+      const headers = webhook_headers ?? (created ? {} : null);
+      const secret = webhook_secret ?? (created ? registration.new_secret : null);
+      const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
       db.prepare(REGISTER).run({
-        instance_id: registration.instance_id,
+        instance_id,
         instance_name: registration.instance_name,
         agent_ids: JSON.stringify(registration.agent_ids),
         webhook_url: registration.webhook_url,
-        webhook_headers: jsonOrNull(registration.webhook_headers),
-        webhook_secret: registration.webhook_secret ?? null,
-        new_secret: registration.new_secret,
+        webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
+        webhook_secret: is_changed ? seal('webhook_secret', instance_id, secret) : null,
         success_statuses: registration.success_statuses ?? null,
         wall_ms,
       });
-      return { created, instance: get(registration.instance_id) as InstanceRow };
+      return { created, instance: get(instance_id) as InstanceRow };
     },
     load(instance_ids: string[]) {
       const rows = db
         .prepare('SELECT * FROM instances WHERE instance_id IN (SELECT value FROM json_each(?))')
         .all(JSON.stringify(instance_ids)) as unknown as InstancesTable[];
-      return rows.map(instanceOf);
+      return rows.map((row) => instanceOf(row));
     },
     webhookUrls(after: string | null, limit: number) {
       return db
@@ -135,7 +179,7 @@ export function instanceOperations(db: Database, recipients: Recipients): Sync<I
         instance_name: patch.instance_name ?? null,
         is_active: integerOrNull(patch.is_active),
         webhook_enabled: integerOrNull(patch.webhook_enabled),
-        webhook_headers: jsonOrNull(patch.webhook_headers),
+        webhook_headers: patch.webhook_headers === undefined ? null : sealHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         wall_ms,
       });
@@ -146,8 +190,17 @@ export function instanceOperations(db: Database, recipients: Recipients): Sync<I
       return changes === 0 ? null : get(instance_id);
     },
     rotateSecret(instance_id: string, new_secret: string, overlap_ms: number, wall_ms: number) {
-      const { changes } = db.prepare(ROTATE_SECRET).run(wall_ms + overlap_ms, new_secret, wall_ms, instance_id);
-      return changes === 0 ? null : get(instance_id);
+      const row = db.prepare(GET_SECRET).get(instance_id) as { webhook_secret: string } | undefined;
+      if (row === undefined) return null;
+      const former = secretOf(instance_id, row.webhook_secret);
+      db.prepare(ROTATE_SECRET).run(
+        former === null ? null : seal('previous_secret', instance_id, former),
+        wall_ms + overlap_ms,
+        seal('webhook_secret', instance_id, new_secret),
+        wall_ms,
+        instance_id,
+      );
+      return get(instance_id);
     },
     remove(instance_id: string, limit: number, wall_ms: number) {
       recipients.forgetAll();
@@ -184,26 +237,6 @@ function healthCondition(health: Health) {
     case 'down':
       return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
   }
-}
-
-function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
-  return { ...instanceOf(row), pending_deliveries: row.pending_deliveries };
-}
-
-function instanceOf(row: InstancesTable): Instance {
-  return {
-    ...row,
-    agent_ids: JSON.parse(row.agent_ids) as string[],
-    webhook_headers: JSON.parse(row.webhook_headers) as Record<string, string>,
-    success_statuses: row.success_statuses as SuccessStatuses,
-    webhook_enabled: row.webhook_enabled === 1,
-    is_active: row.is_active === 1,
-    last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
-  };
-}
-
-function jsonOrNull(value: object | undefined): string | null {
-  return value === undefined ? null : JSON.stringify(value);
 }
 
 function integerOrNull(value: boolean | undefined): number | null {

@@ -95,4 +95,16 @@ export const MIGRATIONS: readonly string[] = [
     UNIQUE (meeting_id, key)
   ) STRICT;
   `,
+  `
+  -- The data keys that secrets may be under: one, or two while the key is changed. check_value is a known text, sealed.
+  CREATE TABLE encryption_keys (
+    key_id TEXT PRIMARY KEY,
+    check_value TEXT NOT NULL,
+    created_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  -- 1 in a file in which secrets once stood in plain text, until it was rewritten. A new file has no row yet.
+  ALTER TABLE this_file ADD COLUMN plain_text_left INTEGER NOT NULL DEFAULT 0;
+  UPDATE this_file SET plain_text_left = 1;
+  `,
 ];

@@ -1,7 +1,9 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
-import type { DeliveryStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
+import type { KeyRing } from '../key_ring.ts';
+import type { DeliveryStore, EncryptionStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
+import { encryptionOperations } from './encryption.ts';
 import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
@@ -17,18 +19,26 @@ export interface Operations {
   meetings: Sync<MeetingStore>;
   messages: Sync<MessageStore>;
   deliveries: Sync<DeliveryStore>;
+  encryption: Sync<EncryptionStore>;
   file: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
   };
 }
 
-export function operationsOf(db: Database, numbers: NumberSource, ids: IdCodec, recipients: Recipients): Operations {
+export function operationsOf(
+  db: Database,
+  keys: KeyRing,
+  numbers: NumberSource,
+  ids: IdCodec,
+  recipients: Recipients,
+): Operations {
   return {
-    instances: instanceOperations(db, recipients),
+    instances: instanceOperations(db, keys, recipients),
     meetings: meetingOperations(db, recipients),
     messages: messageOperations(db, numbers, ids, recipients),
     deliveries: deliveryOperations(db, ids, recipients),
+    encryption: encryptionOperations(db, keys),
     file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

@@ -1,5 +1,8 @@
 import { once } from 'node:events';
+import { dirname, join } from 'node:path';
 import { Worker } from 'node:worker_threads';
+import { KEY_FILE } from '../../config.ts';
+import type { GivenKeys, KeySource } from '../key_ring.ts';
 import { type Store, StoreError } from '../store.ts';
 import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';
@@ -9,13 +12,20 @@ import type { Operations } from './operations.ts';
  * travel together, and everything that waits there is committed together.
  *
  * @param file path of the data file; created when missing
+ * @param keys what secrets are encrypted under; null takes the key from a file beside the data, and makes it for a new one
  * @param observer is told of every commit
  * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
- * file is in use, unreadable, or of a newer version
+ * file is in use, unreadable, of a newer version, or under another key
  */
-export function openSqliteStore(file: string, observer: StoreObserver = {}): { store: Store; opened: Promise<void> } {
+export function openSqliteStore(
+  file: string,
+  keys: GivenKeys | null,
+  observer: StoreObserver = {},
+): { store: Store; opened: Promise<void> } {
+  const key_source: KeySource =
+    keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
-    workerData: { file },
+    workerData: { file, key_source },
     // What this process was started with (--input-type, --eval) is not meant for the thread.
     execArgv: [],
   });
@@ -25,6 +35,7 @@ export function openSqliteStore(file: string, observer: StoreObserver = {}): { s
     meetings: calls.of('meetings'),
     messages: calls.of('messages'),
     deliveries: calls.of('deliveries'),
+    encryption: calls.of('encryption'),
     async ping() {
       await calls.call('file', 'touch', []);
     },

@@ -4,6 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import type { KeySource } from '../key_ring.ts';
 import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 
@@ -14,7 +15,8 @@ assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
 
 try {
-  const group_commit = new GroupCommit((workerData as { file: string }).file);
+  const { file, key_source } = workerData as { file: string; key_source: KeySource };
+  const group_commit = new GroupCommit(file, key_source);
   const run = (packed_calls: Call[]): Answer => {
     const calls = packed_calls.map(unpackCall);
     const started_ms = performance.now();

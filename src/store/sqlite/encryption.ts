@@ -1,0 +1,180 @@
+/** Which data keys the file is under: checked when it is opened, and changed while it is in use. */
+import { Problem } from '../../domain/problem.ts';
+import { type DataKey, isSealed, open, seal, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
+import { KeyRing, type KeySource } from '../key_ring.ts';
+import { type EncryptionStore, StoreError } from '../store.ts';
+import { type Database, storeErrorOf } from './database.ts';
+import type { Sync } from './operations.ts';
+import type { InstancesTable } from './tables.ts';
+
+const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret'] as const;
+
+export type SecretColumn = (typeof SECRET_COLUMNS)[number];
+type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
+
+/** What is sealed beside the id of a key, to know the key again. */
+const CHECK_TEXT = 'convoke';
+const ROWS_PER_PAGE = 1_000;
+
+/** Binds a secret to its row and column. */
+export function secretPlace(column: SecretColumn, instance_id: string): SecretPlace {
+  return { table: 'instances', column, row: instance_id };
+}
+
+/**
+ * Finds the data key, or makes it for a new file, and holds it to the check value in the file. What an older Convoke wrote
+ * in plain text is encrypted now, and nothing of it is left in the file.
+ *
+ * @throws StoreError when the key is missing, does not fit, or may be read by others
+ */
+export function openKeys(db: Database, source: KeySource): KeyRing {
+  const key_ids = checkedKeyIds(db);
+  const keys = KeyRing.load(source, key_ids.length > 0);
+  for (const { key_id, check_value } of key_ids) {
+    const key = keys.keyOf(key_id);
+    if (key === undefined || !passesCheck(key, check_value)) throw keys.misfit(key_id);
+  }
+  if (key_ids.length === 0) {
+    transaction(db, () => {
+      rewriteRows(db, (text, place) => {
+        if (isSealed(text))
+          throw new StoreError('SECRET_UNREADABLE', 'secrets are encrypted, and their key is unknown');
+        return keys.seal(text, place);
+      });
+      noteKey(db, keys.current, Date.now());
+    });
+  } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
+    noteKey(db, keys.current, Date.now());
+  } else if (key_ids.length === 1) {
+    // A change was over but for this.
+    keys.forgetFormer();
+  }
+  removePlainText(db);
+  return keys;
+}
+
+export function encryptionOperations(db: Database, keys: KeyRing): Sync<EncryptionStore> {
+  function keyIds(): { key_id: string; former_key_ids: string[] } {
+    const { key_id } = keys.current;
+    const former_key_ids = checkedKeyIds(db).flatMap((row) => (row.key_id === key_id ? [] : [row.key_id]));
+    return { key_id, former_key_ids };
+  }
+
+  return {
+    keyIds,
+    changeKey(wall_ms: number) {
+      const known = checkedKeyIds(db);
+      const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
+      if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
+      // Also when the transaction that made the key was undone: the key is in its file by now.
+      noteKey(db, keys.current, wall_ms);
+      return keyIds();
+    },
+    reencrypt(after: string | null, limit: number) {
+      const rows = db
+        .prepare(
+          `SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances
+          WHERE instance_id > ? AND (${UNDER_ANOTHER_KEY}) ORDER BY instance_id LIMIT ?`,
+        )
+        .all(after ?? '', ...otherKeyParameters(keys), limit) as unknown as SecretRow[];
+      for (const row of rows) rewriteRow(db, row, (text, place) => keys.seal(keys.open(text, place), place));
+      return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
+    },
+    endChange() {
+      const left = db
+        .prepare(`SELECT 1 FROM instances WHERE ${UNDER_ANOTHER_KEY} LIMIT 1`)
+        .get(...otherKeyParameters(keys));
+      if (left !== undefined) throw new Error('something is under the former key');
+      db.prepare('DELETE FROM encryption_keys WHERE key_id <> ?').run(keys.current.key_id);
+    },
+    forgetFormerKey() {
+      if (checkedKeyIds(db).length === 1) keys.forgetFormer();
+    },
+  };
+}
+
+const UNDER_ANOTHER_KEY = SECRET_COLUMNS.map((column) => `substr(${column}, 1, ?) <> ?`).join(' OR ');
+
+function otherKeyParameters(keys: KeyRing): (string | number)[] {
+  const prefix = sealedPrefix(keys.current.key_id);
+  return SECRET_COLUMNS.flatMap(() => [prefix.length, prefix]);
+}
+
+function checkedKeyIds(db: Database): { key_id: string; check_value: string }[] {
+  const rows = db.prepare('SELECT key_id, check_value FROM encryption_keys ORDER BY created_at').all();
+  return rows as { key_id: string; check_value: string }[];
+}
+
+function noteKey(db: Database, key: DataKey, wall_ms: number): void {
+  const check_value = seal(key, CHECK_TEXT, checkPlace(key.key_id));
+  db.prepare(
+    'INSERT INTO encryption_keys (key_id, check_value, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING',
+  ).run(key.key_id, check_value, wall_ms);
+}
+
+function passesCheck(key: DataKey, check_value: string): boolean {
+  try {
+    return open([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;
+  } catch {
+    return false;
+  }
+}
+
+function checkPlace(key_id: string): SecretPlace {
+  return { table: 'encryption_keys', column: 'check_value', row: key_id };
+}
+
+/** Every secret of the file, a thousand rows at a time: they are many, and the caller's transaction holds them together. */
+function rewriteRows(db: Database, rewrite: (text: string, place: SecretPlace) => string): void {
+  const next = db.prepare(
+    `SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?`,
+  );
+  for (let after = ''; ;) {
+    const rows = next.all(after, ROWS_PER_PAGE) as unknown as SecretRow[];
+    for (const row of rows) rewriteRow(db, row, rewrite);
+    if (rows.length < ROWS_PER_PAGE) return;
+    after = rows.at(-1)!.instance_id;
+  }
+}
+
+function rewriteRow(db: Database, row: SecretRow, rewrite: (text: string, place: SecretPlace) => string): void {
+  const rewritten = SECRET_COLUMNS.map((column) => {
+    const text = row[column];
+    return text === null ? null : rewrite(text, secretPlace(column, row.instance_id));
+  });
+  db.prepare(
+    `UPDATE instances SET ${SECRET_COLUMNS.map((column) => `${column} = ?`).join(', ')} WHERE instance_id = ?`,
+  ).run(...rewritten, row.instance_id);
+}
+
+/**
+ * Rewrites a file that once held secrets in plain text: they would stay legible in pages that are free by now, and in the
+ * log of the WAL.
+ */
+function removePlainText(db: Database): void {
+  const { plain_text_left } = db.prepare('SELECT plain_text_left FROM this_file').get() as { plain_text_left: number };
+  if (plain_text_left === 0) return;
+  try {
+    db.exec('VACUUM');
+    db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+    db.exec('UPDATE this_file SET plain_text_left = 0');
+  } catch (error) {
+    const known = storeErrorOf(error);
+    if (!(known instanceof StoreError)) throw error;
+    throw new StoreError(
+      'PLAIN_TEXT_LEFT',
+      `The data file could not be rewritten (${known.code}), and webhook secrets of the former version may be legible in it: make room for as much as the file takes, beside it and in the directory for temporary files, and start again.`,
+    );
+  }
+}
+
+function transaction(db: Database, run: () => void): void {
+  db.exec('BEGIN IMMEDIATE');
+  try {
+    run();
+    db.exec('COMMIT');
+  } catch (error) {
+    if (db.inTransaction) db.exec('ROLLBACK');
+    throw error;
+  }
+}
