@@ -15,7 +15,8 @@ import { Recipients } from '../src/store/sqlite/recipients.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import type { Registration, Store } from '../src/store/store.ts';
 import { contentsOf, copyFiles } from './support/files.ts';
-import { temporaryFile } from './support/node.ts';
+import { MINUTE, SECOND, SECRET, startNode, temporaryFile } from './support/node.ts';
+import { HANGS } from './support/scripted_transport.ts';
 
 const WALL = 1_767_225_600_000;
 
@@ -476,6 +477,43 @@ describe('changing the key', () => {
     writeFileSync(key_file, `${new_key.export().toString('base64')}\n`, { mode: 0o600 });
     await assertAllOpen(await openStore(t, file), registrations);
   });
+});
+
+test('an instance whose secrets do not open holds up nobody else, is told of, and goes on in order with new ones', async (t) => {
+  const file = temporaryFile(t);
+  const node = await startNode(t, { file });
+  await node.meeting('m', 'well', 'tampered');
+  node.transport.answer('tampered', HANGS);
+  node.transport.answer('well', HANGS);
+  await node.sendMany('m', 3);
+  await node.clock.advance(SECOND);
+  await node.close();
+  tamper(file, `UPDATE instances SET webhook_secret = 'v1.0.' WHERE instance_id = 'tampered'`);
+
+  node.transport.cut();
+  node.clock.forgetTimers();
+  for (const instance_id of ['well', 'tampered']) node.transport.answer(instance_id, 200);
+  const pushed = (instance_id: string): number[] => node.transport.to(instance_id).map(({ seq }) => seq);
+  const before = pushed('tampered').length;
+  await node.open();
+  await node.clock.advance(SECOND);
+  assert.deepEqual(pushed('well').slice(-3), [1, 2, 3]);
+  assert.equal(pushed('tampered').length, before);
+  assert.deepEqual(
+    node.storage_errors.map((error) => (error as { code: string }).code),
+    ['SECRET_UNREADABLE'],
+  );
+  await node.sendMany('m', 2);
+  await node.clock.advance(2 * MINUTE);
+  assert.deepEqual(pushed('well').slice(-2), [4, 5]);
+  assert.equal(pushed('tampered').length, before);
+  assert.equal(node.storage_errors.length, 3, 'once a minute');
+
+  const registration = registrationOf('tampered', { webhook_url: 'http://tampered.test/hook', webhook_secret: SECRET });
+  const { instance } = await node.store.instances.register(registration, node.clock.wall());
+  node.engine.instanceChanged(instance, true);
+  await node.clock.advance(SECOND);
+  assert.deepEqual(pushed('tampered').slice(before), [1, 2, 3, 4, 5]);
 });
 
 function temporaryCopy(t: TestContext, file: string): string {

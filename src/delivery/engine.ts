@@ -447,7 +447,13 @@ export class Engine {
         // Deleted meanwhile: what was pending is cancelled in the table.
         if (row === null) this.#drop(instance);
         else if (row instanceof StoreError) {
-          this.#tryAgainLater(row, () => this.#offer(instance), UNREADABLE_TRY_AGAIN_MS);
+          // Not at every message that comes for it meanwhile.
+          instance.loading_target = true;
+          const again = (): void => {
+            instance.loading_target = false;
+            this.#offer(instance);
+          };
+          this.#tryAgainLater(row, again, UNREADABLE_TRY_AGAIN_MS);
         } else {
           instance.use(this.#withinBackoff(row));
           this.#wakeAfterBackoff(instance);

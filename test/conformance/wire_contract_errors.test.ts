@@ -12,7 +12,8 @@ import { until } from '../support/wait.ts';
 const WEBHOOK_URL = 'http://127.0.0.1:9000/';
 
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
-  const service = useService({ max_message_bytes: '1024' });
+  const encryption_key = Buffer.alloc(32, 7).toString('base64');
+  const service = useService({ max_message_bytes: '1024', encryption_key });
   const send = (body: object | string | Buffer, headers: Record<string, string> = {}) =>
     service.request('POST', messagesPath('m'), { body, headers });
 
@@ -38,6 +39,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       const { delivery_id } = await service.settled(sent);
       return service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
     },
+    encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
     body_too_large: () => send({ message: { s: 'x'.repeat(2000) } }),
     unsupported_media_type: () => send('message=hello', { 'content-type': 'application/x-www-form-urlencoded' }),
     invalid_fields: () => send({}),

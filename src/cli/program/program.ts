@@ -7,6 +7,7 @@ import { configCommand } from './config.ts';
 import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
 import { doctorCommand } from './doctor_command.ts';
+import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { instancesCommand } from './instances.ts';
 import { joinCommand, leaveCommand } from './memberships.ts';
@@ -52,9 +53,10 @@ export function program(): Command {
     )
     .version(VERSION)
     .addHelpText('after', AFTER_HELP);
-  const keys = new Command('keys')
-    .description('the key that secrets are encrypted under at rest: change it')
-    .addCommand(reencryptCommand());
+  const keys = withExamples(
+    new Command('keys').description('the key that secrets are encrypted under at rest').addCommand(reencryptCommand()),
+    { 'convoke keys reencrypt': 'change it while the service runs' },
+  );
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand(), keys],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
