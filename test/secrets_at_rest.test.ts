@@ -13,7 +13,7 @@ import { instanceOperations } from '../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../src/store/sqlite/migrations.ts';
 import { Recipients } from '../src/store/sqlite/recipients.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
-import type { Registration, Store } from '../src/store/store.ts';
+import { type Registration, type Store, StoreError } from '../src/store/store.ts';
 import { contentsOf, copyFiles } from './support/files.ts';
 import { MINUTE, SECOND, SECRET, startNode, temporaryFile } from './support/node.ts';
 import { HANGS } from './support/scripted_transport.ts';
@@ -53,13 +53,13 @@ async function openStore(t: TestContext, file: string, keys: GivenKeys | null = 
 }
 
 /** That the store does not open, and what it says; the file is free again. */
-async function refusal(file: string, keys: GivenKeys | null = null): Promise<{ code: string; message: string }> {
+async function refusal(file: string, keys: GivenKeys | null = null): Promise<StoreError> {
   const { store, opened } = openSqliteStore(file, keys);
   try {
     await opened;
   } catch (error) {
-    assert.equal((error as Error).name, 'StoreError');
-    return error as unknown as { code: string; message: string };
+    assert.ok(error instanceof StoreError);
+    return error;
   }
   await store.close();
   assert.fail('this must not open');

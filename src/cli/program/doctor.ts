@@ -9,7 +9,7 @@ import type { Command } from 'commander';
 import type { Config } from '../../config.ts';
 import { parseAddress } from '../../domain/address.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
-import { dataFile, nearestThatExists } from './data_directory.ts';
+import { dataFile, keyFile, nearestThatExists } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
 import { isSystemError } from './system_error.ts';
@@ -54,7 +54,7 @@ export async function doctor(options: { url?: string; json?: true }, command: Co
   if (config !== null) {
     const url = options.url ?? `http://${config.host.includes(':') ? `[${config.host}]` : config.host}:${config.port}`;
     const answering = await askService(url);
-    checks.push(await checkDirectory(config, answering), await checkDisk(config));
+    checks.push(await checkDirectory(config, answering), await checkKey(config), await checkDisk(config));
     checks.push(await checkPort(config, url, answering), checkReady(url, answering));
     checks.push(await checkNames(answering), await checkEgress(config, answering), checkClock(answering));
   }
@@ -180,6 +180,28 @@ async function stateOfFile(file: string): Promise<'not there yet' | 'not in use'
 }
 
 const SQLITE_BUSY = 5;
+
+/** Whether the key is there and this user's alone. Whether it fits is seen at the start: the file is in use meanwhile. */
+async function checkKey(config: Config): Promise<Check> {
+  const check = 'data key';
+  if (config.encryption_key !== null) return ok(check, 'given by CONVOKE_ENCRYPTION_KEY');
+  const path = keyFile(config.data);
+  const found = await stat(path).catch(() => null);
+  if (found === null) {
+    const has_data = await access(dataFile(config.data)).then(
+      () => true,
+      () => false,
+    );
+    if (!has_data) return ok(check, `${path} is not there yet: the first start makes it`);
+    const detail = `${path} is missing, and the data file is there`;
+    const advice = 'put it back from its backup; only a data file of version 0.1.0 needs none';
+    return { check, finding: 'warn', detail, advice };
+  }
+  const others = found.mode & 0o077;
+  if (others === 0 || process.platform === 'win32') return ok(check, `${path}; keep a copy of it apart from the data`);
+  const advice = 'run chmod 600 on it; the start is refused until then';
+  return { check, finding: 'fail', detail: `${path} may be read by others`, advice };
+}
 
 async function checkDisk(config: Config): Promise<Check> {
   const check = 'disk space';
