@@ -6,7 +6,7 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { KEY_FILE } from '../src/config.ts';
-import type { KeyRing } from '../src/store/key_ring.ts';
+import type { DataKeys } from '../src/store/data_keys.ts';
 import { makeDataKey, seal } from '../src/store/secret_cipher.ts';
 import { Database } from '../src/store/sqlite/database.ts';
 import { instanceOperations } from '../src/store/sqlite/instances.ts';
@@ -123,7 +123,7 @@ describe('in the file', () => {
   test('control: with the cipher taken out, each of them is found', (t) => {
     const file = temporaryFile(t);
     const db = new Database(file);
-    const no_cipher = { seal: (text: string) => text, open: (text: string) => text } as unknown as KeyRing;
+    const no_cipher = { seal: (text: string) => text, open: (text: string) => text } as unknown as DataKeys;
     const instances = instanceOperations(db, no_cipher, new Recipients(db));
     const registration = registrationOf('plain');
     instances.register(registration, WALL);

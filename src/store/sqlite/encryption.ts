@@ -1,7 +1,7 @@
 /** Which data keys the file is under: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
 import { type DataKey, isSealed, open, seal, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
-import { KeyRing, type KeySource } from '../key_ring.ts';
+import { DataKeys, type KeySource } from '../data_keys.ts';
 import { type EncryptionStore, StoreError } from '../store.ts';
 import { type Database, storeErrorOf } from './database.ts';
 import type { Sync } from './operations.ts';
@@ -27,9 +27,9 @@ export function secretPlace(column: SecretColumn, instance_id: string): SecretPl
  *
  * @throws StoreError when the key is missing, does not fit, or may be read by others
  */
-export function openKeys(db: Database, source: KeySource): KeyRing {
+export function openDataKeys(db: Database, source: KeySource): DataKeys {
   const key_ids = checkedKeyIds(db);
-  const keys = KeyRing.load(source, key_ids.length > 0);
+  const keys = DataKeys.load(source, key_ids.length > 0);
   for (const { key_id, check_value } of key_ids) {
     const key = keys.keyOf(key_id);
     if (key === undefined || !passesCheck(key, check_value)) throw keys.misfit(key_id);
@@ -53,7 +53,7 @@ export function openKeys(db: Database, source: KeySource): KeyRing {
   return keys;
 }
 
-export function encryptionOperations(db: Database, keys: KeyRing): Sync<EncryptionStore> {
+export function encryptionOperations(db: Database, keys: DataKeys): Sync<EncryptionStore> {
   function keyIds(): { key_id: string; former_key_ids: string[] } {
     const { key_id } = keys.current;
     const former_key_ids = checkedKeyIds(db).flatMap((row) => (row.key_id === key_id ? [] : [row.key_id]));
@@ -95,7 +95,7 @@ export function encryptionOperations(db: Database, keys: KeyRing): Sync<Encrypti
 
 const UNDER_ANOTHER_KEY = SECRET_COLUMNS.map((column) => `substr(${column}, 1, ?) <> ?`).join(' OR ');
 
-function otherKeyParameters(keys: KeyRing): (string | number)[] {
+function otherKeyParameters(keys: DataKeys): (string | number)[] {
   const prefix = sealedPrefix(keys.current.key_id);
   return SECRET_COLUMNS.flatMap(() => [prefix.length, prefix]);
 }

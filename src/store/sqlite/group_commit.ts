@@ -1,10 +1,10 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
-import type { KeyRing, KeySource } from '../key_ring.ts';
+import type { DataKeys, KeySource } from '../data_keys.ts';
 import { StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
 import { Database, storeErrorOf } from './database.ts';
-import { openKeys } from './encryption.ts';
+import { openDataKeys } from './encryption.ts';
 import { type Operations, operationsOf } from './operations.ts';
 import { Recipients } from './recipients.ts';
 
@@ -21,7 +21,7 @@ export class GroupCommit {
 
   constructor(file: string, key_source: KeySource) {
     this.#db = new Database(file);
-    const keys = this.#openKeys(key_source);
+    const keys = this.#openDataKeys(key_source);
     this.#recipients = new Recipients(this.#db);
     const { tag, last_number } = this.#db;
     this.#operations = operationsOf(
@@ -33,9 +33,9 @@ export class GroupCommit {
     );
   }
 
-  #openKeys(source: KeySource): KeyRing {
+  #openDataKeys(source: KeySource): DataKeys {
     try {
-      return openKeys(this.#db, source);
+      return openDataKeys(this.#db, source);
     } catch (error) {
       // Whoever puts the key right, and starts again, finds the file free.
       this.#db.close();

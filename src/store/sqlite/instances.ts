@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { type Health, type Instance, type LastFailure, DOWN_AFTER_FAILURES } from '../../domain/instance.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
-import type { KeyRing } from '../key_ring.ts';
+import type { DataKeys } from '../data_keys.ts';
 import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../store.ts';
 import type { Database } from './database.ts';
 import { type SecretColumn, secretPlace } from './encryption.ts';
@@ -64,7 +64,7 @@ const ROTATE_SECRET = `
   UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
 
-export function instanceOperations(db: Database, keys: KeyRing, recipients: Recipients): Sync<InstanceStore> {
+export function instanceOperations(db: Database, keys: DataKeys, recipients: Recipients): Sync<InstanceStore> {
   const seal = (column: SecretColumn, instance_id: string, text: string): string =>
     keys.seal(text, secretPlace(column, instance_id));
   const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>

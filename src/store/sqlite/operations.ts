@@ -1,5 +1,5 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
-import type { KeyRing } from '../key_ring.ts';
+import type { DataKeys } from '../data_keys.ts';
 import type { DeliveryStore, EncryptionStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
@@ -28,7 +28,7 @@ export interface Operations {
 
 export function operationsOf(
   db: Database,
-  keys: KeyRing,
+  keys: DataKeys,
   numbers: NumberSource,
   ids: IdCodec,
   recipients: Recipients,

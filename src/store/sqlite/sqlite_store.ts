@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { dirname, join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { KEY_FILE } from '../../config.ts';
-import type { GivenKeys, KeySource } from '../key_ring.ts';
+import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { type Store, StoreError } from '../store.ts';
 import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';

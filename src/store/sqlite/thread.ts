@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import type { KeySource } from '../key_ring.ts';
+import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 

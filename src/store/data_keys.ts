@@ -13,7 +13,7 @@ export interface GivenKeys {
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /** The data key that seals, and the former one while rows are still under it. */
-export class KeyRing {
+export class DataKeys {
   readonly #source: KeySource;
   #current: DataKey;
   #former: DataKey | null;
@@ -28,18 +28,18 @@ export class KeyRing {
    * @param needed whether something is encrypted already: then no new key is made
    * @throws StoreError that says what is wrong with the key
    */
-  static load(source: KeySource, needed: boolean): KeyRing {
-    if (source.kind === 'memory') return new KeyRing(source, { current: makeDataKey(), former: null });
+  static load(source: KeySource, needed: boolean): DataKeys {
+    if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), former: null });
     if (source.kind === 'given') {
       const { current, former } = source.keys;
-      return new KeyRing(source, {
+      return new DataKeys(source, {
         current: dataKeyOf(current),
         former: former === null ? null : dataKeyOf(former),
       });
     }
     const { path } = source;
     const found = readKeyFile(path);
-    if (found !== null) return new KeyRing(source, found);
+    if (found !== null) return new DataKeys(source, found);
     if (needed) {
       throw new StoreError(
         'ENCRYPTION_KEY_MISSING',
@@ -48,7 +48,7 @@ export class KeyRing {
     }
     const made = { current: makeDataKey(), former: null };
     writeKeyFile(path, made);
-    return new KeyRing(source, made);
+    return new DataKeys(source, made);
   }
 
   get current(): DataKey {
