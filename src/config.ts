@@ -28,6 +28,8 @@ export interface Config {
   max_in_flight: number;
   instance_concurrency: number;
   max_message_bytes: number;
+  max_request_bytes_in_flight: number;
+  max_connections: number;
   log_level: LogLevel;
   /** `auto`: pretty when the log goes to a terminal, JSON otherwise. */
   log_format: LogFormat;
@@ -115,6 +117,17 @@ export const SETTINGS = {
     wholeNumber(1024, 16_777_216),
     '262144',
     'Largest body of a message that is accepted, in bytes.',
+  ),
+  max_request_bytes_in_flight: setting(
+    // The least that has room for the largest body, within the share that is left to large ones.
+    wholeNumber(33_554_432, 1_099_511_627_776),
+    '67108864',
+    'Bytes of request bodies in memory at a time, over all connections; what comes beyond them is answered 503.',
+  ),
+  max_connections: setting(
+    wholeNumber(16, 1_000_000),
+    '10000',
+    'Connections of clients at a time; beyond them the one that has been idle for longest is closed.',
   ),
   log_level: setting(oneOf(LOG_LEVELS), 'info', 'The least important lines that are logged.'),
   log_format: setting(

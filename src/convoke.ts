@@ -80,6 +80,8 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     log,
     egress_policy: config.egress_policy,
     max_message_bytes: config.max_message_bytes,
+    max_request_bytes_in_flight: config.max_request_bytes_in_flight,
+    max_connections: config.max_connections,
     expire_after_ms: config.expire_after_ms,
     user_agent,
     loopback_only: isLoopbackHost(config.host),

@@ -41,6 +41,8 @@ test('without a flag or a variable every setting has its default', () => {
     max_in_flight: 4000,
     instance_concurrency: 4,
     max_message_bytes: 262_144,
+    max_request_bytes_in_flight: 67_108_864,
+    max_connections: 10_000,
     log_level: 'info',
     log_format: 'auto',
   });

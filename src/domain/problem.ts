@@ -6,7 +6,8 @@ export const PROBLEMS = {
   malformed_json: {
     status: 400,
     title: 'The body is not valid JSON',
-    advice: 'Send one JSON object, UTF-8 encoded, without duplicate keys at the top level and at most 100 levels deep.',
+    advice:
+      'Send one JSON object, UTF-8 encoded, at most 100 levels deep, and without duplicate keys outside the message.',
   },
   malformed_request: {
     status: 400,
@@ -44,6 +45,17 @@ export const PROBLEMS = {
     title: 'No such delivery',
     advice: 'List deliveries with GET /api/v1/deliveries/; settled ones are removed when their retention ends.',
   },
+  method_not_allowed: {
+    status: 405,
+    title: 'This path does not take this method',
+    advice: 'Use one of the methods in the Allow header; /docs/ lists them all.',
+  },
+  request_timeout: {
+    status: 408,
+    title: 'The request did not arrive in time',
+    advice:
+      'Send the headers within 5 seconds, and the body within 5 seconds and one more for each 64 KiB of it; then try again.',
+  },
   idempotency_key_reused: {
     status: 409,
     title: 'This Idempotency-Key was used for another message',
@@ -63,12 +75,13 @@ export const PROBLEMS = {
   body_too_large: {
     status: 413,
     title: 'The body is too large',
-    advice: 'Send a smaller message, or raise CONVOKE_MAX_MESSAGE_BYTES.',
+    advice:
+      'Send a smaller message, or raise CONVOKE_MAX_MESSAGE_BYTES; other bodies have limits that are not settings.',
   },
   unsupported_media_type: {
     status: 415,
     title: 'The body is not JSON',
-    advice: 'Send the header content-type: application/json and no content-encoding.',
+    advice: 'Send the header content-type: application/json, in UTF-8, and no content-encoding.',
   },
   invalid_fields: {
     status: 422,
@@ -80,6 +93,11 @@ export const PROBLEMS = {
     title: 'Pushes to this webhook_url are not allowed',
     advice:
       'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS, CONVOKE_EGRESS_ALLOW or CONVOKE_EGRESS_ALLOW_HTTP; the detail says which.',
+  },
+  headers_too_large: {
+    status: 431,
+    title: 'The head of the request is too large',
+    advice: 'Send at most 100 headers, and less than 16 KiB of them with the path and the query.',
   },
   internal_error: {
     status: 500,
@@ -95,7 +113,7 @@ export const PROBLEMS = {
   },
   overloaded: {
     status: 503,
-    title: 'Too much is waiting to be stored',
+    title: 'Too much is under way',
     advice: 'Nothing was accepted. Try again after the time in Retry-After.',
   },
   shutting_down: {

@@ -12,6 +12,7 @@ import {
   DiagnosisSchema,
   InstanceParams,
   InstanceSchema,
+  LIST_BODY_BYTES_MAX,
   ListInstancesQuery,
   pageOf,
   PatchInstanceBody,
@@ -34,6 +35,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/register/',
     {
+      bodyLimit: LIST_BODY_BYTES_MAX,
       schema: {
         operationId: 'register',
         tags: ['instances'],
@@ -108,6 +110,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.patch(
     '/api/v1/instances/:instance_id/',
     {
+      bodyLimit: LIST_BODY_BYTES_MAX,
       schema: {
         operationId: 'updateInstance',
         tags: ['instances'],
@@ -274,13 +277,13 @@ function assertUrlAllowed(webhook_url: string, policy: EgressPolicy): void {
 /** Lower-case names, none of them ours. */
 function webhookHeaders(headers: Record<string, string> | undefined): Record<string, string> | undefined {
   if (headers === undefined) return undefined;
-  const lowered: Record<string, string> = {};
+  const lowered = new Map<string, string>();
   for (const [name, value] of Object.entries(headers)) {
     const lower = name.toLowerCase();
     if (RESERVED_HEADERS.has(lower))
       throw invalidField(`webhook_headers.${name}`, 'is set by Convoke itself; leave it out');
-    if (lower in lowered) throw invalidField(`webhook_headers.${name}`, 'is there twice, in different letters');
-    lowered[lower] = value.trim();
+    if (lowered.has(lower)) throw invalidField(`webhook_headers.${name}`, 'is there twice, in different letters');
+    lowered.set(lower, value.trim());
   }
-  return lowered;
+  return Object.fromEntries(lowered);
 }

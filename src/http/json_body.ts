@@ -13,6 +13,9 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
+/** Within this field everything is the sender's own, repeated keys included: it is passed on as it is. */
+const SENDERS_OWN = 'message';
+
 /** A value in the body, by its bytes. */
 interface Span {
   start: number;
@@ -41,6 +44,9 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
     throw new Problem('malformed_json', `The body is not valid JSON${placeOf(error as SyntaxError)}.`);
   }
   const fields = spansOf(bytes);
+  for (const [field, { start, end }] of fields) {
+    if (field !== SENDERS_OWN) assertNoRepeats(bytes.subarray(start, end));
+  }
   return {
     value,
     textOf: (field) => sliceOf(bytes, fields.get(field)),
@@ -64,6 +70,12 @@ export function fieldText(object: string, field: string): string | null {
 
 function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
+}
+
+/** In objects within objects, too; lists of ours hold none. The depth is known to be bounded. */
+function assertNoRepeats(value: Buffer): void {
+  if (value[0] !== OPEN_BRACE) return;
+  for (const { start, end } of spansOf(value).values()) assertNoRepeats(value.subarray(start, end));
 }
 
 /** Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object. */

@@ -7,6 +7,7 @@ import {
   JoinMeetingBody,
   LeaveMeetingBody,
   LeftMeetingSchema,
+  LIST_BODY_BYTES_MAX,
   ListMeetingInstancesQuery,
   ListMeetingsQuery,
   MeetingInstanceSchema,
@@ -21,6 +22,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
   app.post(
     '/api/v1/instances/join-meeting/',
     {
+      bodyLimit: LIST_BODY_BYTES_MAX,
       schema: {
         operationId: 'joinMeeting',
         tags: ['meetings'],

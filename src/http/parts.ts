@@ -18,6 +18,8 @@ export interface HttpParts {
   log: FastifyBaseLogger;
   egress_policy: EgressPolicy;
   max_message_bytes: number;
+  max_request_bytes_in_flight: number;
+  max_connections: number;
   expire_after_ms: number;
   user_agent: string;
   /** Refuse requests whose Host is not a loopback name (DNS rebinding): so while the API is open. */

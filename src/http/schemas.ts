@@ -11,6 +11,14 @@ import { AGENT_IDS_MAX, ID_CHARS_MAX } from '../domain/id.ts';
 /** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
 const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
 
+const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
+
+/**
+ * The largest body around a list of agent ids and a set of webhook headers. JSON may take 12 bytes for a character of an
+ * id, and 6 for one of a header value.
+ */
+export const LIST_BODY_BYTES_MAX = 4 << 20;
+
 /** `x-expected` is what the 422 says when the value does not fit. */
 const expected = (text: string) => ({ 'x-expected': text });
 
@@ -380,7 +388,14 @@ const limit = Type.Optional(
     ...expected('must be a whole number from 1 to 500'),
   }),
 );
-const cursor = Type.Optional(Type.String({ maxLength: 2000, description: 'next_cursor of the page before.' }));
+const cursor = Type.Optional(
+  Type.String({
+    maxLength: 2000,
+    pattern: '^[A-Za-z0-9_-]*$',
+    description: 'next_cursor of the page before.',
+    ...expected('must be the next_cursor of a page made with the same filters'),
+  }),
+);
 const seq = (description: string) =>
   Type.Optional(
     Type.Integer({
@@ -390,7 +405,21 @@ const seq = (description: string) =>
       ...expected('must be a whole number, 0 or more'),
     }),
   );
-const text = (description: string) => Type.Optional(Type.String({ maxLength: 200, description }));
+const text = (description: string) =>
+  Type.Optional(
+    Type.String({
+      maxLength: 200,
+      pattern: NO_CONTROLS_PATTERN,
+      description,
+      ...expected('must be a string of at most 200 characters without control characters'),
+    }),
+  );
+const madeId = () =>
+  Type.String({
+    maxLength: 100,
+    pattern: NO_CONTROLS_PATTERN,
+    ...expected('must be an id of at most 100 characters, as it was answered'),
+  });
 const flag = (description: string) =>
   Type.Optional(Type.Boolean({ description, ...expected('must be true or false') }));
 
@@ -430,7 +459,7 @@ export const ListDeliveriesQuery = Type.Object(
   {
     instance_id: Type.Optional(InstanceId),
     meeting_id: Type.Optional(MeetingId),
-    message_id: Type.Optional(Type.String({ maxLength: 100 })),
+    message_id: Type.Optional(madeId()),
     state: Type.Optional(enumOf(DELIVERY_STATES)),
     limit,
     cursor,
@@ -440,12 +469,14 @@ export const ListDeliveriesQuery = Type.Object(
 
 export const InstanceParams = Type.Object({ instance_id: InstanceId });
 export const MeetingParams = Type.Object({ meeting_id: MeetingId });
-export const DeliveryParams = Type.Object({ delivery_id: Type.String({ maxLength: 100 }) });
+export const DeliveryParams = Type.Object({ delivery_id: madeId() });
 
 export const SendHeaders = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({
+      pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{0,253}[\\x21-\\x7e])?$',
       description: 'Repeats are answered with the first result for 24 hours. 1 to 255 printable ASCII characters.',
+      ...expected('must be one header of 1 to 255 printable ASCII characters'),
     }),
   ),
 });

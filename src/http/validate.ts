@@ -1,11 +1,16 @@
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
 import { Compile, type Validator } from 'typebox/compile';
+import { Settings } from 'typebox/system';
 import { nearestName } from '../domain/nearest.ts';
 import { type FieldError, Problem } from '../domain/problem.ts';
 
 /** Errors listed in one answer. */
 const ERRORS_MAX = 20;
+Settings.Set({ maxErrors: ERRORS_MAX });
+
+/** Of a name that is not known: what is shown, and what is compared with the known ones. */
+const NAME_CHARS_SHOWN = 80;
 
 /** Validates with the route's own schemas; nothing is coerced but the text of query parameters, and nothing removed. */
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart }) => {
@@ -15,7 +20,7 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
     validator ??= Compile(schema);
     const value = httpPart === 'querystring' ? fromText(schema, data as Record<string, unknown>) : data;
     if (validator.Check(value)) return { value };
-    return { error: problemOf(schema, validator.Errors(value)) };
+    return { error: problemOf(schema, value, validator) };
   };
 };
 
@@ -26,6 +31,9 @@ interface SchemaNode {
   properties?: Record<string, SchemaNode>;
   patternProperties?: Record<string, SchemaNode>;
   items?: SchemaNode;
+  maxItems?: number;
+  maxProperties?: number;
+  additionalProperties?: unknown;
 }
 
 interface ValidationError {
@@ -35,32 +43,61 @@ interface ValidationError {
   message: string;
 }
 
-function problemOf(schema: TSchema, errors: readonly ValidationError[]): Problem {
+function problemOf(schema: TSchema, value: unknown, validator: Validator): Problem {
   const found = new Map<string, FieldError>();
-  for (const error of errors) {
-    for (const field of fieldErrorsOf(schema, error)) {
-      if (!found.has(field.path)) found.set(field.path, field);
-    }
+  const add = (field: FieldError): void => {
+    if (found.size < ERRORS_MAX && !found.has(field.path)) found.set(field.path, field);
+  };
+  for (const field of unknownFields(schema, value)) add(field);
+  const too_long = tooLong(schema, value);
+  for (const field of too_long) add(field);
+  if (too_long.length === 0 && found.size < ERRORS_MAX) {
+    for (const error of validator.Errors(value)) fieldErrorsOf(schema, error).forEach(add);
   }
-  const fields = [...found.values()].slice(0, ERRORS_MAX);
-  const detail = fields.map(detailOf).join('; ');
-  return new Problem('invalid_fields', detail, { errors: fields });
+  const fields = [...found.values()];
+  return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
+}
+
+/** Found by ourselves and not in the list of errors: of 200,000 unknown fields only the first are looked at. */
+function unknownFields({ properties, additionalProperties }: SchemaNode, value: unknown): FieldError[] {
+  if (properties === undefined || additionalProperties !== false || !isObject(value)) return [];
+  const known = Object.keys(properties);
+  const unknown: FieldError[] = [];
+  for (const name in value) {
+    if (Object.hasOwn(properties, name)) continue;
+    unknown.push({ path: shown(name), message: unknownField(name, known) });
+    if (unknown.length === ERRORS_MAX) break;
+  }
+  return unknown;
+}
+
+/** Nothing else is said of a list that is too long: 200,000 ids took 450 ms to be found wrong one by one. */
+function tooLong({ properties = {} }: SchemaNode, value: unknown): FieldError[] {
+  if (!isObject(value)) return [];
+  return Object.entries(properties).flatMap(([name, { maxItems, maxProperties, 'x-expected': expected }]) => {
+    const field = Object.hasOwn(value, name) ? value[name] : undefined;
+    const fits = Array.isArray(field)
+      ? maxItems === undefined || field.length <= maxItems
+      : !isObject(field) || maxProperties === undefined || Object.keys(field).length <= maxProperties;
+    return fits ? [] : [{ path: name, message: expected ?? 'is too long' }];
+  });
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
 function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[] {
   const path = error.instancePath.split('/').slice(1).map(unescapePointer);
-  const params = error.params as { requiredProperties?: string[]; additionalProperties?: string[] };
+  const params = error.params as { requiredProperties?: string[] };
   const within = (name: string): string => [...path, name].join('.');
   if (params.requiredProperties !== undefined) {
     return params.requiredProperties.map((name) => ({ path: within(name), message: 'is required' }));
   }
-  const node = nodeAt(schema, path);
-  if (params.additionalProperties !== undefined && node?.properties !== undefined) {
-    const known = Object.keys(node.properties);
-    return params.additionalProperties.map((name) => ({ path: within(name), message: unknownField(name, known) }));
-  }
-  // What is said of an unknown field itself ("schema is false") is said better by the object that it stands in.
-  if (error.keyword === 'boolean') return [];
+  // Said of an unknown field itself, and of the object that it stands in.
+  const is_of_unknown = error.keyword === 'boolean' || error.keyword === 'additionalProperties';
+  if (is_of_unknown && path.length <= 1 && nodeAt(schema, path)?.patternProperties === undefined) return [];
+  if (error.keyword === 'boolean') path.pop();
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
 }
@@ -71,10 +108,9 @@ function detailOf({ path, message }: FieldError): string {
 }
 
 function unknownField(name: string, known: string[]): string {
-  const near = nearestName(name, known);
-  return near === null
-    ? `unknown field ${name}; known are ${known.join(', ')}`
-    : `unknown field ${name}; did you mean ${near}?`;
+  const near = name.length > NAME_CHARS_SHOWN ? null : nearestName(name, known);
+  if (near !== null) return `unknown field ${name}; did you mean ${near}?`;
+  return `unknown field ${shown(name)}; ${known.length === 0 ? 'none is taken here' : `known are ${known.join(', ')}`}`;
 }
 
 /** What the schema expects at a path, or else at the nearest place above it that says. */
@@ -94,6 +130,10 @@ function nodeAt(schema: SchemaNode, path: string[]): SchemaNode | undefined {
     node = node?.properties?.[step] ?? node?.items ?? Object.values(node?.patternProperties ?? {})[0];
   }
   return node;
+}
+
+function shown(name: string): string {
+  return name.length > NAME_CHARS_SHOWN ? `${name.slice(0, NAME_CHARS_SHOWN)}…` : name;
 }
 
 function unescapePointer(step: string): string {

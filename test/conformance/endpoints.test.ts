@@ -73,17 +73,20 @@ describe('spec 4, the endpoints:', { concurrency: true }, () => {
   }
 
   test('the path of an endpoint answers to no other method', async () => {
-    for (const [method, path] of [
-      ['GET', '/api/v1/instances/register/x/'],
-      ['PUT', '/api/v1/instances/register/'],
-      ['PUT', '/api/v1/instances/'],
-      ['POST', '/api/v1/instances/'],
-      ['DELETE', '/api/v1/instances/'],
-      ['POST', '/api/v1/meetings/'],
-      ['DELETE', '/api/v1/deliveries/dlv_x/'],
+    for (const [method, path, allowed] of [
+      ['PUT', '/api/v1/instances/register/', 'DELETE, GET, HEAD, PATCH, POST'],
+      ['PUT', '/api/v1/instances/', 'GET, HEAD'],
+      ['POST', '/api/v1/instances/', 'GET, HEAD'],
+      ['DELETE', '/api/v1/instances/', 'GET, HEAD'],
+      ['POST', '/api/v1/meetings/', 'GET, HEAD'],
+      ['DELETE', '/api/v1/deliveries/dlv_x/', 'GET, HEAD'],
+      ['GET', '/api/v1/instances/a%2Fb/heartbeat', 'POST'],
     ] as const) {
-      assertProblem(await service.request(method, path), 404, 'route_does_not_exist');
+      const answer = await service.request(method, path);
+      assertProblem(answer, 405, 'method_not_allowed');
+      assert.equal(answer.headers.allow, allowed);
     }
+    assertProblem(await service.get('/api/v1/instances/register/x/'), 404, 'route_does_not_exist');
   });
 
   test('HEAD answers as GET does, without the body', async () => {

@@ -158,12 +158,7 @@ describe('limits that the contract adds:', { concurrency: true }, () => {
 
   test('a body beyond all limits is refused before it was read, and the service goes on', async () => {
     const huge = Buffer.alloc(8 << 20, ' ');
-    const answer = await service
-      .request('POST', messagesPath('m'), { body: huge })
-      .catch((error: NodeJS.ErrnoException) => error.code);
-    // The connection is cut while we still write: the answer may get lost in that.
-    if (typeof answer === 'object') assertProblem(answer, 413, 'body_too_large');
-    else assert.match(String(answer), /^(EPIPE|ECONNRESET)$/);
+    assertProblem(await service.request('POST', messagesPath('m'), { body: huge }), 413, 'body_too_large');
     assert.equal((await service.get('/healthz')).status, 200);
   });
 

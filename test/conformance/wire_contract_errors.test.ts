@@ -40,6 +40,10 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       return service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
     },
     encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
+    method_not_allowed: () => service.request('PUT', '/api/v1/instances/', { body: {} }),
+    request_timeout: () =>
+      service.request('POST', messagesPath('m'), { body: '{"message":', headers: { 'content-length': '14' } }),
+    headers_too_large: () => service.request('GET', '/healthz', { headers: { x: 'y'.repeat(16_384) } }),
     body_too_large: () => send({ message: { s: 'x'.repeat(2000) } }),
     unsupported_media_type: () => send('message=hello', { 'content-type': 'application/x-www-form-urlencoded' }),
     invalid_fields: () => send({}),

@@ -1,0 +1,191 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import type { Socket } from 'node:net';
+import type { Clock } from '../delivery/clock.ts';
+import { Problem } from '../domain/problem.ts';
+import { hasBody } from './framing.ts';
+import { answerOf } from './problems.ts';
+
+/**
+ * How long, and how many bytes of, a request that was already refused is still read. Closed with bytes unread, a
+ * connection is reset, and the reset overtakes the answer: a client that is still writing would never see it.
+ */
+const LINGER_MS = 2_000;
+const LINGER_BYTES_MAX = 16 << 20;
+
+const RETRY_AFTER_S = 1;
+
+/** A request and its answer. */
+export interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** The client sends the body only when it is told to go on (Expect: 100-continue). */
+  awaits_continue: boolean;
+  /** While the body is read: ends that with a problem. */
+  refuseBody: ((problem: Problem) => void) | null;
+}
+
+interface Connection {
+  readonly socket: Socket;
+  /** Requests that came and are not answered: more than one when they are pipelined. */
+  under_way: number;
+  /** The latest. */
+  exchange: Exchange | null;
+  closing: boolean;
+}
+
+/**
+ * The connections of clients. Idle ones, that ask for nothing now, are kept in the order in which they became so. When
+ * there are too many connections, the one that has been idle for longest makes room; a request under way never does.
+ */
+export class Connections {
+  readonly #connections_max: number;
+  readonly #clock: Clock;
+  readonly #open = new Map<Socket, Connection>();
+  readonly #idle = new Set<Connection>();
+  readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
+
+  constructor(connections_max: number, clock: Clock) {
+    this.#connections_max = connections_max;
+    this.#clock = clock;
+  }
+
+  /** Looks after the connections of a server that does not listen yet. */
+  watch(server: Server): void {
+    server.on('connection', (socket) => this.#admit(socket));
+    server.prependListener('request', (request, response) => void this.#begin(request, response));
+    server.on('checkContinue', (request, response) => {
+      this.#begin(request, response).awaits_continue = true;
+      server.emit('request', request, response);
+    });
+    // Refused where all heads are judged: Node would answer nothing but a status.
+    server.on('checkExpectation', (request, response) => server.emit('request', request, response));
+    server.on('connect', (_request, socket) => {
+      socket.on('error', () => {});
+      socket.end(answerOf(new Problem('malformed_request', 'This is no proxy: CONNECT is not taken.')));
+    });
+  }
+
+  /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
+  exchangeOf(request: IncomingMessage): Exchange | null {
+    const exchange = this.#exchanges.get(request);
+    return exchange !== undefined && this.#open.get(request.socket)?.closing === false ? exchange : null;
+  }
+
+  /**
+   * Called before an answer is sent. When the request has not come to its end, the connection cannot be used again.
+   *
+   * @returns whether the answer must say so
+   */
+  closesAfter(request: IncomingMessage): boolean {
+    if (request.complete || !hasBody(request)) return false;
+    const connection = this.#open.get(request.socket);
+    if (connection !== undefined && !connection.closing) this.#linger(connection, request);
+    return true;
+  }
+
+  /** What is not HTTP, or took too long to become it. */
+  refuse(error: Error & { code?: string }, socket: Socket): void {
+    const connection = this.#open.get(socket);
+    if (connection === undefined || connection.closing || !socket.writable || error.code === 'ECONNRESET') {
+      socket.destroy();
+      return;
+    }
+    const problem = problemOf(error);
+    const { exchange } = connection;
+    if (exchange?.refuseBody != null) {
+      exchange.refuseBody(problem);
+    } else if (connection.under_way === 0) {
+      this.#end(connection, problem);
+    } else if (exchange?.request.complete) {
+      // It belongs to what comes after the request: that one gets its own answer first.
+      exchange.response.once('close', () => this.#end(connection, problem));
+    } else {
+      socket.destroy();
+    }
+  }
+
+  #admit(socket: Socket): void {
+    const connection: Connection = { socket, under_way: 0, exchange: null, closing: false };
+    if (this.#open.size >= this.#connections_max && !this.#makeRoom()) {
+      socket.on('error', () => {});
+      socket.end(answerOf(tooManyConnections()), () => socket.destroy());
+      return;
+    }
+    this.#open.set(socket, connection);
+    this.#idle.add(connection);
+    socket.once('close', () => this.#forget(connection));
+  }
+
+  #makeRoom(): boolean {
+    const [longest_idle] = this.#idle;
+    if (longest_idle === undefined) return false;
+    this.#forget(longest_idle);
+    longest_idle.socket.destroy();
+    return true;
+  }
+
+  #forget(connection: Connection): void {
+    this.#open.delete(connection.socket);
+    this.#idle.delete(connection);
+  }
+
+  #begin(request: IncomingMessage, response: ServerResponse): Exchange {
+    const known = this.#exchanges.get(request);
+    if (known !== undefined) return known;
+    const exchange: Exchange = { request, response, awaits_continue: false, refuseBody: null };
+    this.#exchanges.set(request, exchange);
+    const connection = this.#open.get(request.socket);
+    if (connection === undefined) return exchange;
+    connection.exchange = exchange;
+    connection.under_way++;
+    this.#idle.delete(connection);
+    response.once('close', () => {
+      connection.under_way--;
+      if (connection.under_way === 0 && this.#open.has(connection.socket)) this.#idle.add(connection);
+    });
+    return exchange;
+  }
+
+  #end(connection: Connection, problem: Problem): void {
+    connection.closing = true;
+    connection.socket.end(answerOf(problem));
+    this.#destroyLater(connection.socket);
+  }
+
+  /** Node closes the connection by destroySoon when the answer is written. */
+  #linger(connection: Connection, request: IncomingMessage): void {
+    const { socket } = connection;
+    connection.closing = true;
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > LINGER_BYTES_MAX) socket.destroy();
+    });
+    socket.destroySoon = () => {
+      socket.end();
+      this.#destroyLater(socket);
+    };
+  }
+
+  #destroyLater(socket: Socket): void {
+    const timer = this.#clock.after(LINGER_MS, () => socket.destroy());
+    socket.once('close', () => timer.cancel());
+  }
+}
+
+function problemOf({ code }: { code?: string }): Problem {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new Problem('request_timeout', 'The request did not arrive in time.');
+    case 'HPE_HEADER_OVERFLOW':
+      return new Problem('headers_too_large');
+    default:
+      return new Problem('malformed_request', 'The request is not well-formed HTTP.');
+  }
+}
+
+function tooManyConnections(): Problem {
+  return new Problem('overloaded', 'There are too many connections with requests under way. Try again soon.', {
+    retry_after_s: RETRY_AFTER_S,
+  });
+}

@@ -1,0 +1,138 @@
+/** What every request has to pass, whatever its route: strict where being lenient would help only an attacker. */
+import Type from 'typebox';
+import type { FastifyReply, FastifyRequest, onSendHookHandler, RouteOptions } from 'fastify';
+import type { ServerResponse } from 'node:http';
+import type { Clock } from '../delivery/clock.ts';
+import { Problem } from '../domain/problem.ts';
+import { collectMethods } from './allowed_methods.ts';
+import type { Connections } from './connections.ts';
+import { assertPlainHead } from './framing.ts';
+import { parseJsonBody } from './json_body.ts';
+import type { App } from './parts.ts';
+import { BodyBudget, readBody } from './request_body.ts';
+
+/** What a route that takes no body reads of one, to find that it is empty or `{}`. */
+const NO_BODY_BYTES_MAX = 1024;
+
+/** Answers up to this size fit into the buffers of a socket: nobody has to read them for us to be rid of them. */
+const SMALL_ANSWER_BYTES = 65_536;
+/** Larger ones are given this long and a second more for each 64 KiB, and all of them together may take so much memory. */
+const ANSWER_MS = 30_000;
+const ANSWER_BYTES_PER_S_MIN = 65_536;
+const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
+
+const NoQuery = Type.Object({}, { additionalProperties: false });
+
+/** Puts the checks before every route that is added later. */
+export function addIntake(
+  app: App,
+  connections: Connections,
+  { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
+): void {
+  const budget = new BodyBudget(max_request_bytes_in_flight);
+  app.addHook('onRoute', refuseWhatIsNotTaken);
+  app.addHook('onRequest', (request, _reply, done) => {
+    try {
+      if (connections.exchangeOf(request.raw) === null) throw connectionCloses();
+      assertPlainHead(request.raw);
+      done();
+    } catch (error) {
+      done(error as Error);
+    }
+  });
+  app.addHook('onSend', limitSlowReaders(clock));
+  app.addHook('onSend', (request, reply, _payload, done) => {
+    if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
+    done();
+  });
+
+  app.decorateRequest('json', null);
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', (request, _payload, done) => {
+    const exchange = connections.exchangeOf(request.raw);
+    if (exchange === null) return done(connectionCloses());
+    readBody(exchange, { body_bytes_max: request.routeOptions.bodyLimit, budget, clock }, (problem, bytes) => {
+      try {
+        if (problem !== null) throw problem;
+        if (bytes === undefined || bytes.length === 0) return done(null, undefined);
+        request.json = parseJsonBody(bytes);
+        return done(null, request.json.value);
+      } catch (error) {
+        return done(error as Error);
+      }
+    });
+  });
+}
+
+/**
+ * Answers what no route takes, without waiting for its body. Its hook comes after those that decide who may ask at all,
+ * and before the routes, whose methods it collects.
+ */
+export function addUnknownRoutes(app: App): void {
+  const methodsAt = collectMethods(app);
+  app.addHook('onRequest', (request, reply, done) => {
+    done(request.is404 ? noSuchRoute(request, reply, methodsAt) : undefined);
+  });
+  // Files of the page at /docs/ that are not there.
+  app.setNotFoundHandler((request, reply) => {
+    throw noSuchRoute(request, reply, methodsAt);
+  });
+}
+
+/** A field in the wrong place would be dropped in silence: `?target_agents=a` on a send would become a broadcast. */
+function refuseWhatIsNotTaken(route: RouteOptions): void {
+  if (!route.url.startsWith('/api/')) return;
+  const schema = (route.schema ??= {});
+  schema.querystring ??= NoQuery;
+  if (schema.body !== undefined) return;
+  route.bodyLimit = NO_BODY_BYTES_MAX;
+  route.preValidation = [route.preValidation ?? [], assertNoBody].flat();
+}
+
+async function assertNoBody({ body }: FastifyRequest): Promise<void> {
+  if (body === undefined || JSON.stringify(body) === '{}') return;
+  throw new Problem('malformed_request', 'Nothing is taken in the body here; leave it out, or send {}.');
+}
+
+function noSuchRoute(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
+  const path = request.url.split('?')[0] as string;
+  const methods = methodsAt(path);
+  if (methods.length === 0 || methods.includes(request.method)) {
+    return new Problem('route_does_not_exist', `There is no ${request.method} ${path}; see /docs/.`);
+  }
+  void reply.header('allow', methods.join(', '));
+  return new Problem('method_not_allowed', `${path} takes ${methods.join(', ')}, and not ${request.method}.`);
+}
+
+/** Answers that nobody reads: their memory is bounded, and so is the time. */
+function limitSlowReaders(clock: Clock): onSendHookHandler {
+  const budget = { bytes: 0 };
+  return (_request, reply, payload, done) => {
+    const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
+    if (bytes <= SMALL_ANSWER_BYTES) return done();
+    if (budget.bytes + bytes > ANSWER_BYTES_IN_FLIGHT_MAX) return done(tooManyAnswers());
+    budget.bytes += bytes;
+    const timer = clock.after(ANSWER_MS + (1000 * bytes) / ANSWER_BYTES_PER_S_MIN, () => cutOff(reply.raw));
+    reply.raw.once('close', () => {
+      timer.cancel();
+      budget.bytes -= bytes;
+    });
+    done();
+  };
+}
+
+function cutOff(response: ServerResponse): void {
+  response.destroy();
+}
+
+function tooManyAnswers(): Problem {
+  return new Problem(
+    'overloaded',
+    'Too many large answers wait for their readers. Try again after the time in Retry-After.',
+    { retry_after_s: 2 },
+  );
+}
+
+function connectionCloses(): Problem {
+  return new Problem('malformed_request', 'The connection is closed after an earlier answer.');
+}
