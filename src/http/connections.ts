@@ -65,6 +65,11 @@ export class Connections {
     });
   }
 
+  /** Those that ask for nothing would keep the server from stopping; Node leaves alone who never asked for anything. */
+  closeIdle(): void {
+    for (const { socket } of this.#idle) socket.destroy();
+  }
+
   /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = this.#exchanges.get(request);
@@ -92,8 +97,9 @@ export class Connections {
     }
     const problem = problemOf(error);
     const { exchange } = connection;
-    if (exchange?.refuseBody != null) {
-      exchange.refuseBody(problem);
+    const refuseBody = exchange?.refuseBody ?? null;
+    if (refuseBody !== null) {
+      refuseBody(problem);
     } else if (connection.under_way === 0) {
       this.#end(connection, problem);
     } else if (exchange?.request.complete) {

@@ -1,7 +1,6 @@
 /** What every request has to pass, whatever its route: strict where being lenient would help only an attacker. */
 import Type from 'typebox';
-import type { FastifyReply, FastifyRequest, onSendHookHandler, RouteOptions } from 'fastify';
-import type { ServerResponse } from 'node:http';
+import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import type { Clock } from '../delivery/clock.ts';
 import { Problem } from '../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
@@ -10,16 +9,10 @@ import { assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
 import type { App } from './parts.ts';
 import { BodyBudget, readBody } from './request_body.ts';
+import { ANSWER_LIMITS, limitSlowReaders } from './slow_readers.ts';
 
 /** What a route that takes no body reads of one, to find that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
-
-/** Answers up to this size fit into the buffers of a socket: nobody has to read them for us to be rid of them. */
-const SMALL_ANSWER_BYTES = 65_536;
-/** Larger ones are given this long and a second more for each 64 KiB, and all of them together may take so much memory. */
-const ANSWER_MS = 30_000;
-const ANSWER_BYTES_PER_S_MIN = 65_536;
-const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 
 const NoQuery = Type.Object({}, { additionalProperties: false });
 
@@ -30,6 +23,7 @@ export function addIntake(
   { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
 ): void {
   const budget = new BodyBudget(max_request_bytes_in_flight);
+  app.addHook('preClose', async () => connections.closeIdle());
   app.addHook('onRoute', refuseWhatIsNotTaken);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
@@ -40,7 +34,7 @@ export function addIntake(
       done(error as Error);
     }
   });
-  app.addHook('onSend', limitSlowReaders(clock));
+  app.addHook('onSend', limitSlowReaders(clock, ANSWER_LIMITS));
   app.addHook('onSend', (request, reply, _payload, done) => {
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();
@@ -102,35 +96,6 @@ function noSuchRoute(request: FastifyRequest, reply: FastifyReply, methodsAt: (p
   }
   void reply.header('allow', methods.join(', '));
   return new Problem('method_not_allowed', `${path} takes ${methods.join(', ')}, and not ${request.method}.`);
-}
-
-/** Answers that nobody reads: their memory is bounded, and so is the time. */
-function limitSlowReaders(clock: Clock): onSendHookHandler {
-  const budget = { bytes: 0 };
-  return (_request, reply, payload, done) => {
-    const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
-    if (bytes <= SMALL_ANSWER_BYTES) return done();
-    if (budget.bytes + bytes > ANSWER_BYTES_IN_FLIGHT_MAX) return done(tooManyAnswers());
-    budget.bytes += bytes;
-    const timer = clock.after(ANSWER_MS + (1000 * bytes) / ANSWER_BYTES_PER_S_MIN, () => cutOff(reply.raw));
-    reply.raw.once('close', () => {
-      timer.cancel();
-      budget.bytes -= bytes;
-    });
-    done();
-  };
-}
-
-function cutOff(response: ServerResponse): void {
-  response.destroy();
-}
-
-function tooManyAnswers(): Problem {
-  return new Problem(
-    'overloaded',
-    'Too many large answers wait for their readers. Try again after the time in Retry-After.',
-    { retry_after_s: 2 },
-  );
 }
 
 function connectionCloses(): Problem {

@@ -8,7 +8,6 @@ import Fastify, {
   type FastifyRequest,
 } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
-import type { Socket } from 'node:net';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
 import { VERSION } from '../version.ts';
@@ -66,7 +65,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: PARAM_CHARS_MAX },
     // Errors before a route is found: a path that is no path, too long a parameter.
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
-    clientErrorHandler: (error, socket) => connections.refuse(error, socket as Socket),
+    clientErrorHandler: (error, socket) => connections.refuse(error, socket),
     forceCloseConnections: 'idle',
     // While stopping, what still comes is answered like everything else; sending is refused by the engine.
     return503OnClosing: false,

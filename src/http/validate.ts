@@ -19,6 +19,9 @@ export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, http
   return (data: unknown) => {
     validator ??= Compile(schema);
     const value = httpPart === 'querystring' ? fromText(schema, data as Record<string, unknown>) : data;
+    // Before all else: 200,000 of anything took 450 ms to be checked, and again to be found wrong one by one.
+    const too_long = tooLong(schema, value);
+    if (too_long.length > 0) return { error: invalid(too_long) };
     if (validator.Check(value)) return { value };
     return { error: problemOf(schema, value, validator) };
   };
@@ -49,12 +52,13 @@ function problemOf(schema: TSchema, value: unknown, validator: Validator): Probl
     if (found.size < ERRORS_MAX && !found.has(field.path)) found.set(field.path, field);
   };
   for (const field of unknownFields(schema, value)) add(field);
-  const too_long = tooLong(schema, value);
-  for (const field of too_long) add(field);
-  if (too_long.length === 0 && found.size < ERRORS_MAX) {
+  if (found.size < ERRORS_MAX) {
     for (const error of validator.Errors(value)) fieldErrorsOf(schema, error).forEach(add);
   }
-  const fields = [...found.values()];
+  return invalid([...found.values()]);
+}
+
+function invalid(fields: FieldError[]): Problem {
   return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
 }
 
@@ -71,16 +75,19 @@ function unknownFields({ properties, additionalProperties }: SchemaNode, value: 
   return unknown;
 }
 
-/** Nothing else is said of a list that is too long: 200,000 ids took 450 ms to be found wrong one by one. */
-function tooLong({ properties = {} }: SchemaNode, value: unknown): FieldError[] {
-  if (!isObject(value)) return [];
-  return Object.entries(properties).flatMap(([name, { maxItems, maxProperties, 'x-expected': expected }]) => {
-    const field = Object.hasOwn(value, name) ? value[name] : undefined;
-    const fits = Array.isArray(field)
-      ? maxItems === undefined || field.length <= maxItems
-      : !isObject(field) || maxProperties === undefined || Object.keys(field).length <= maxProperties;
-    return fits ? [] : [{ path: name, message: expected ?? 'is too long' }];
-  });
+/** Lists and objects with more in them than they may have. */
+function tooLong({ properties }: SchemaNode, value: unknown): FieldError[] {
+  const fields: FieldError[] = [];
+  if (properties === undefined || !isObject(value)) return fields;
+  for (const name in properties) {
+    const node = properties[name] as SchemaNode;
+    if (node.maxItems === undefined && node.maxProperties === undefined) continue;
+    const field = value[name];
+    const length = Array.isArray(field) ? field.length : isObject(field) ? Object.keys(field).length : 0;
+    if (length <= (node.maxItems ?? node.maxProperties ?? Infinity)) continue;
+    fields.push({ path: name, message: node['x-expected'] ?? 'is too long' });
+  }
+  return fields;
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

@@ -1,0 +1,71 @@
+/** Requests to the byte, and what they are sent to. */
+import assert from 'node:assert/strict';
+import type { AddressInfo } from 'node:net';
+import { after, before } from 'node:test';
+import Fastify from 'fastify';
+import { outcomeOf } from './raw_client.ts';
+import { messagesPath, type Service } from './service.ts';
+
+export const SEND = '/api/v1/meetings/m/messages/';
+export const REGISTER = '/api/v1/instances/register/';
+export const LIST = '/api/v1/instances/';
+export const HEARTBEAT = '/api/v1/instances/i/heartbeat/';
+export const HOST = 'host: 127.0.0.1\r\n';
+export const JSON_TYPE = 'content-type: application/json\r\n';
+export const BODY = '{"message":{}}';
+
+export const head = (method: string, path: string, headers = ''): string =>
+  `${method} ${path} HTTP/1.1\r\n${HOST}${headers}\r\n`;
+export const get = (path: string, headers = ''): string => head('GET', path, headers);
+export const post = (path: string, body: string, headers = JSON_TYPE): string =>
+  `${head('POST', path, `${headers}content-length: ${body.length}\r\n`)}${body}`;
+export const send = (body: string, headers = JSON_TYPE): string => post(SEND, body, headers);
+/** `lines` stand in the place of Content-Length. */
+export const framed = (lines: string, body: string): string => head('POST', SEND, JSON_TYPE + lines) + body;
+export const chunked = (body: string): string => framed('transfer-encoding: chunked\r\n', body);
+export const utf8 = (text: string): string => Buffer.from(text).toString('latin1');
+
+/** The same routes without our checks: what Fastify does of itself, on a lenient parser. */
+export function useControl(): { url: string } {
+  const control = { url: '' };
+  const app = Fastify({
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: 10_000 },
+    bodyLimit: 1 << 30,
+    onProtoPoisoning: 'ignore',
+    onConstructorPoisoning: 'ignore',
+    http: { insecureHTTPParser: true, requireHostHeader: false },
+    forceCloseConnections: true,
+    // Without a word, so that its answers cannot be taken for those of the routes.
+    clientErrorHandler: (error, socket) =>
+      (error as { code?: string }).code === 'HPE_HEADER_OVERFLOW'
+        ? socket.end('HTTP/1.1 431 x\r\n\r\n')
+        : socket.destroy(),
+  });
+  app.addContentTypeParser('*', { parseAs: 'string' }, (_, body, done) => done(null, body));
+  app.get(LIST, async () => ({}));
+  app.get('/healthz', async () => ({}));
+  for (const path of [
+    REGISTER,
+    '/api/v1/meetings/:meeting_id/messages/',
+    HEARTBEAT,
+    '/api/v1/instances/leave-meeting/',
+  ]) {
+    app.post(path, async (_, reply) => reply.code(201).send({}));
+  }
+  app.delete('/api/v1/instances/i/', async () => ({}));
+  before(async () => {
+    await app.listen({ port: 0, host: '127.0.0.1' });
+    control.url = `http://127.0.0.1:${(app.server.address() as AddressInfo).port}`;
+  });
+  after(() => app.close());
+  return control;
+}
+
+/** The next request, on a connection of its own. */
+export async function assertAnswersAsBefore(service: Service): Promise<void> {
+  const bytes = post(messagesPath('next'), BODY);
+  const started_ms = performance.now();
+  assert.equal(await outcomeOf(service.url, bytes), '201');
+  const took_ms = performance.now() - started_ms;
+  assert.ok(took_ms < 1_000, `it took ${took_ms} ms`);
+}
