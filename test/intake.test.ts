@@ -622,7 +622,11 @@ describe('who asks for a large answer and does not read it:', () => {
     const ends: Promise<unknown>[] = [];
     const url = await startServer(t, { ...generous, answer_ms: 1_000, bytes_per_s_min: 1 << 30 }, ends);
     const client = ask(t, url);
-    await once(client.socket, 'readable');
+    await until(
+      'the request',
+      () => ends.length,
+      (count) => count === 1,
+    );
     assert.equal((await fetch(url).then((answer) => answer.text())).length, ANSWER.length, 'who reads is served');
     await ends[0];
     client.socket.resume();
@@ -631,9 +635,14 @@ describe('who asks for a large answer and does not read it:', () => {
   });
 
   test('is one of few: beyond their budget the answer is 503', async (t) => {
-    const url = await startServer(t, { ...generous, bytes_in_flight_max: 2 * ANSWER.length });
+    const ends: Promise<unknown>[] = [];
+    const url = await startServer(t, { ...generous, bytes_in_flight_max: 2 * ANSWER.length }, ends);
     const slow = [ask(t, url), ask(t, url)];
-    for (const { socket } of slow) await once(socket, 'readable');
+    await until(
+      'both requests',
+      () => ends.length,
+      (count) => count === 2,
+    );
     assert.equal((await fetch(url)).ok, false);
     for (const client of slow) client.destroy();
     await until(
@@ -644,9 +653,14 @@ describe('who asks for a large answer and does not read it:', () => {
   });
 
   test('control: without the limit there is no end to them', async (t) => {
-    const url = await startServer(t, null);
+    const ends: Promise<unknown>[] = [];
+    const url = await startServer(t, null, ends);
     const slow = [ask(t, url), ask(t, url)];
-    for (const { socket } of slow) await once(socket, 'readable');
+    await until(
+      'both requests',
+      () => ends.length,
+      (count) => count === 2,
+    );
     assert.equal((await fetch(url)).status, 200);
     slow[0]?.socket.resume();
     await slow[0]?.end();

@@ -2,13 +2,19 @@ import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { ProblemSchema } from './schemas.ts';
 
-/** What every route can answer, beside its own codes. */
+/** What a request can be answered before its route sees it, or because of what all routes need. */
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',
   'host_not_allowed',
   'origin_not_allowed',
+  'request_timeout',
+  'body_too_large',
   'unsupported_media_type',
+  'invalid_fields',
+  'headers_too_large',
+  'storage_unavailable',
+  'overloaded',
 ] as const;
 
 type Answer = readonly [description: string, schema?: TSchema];
@@ -27,7 +33,7 @@ export function answers<const Answers extends { [status: number]: Answer; codes:
   given: Answers,
 ): AnswerSchemas<Answers> {
   const response: Record<string, unknown> = {};
-  const codes = [...given.codes, ...COMMON_CODES];
+  const codes = [...new Set([...given.codes, ...COMMON_CODES])];
   for (const status of new Set(codes.map((code) => PROBLEMS[code].status))) {
     const named = codes.filter((code) => PROBLEMS[code].status === status);
     response[status] = {

@@ -13,7 +13,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
         tags: ['deliveries'],
         summary: 'List deliveries, newest first',
         querystring: ListDeliveriesQuery,
-        response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: ['invalid_fields'] }),
+        response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
       },
     },
     async ({ query }) => {

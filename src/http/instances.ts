@@ -46,7 +46,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({
           201: ['The instance was created.', RegisteredInstanceSchema],
           200: ['The instance was updated.', RegisteredInstanceSchema],
-          codes: ['invalid_fields', 'webhook_url_not_allowed'],
+          codes: ['webhook_url_not_allowed'],
         }),
       },
     },
@@ -84,7 +84,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         tags: ['instances'],
         summary: 'List instances, in the order of their ids',
         querystring: ListInstancesQuery,
-        response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: ['invalid_fields'] }),
+        response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
       },
     },
     async ({ query }) => {
@@ -119,7 +119,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         body: PatchInstanceBody,
         response: answers({
           200: ['The instance.', InstanceSchema],
-          codes: ['invalid_fields', 'instance_does_not_exist'],
+          codes: ['instance_does_not_exist'],
         }),
       },
     },
@@ -192,7 +192,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         body: RotateSecretBody,
         response: answers({
           200: ['The new secret.', RotatedSecretSchema],
-          codes: ['invalid_fields', 'instance_does_not_exist'],
+          codes: ['instance_does_not_exist'],
         }),
       },
     },
@@ -219,7 +219,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         body: RecoverBody,
         response: answers({
           200: ['How many were queued.', RecoveredSchema],
-          codes: ['invalid_fields', 'instance_does_not_exist'],
+          codes: ['instance_does_not_exist'],
         }),
       },
     },
@@ -245,7 +245,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         body: WebhookTestBody,
         response: answers({
           200: ['The diagnosis, whatever came back.', DiagnosisSchema],
-          codes: ['invalid_fields', 'instance_does_not_exist'],
+          codes: ['instance_does_not_exist'],
         }),
       },
     },

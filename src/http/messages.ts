@@ -37,14 +37,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         body: SendMessageBody,
         response: answers({
           201: ['Accepted.', SentMessageSchema],
-          codes: [
-            'invalid_fields',
-            'idempotency_key_reused',
-            'body_too_large',
-            'storage_unavailable',
-            'overloaded',
-            'shutting_down',
-          ],
+          codes: ['idempotency_key_reused', 'shutting_down'],
         }),
       },
     },
@@ -83,7 +76,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         querystring: ListMessagesQuery,
         response: answers({
           200: ['A page of messages.', MessagePageSchema],
-          codes: ['invalid_fields', 'meeting_does_not_exist'],
+          codes: ['meeting_does_not_exist'],
         }),
       },
     },

@@ -18,6 +18,7 @@ import { instanceRoutes } from './instances.ts';
 import { addIntake, addUnknownRoutes } from './intake.ts';
 import { meetingRoutes } from './meetings.ts';
 import { messageRoutes } from './messages.ts';
+import { finished } from './openapi_document.ts';
 import type { App, HttpParts } from './parts.ts';
 import { sendProblem } from './problems.ts';
 import { serviceRoutes } from './service.ts';
@@ -105,6 +106,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
         { name: 'service', description: 'For those who watch the service.' },
       ],
     },
+    transformObject: (document) => ('openapiObject' in document ? finished(document.openapiObject) : {}),
   });
   await app.register(swaggerUi, {
     routePrefix: '/docs',

@@ -1,17 +1,36 @@
 /** What machines that watch the service ask for. */
+import Type from 'typebox';
 import { Problem } from '../domain/problem.ts';
+import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
 
 export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
   app.get(
     '/healthz',
-    { schema: { operationId: 'healthz', tags: ['service'], summary: 'Whether the process is alive' } },
+    {
+      schema: {
+        operationId: 'healthz',
+        tags: ['service'],
+        summary: 'Whether the process is alive',
+        response: answers({ 200: ['It is.', Type.Object({ status: Type.String({ examples: ['ok'] }) })], codes: [] }),
+      },
+    },
     async () => ({ status: 'ok' }),
   );
 
   app.get(
     '/readyz',
-    { schema: { operationId: 'readyz', tags: ['service'], summary: 'Whether messages can be accepted' } },
+    {
+      schema: {
+        operationId: 'readyz',
+        tags: ['service'],
+        summary: 'Whether messages can be accepted',
+        response: answers({
+          200: ['They can.', Type.Object({ status: Type.String({ examples: ['ready'] }) })],
+          codes: [],
+        }),
+      },
+    },
     async () => {
       try {
         await store.ping();
@@ -24,7 +43,17 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
 
   app.get(
     '/metrics',
-    { schema: { operationId: 'metrics', tags: ['service'], summary: 'Metrics as Prometheus text' } },
+    {
+      schema: {
+        operationId: 'metrics',
+        tags: ['service'],
+        summary: 'Metrics as Prometheus text',
+        response: answers({
+          200: ['The metrics.', Type.Unsafe<string>({ content: { 'text/plain': { schema: { type: 'string' } } } })],
+          codes: [],
+        }),
+      },
+    },
     async (_, reply) => {
       const { content_type, text } = await metrics();
       return reply
