@@ -12,7 +12,7 @@ const HEADERS_MAX = 100;
 /** Of these Node keeps the first, or joins them: whoever stands between may keep the last. */
 const SENT_ONCE = new Set(['authorization', 'content-type', 'content-encoding', 'expect', 'idempotency-key', 'origin']);
 
-const WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE', 'OPTIONS', 'TRACE']);
+const WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE']);
 
 /** Other charsets were taken for UTF-8, and their text stored wrong. */
 const CHARSET = /;\s*charset\s*=\s*"?([^";\s]*)/i;
@@ -24,6 +24,17 @@ export function assertPlainHead(request: IncomingMessage): void {
   assertPlainTarget(request.url ?? '');
   assertPlainTransfer(request);
   assertPlainBody(request);
+}
+
+/**
+ * Asked of a request that has a route: its body would be left unread, and taken for the next request by who is not as
+ * careful.
+ *
+ * @throws Problem `malformed_request`
+ */
+export function assertMayHaveBody(request: IncomingMessage): void {
+  const { method = '' } = request;
+  if (WITHOUT_BODY.has(method) && hasBody(request)) throw malformed(`${method} takes no body; leave it out.`);
 }
 
 /** Whether a body follows the head. */
@@ -74,9 +85,7 @@ function assertPlainTransfer({ headers, httpVersion }: IncomingMessage): void {
     throw malformed('The Expect header is not 100-continue; no other expectation is known.');
 }
 
-function assertPlainBody(request: IncomingMessage): void {
-  const { headers, method = '' } = request;
-  if (WITHOUT_BODY.has(method) && hasBody(request)) throw malformed(`${method} takes no body; leave it out.`);
+function assertPlainBody({ headers }: IncomingMessage): void {
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
     throw new Problem(

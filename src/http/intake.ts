@@ -5,7 +5,7 @@ import type { Clock } from '../delivery/clock.ts';
 import { Problem } from '../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
-import { assertPlainHead } from './framing.ts';
+import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
 import type { App } from './parts.ts';
 import { BodyBudget, readBody } from './request_body.ts';
@@ -65,7 +65,13 @@ export function addIntake(
 export function addUnknownRoutes(app: App): void {
   const methodsAt = collectMethods(app);
   app.addHook('onRequest', (request, reply, done) => {
-    done(request.is404 ? noSuchRoute(request, reply, methodsAt) : undefined);
+    try {
+      if (request.is404) throw noSuchRoute(request, reply, methodsAt);
+      assertMayHaveBody(request.raw);
+      done();
+    } catch (error) {
+      done(error as Error);
+    }
   });
   // Files of the page at /docs/ that are not there.
   app.setNotFoundHandler((request, reply) => {

@@ -1,5 +1,11 @@
 import { ProblemSchema } from './schemas.ts';
 
+/**
+ * Text in UTF-8 has no lone surrogates; they come as escapes in JSON, and validation refuses them. Regular expressions
+ * of other languages cannot even name them.
+ */
+const SURROGATES = String.raw`\\ud800-\\udfff`;
+
 interface Content {
   schema?: { required?: string[]; minProperties?: number; $ref?: string };
 }
@@ -25,5 +31,9 @@ export function finished<Document extends { paths?: object | undefined; componen
     }
   }
   const { schemas } = (document.components ?? {}) as { schemas?: object };
-  return { ...document, components: { ...document.components, schemas: { ...schemas, Problem: ProblemSchema } } };
+  const complete = {
+    ...document,
+    components: { ...document.components, schemas: { ...schemas, Problem: ProblemSchema } },
+  };
+  return JSON.parse(JSON.stringify(complete).replaceAll(SURROGATES, '')) as Document;
 }

@@ -72,19 +72,17 @@ const WebhookUrl = Type.String({
 
 const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 
-const WebhookHeaders = Type.Record(
-  Type.String({ pattern: HEADER_NAME_PATTERN }),
-  Type.String({ maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' }),
-  {
-    maxProperties: 32,
-    // Without this, what is no header name matches no pattern and is taken as it is.
-    additionalProperties: false,
-    description:
-      'Headers sent with every push, such as authorization. Never answered back; replaces the former ones as a whole.',
-    examples: [{ authorization: 'Bearer 3f9c…' }],
-    ...expected('must be an object of at most 32 header names to string values'),
-  },
-);
+// By propertyNames, and not as patternProperties: those get lost on the way into the OpenAPI document.
+const WebhookHeaders = Type.Unsafe<Record<string, string>>({
+  type: 'object',
+  propertyNames: { pattern: HEADER_NAME_PATTERN },
+  additionalProperties: { type: 'string', maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' },
+  maxProperties: 32,
+  description:
+    'Headers sent with every push, such as authorization. Never answered back; replaces the former ones as a whole.',
+  examples: [{ authorization: 'Bearer 3f9c…' }],
+  ...expected('must be an object of at most 32 header names to string values'),
+});
 
 const SuccessStatusesSchema = enumOf(
   ['200', '2xx'] as const,
@@ -390,6 +388,7 @@ const limit = Type.Optional(
 );
 const cursor = Type.Optional(
   Type.String({
+    minLength: 1,
     maxLength: 2000,
     pattern: '^[A-Za-z0-9_-]*$',
     description: 'next_cursor of the page before.',

@@ -32,11 +32,10 @@ interface SchemaNode {
   'x-expected'?: string;
   enum?: readonly unknown[];
   properties?: Record<string, SchemaNode>;
-  patternProperties?: Record<string, SchemaNode>;
   items?: SchemaNode;
   maxItems?: number;
   maxProperties?: number;
-  additionalProperties?: unknown;
+  additionalProperties?: SchemaNode | boolean;
 }
 
 interface ValidationError {
@@ -101,10 +100,8 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   if (params.requiredProperties !== undefined) {
     return params.requiredProperties.map((name) => ({ path: within(name), message: 'is required' }));
   }
-  // Said of an unknown field itself, and of the object that it stands in.
-  const is_of_unknown = error.keyword === 'boolean' || error.keyword === 'additionalProperties';
-  if (is_of_unknown && path.length <= 1 && nodeAt(schema, path)?.patternProperties === undefined) return [];
-  if (error.keyword === 'boolean') path.pop();
+  // Said of an unknown field itself, and of the object that it stands in: `unknownFields` says it better.
+  if (error.keyword === 'boolean' || error.keyword === 'additionalProperties') return [];
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
 }
@@ -134,7 +131,8 @@ function expectation(schema: SchemaNode, path: string[]): string | undefined {
 function nodeAt(schema: SchemaNode, path: string[]): SchemaNode | undefined {
   let node: SchemaNode | undefined = schema;
   for (const step of path) {
-    node = node?.properties?.[step] ?? node?.items ?? Object.values(node?.patternProperties ?? {})[0];
+    const rest: SchemaNode | boolean | undefined = node?.items ?? node?.additionalProperties;
+    node = node?.properties?.[step] ?? (typeof rest === 'object' ? rest : undefined);
   }
   return node;
 }

@@ -206,8 +206,9 @@ function valueOf(schema: Schema): fc.Arbitrary<unknown> {
     case 'null':
       return fc.constant(null);
     case undefined:
-      return fc.jsonValue();
+      break;
   }
+  return fc.jsonValue();
 }
 
 function stringOf({ format, pattern = '', minLength, maxLength = 200 }: Schema): fc.Arbitrary<string> {
