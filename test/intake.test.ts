@@ -385,7 +385,7 @@ describe('what a client sends, to the byte:', () => {
     t.after(() => client.destroy());
     client.write(chunked('ffffffff\r\n'));
     const megabyte = Buffer.alloc(1 << 20, ' ');
-    const more = (error?: Error | null): void => void (error == null && client.socket.write(megabyte, more));
+    const more = (error?: Error | null): void => void ((error ?? null) === null && client.socket.write(megabyte, more));
     more();
     await client.end();
   });

@@ -51,15 +51,7 @@ test('Schemathesis finds nothing', async (t) => {
   const node = NodeProcess.serve(t, data);
   const url = await node.ready;
   const here = (file: string): string => join(import.meta.dirname, file);
-  const args = [
-    '--config-file',
-    here('schemathesis.toml'),
-    'run',
-    `${url}/openapi.json`,
-    '--checks',
-    'all',
-    '--no-color',
-  ];
+  const args = ['--config-file', here('schemathesis.toml'), 'run', `${url}/openapi.json`, '--no-color'];
   const env = { ...process.env, SCHEMATHESIS_HOOKS: here('schemathesis_hooks.py'), PYTHONDONTWRITEBYTECODE: '1' };
   const phases = ['--phases', 'examples,coverage,fuzzing', '--seed', SEED, '--max-examples', EXAMPLES];
   // In a directory of its own: it writes down what it found.
