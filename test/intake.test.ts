@@ -116,6 +116,7 @@ const CASES: Record<string, Case[]> = {
     ['__proto__', send('{"message":{},"__proto__":{}}'), INVALID, '201'],
     ['constructor', send('{"message":{},"constructor":{"prototype":{}}}'), INVALID, '201'],
     ['a mistyped one', send('{"message":{},"target_agent":["a"]}'), INVALID, '201'],
+    ['null for all of them', post('/api/v1/instances/i/rotate-secret/', 'null'), INVALID, '404'],
     ['one in the query', post(`${SEND}?target_agents=a`, BODY), INVALID, '201'],
     ['a header that is no string', register(',"webhook_headers":{"__proto__":{"x":"y"}}'), INVALID, '201'],
     ['a header that is no header', register(',"webhook_headers":{"a b":"c"}'), INVALID, '201'],

@@ -182,7 +182,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
     {
       // No body stands for an empty one: all of it is optional.
       preValidation: async (request) => {
-        request.body ??= {};
+        if (request.body === undefined) request.body = {};
       },
       schema: {
         operationId: 'rotateSecret',
