@@ -323,13 +323,13 @@ const CASES: Record<string, Case[]> = {
   ],
 };
 
-/** The control may also wait for more, or end the connection without a word: a request on another shows that it will not answer. */
-async function controlOutcome(url: string, bytes: string): Promise<string> {
+/** What the control answers to these bytes; `…` for nothing, while others are answered. */
+async function controlOutcome(url: string, bytes: string, without: string): Promise<string> {
   const client = new RawClient(url);
   client.write(bytes);
   try {
-    await outcomeOf(url, get('/healthz'));
-    await outcomeOf(url, get('/healthz'));
+    if (without === '…') for (let i = 0; i < 2; i++) await outcomeOf(url, get('/healthz'));
+    else await client.read(without.split(', ').length);
     return sayAnswers(client.answers) + (client.closed || client.answers.length > 0 ? '' : '…');
   } finally {
     client.destroy();
@@ -349,7 +349,7 @@ describe('what a client sends, to the byte:', () => {
           client.write(bytes);
           assert.equal(sayAnswers(await client.read(expected.split(', ').length)), expected);
           await assertAnswersAsBefore(service);
-          assert.equal(await controlOutcome(control.url, bytes), without, 'control');
+          assert.equal(await controlOutcome(control.url, bytes, without), without, 'control');
         });
       }
     });
@@ -585,6 +585,18 @@ describe('many connections:', () => {
     for (const client of busy) assert.equal(sayAnswers(await client.read(2)), '100, 201');
     await assertAnswersAsBefore(service);
   });
+});
+
+test('connections on which nothing was ever asked do not keep the service from stopping', async (t) => {
+  const service = await startService(t);
+  const mute = new RawClient(service.url);
+  await once(mute.socket, 'connect');
+  await assertAnswersAsBefore(service);
+  const started_ms = performance.now();
+  await service.close();
+  // Node leaves them alone until their headers are due, after 5 s.
+  assert.ok(performance.now() - started_ms < 3_000);
+  await mute.end();
 });
 
 describe('who asks for a large answer and does not read it:', () => {

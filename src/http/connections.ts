@@ -12,6 +12,9 @@ import { answerOf } from './problems.ts';
 const LINGER_MS = 2_000;
 const LINGER_BYTES_MAX = 16 << 20;
 
+/** How long a connection without a request is kept open when the server stops. */
+const UNUSED_MS = 500;
+
 const RETRY_AFTER_S = 1;
 
 /** A request and its answer. */
@@ -65,9 +68,14 @@ export class Connections {
     });
   }
 
-  /** Those that ask for nothing would keep the server from stopping; Node leaves alone who never asked for anything. */
-  closeIdle(): void {
-    for (const { socket } of this.#idle) socket.destroy();
+  /**
+   * Called when the server stops. Node closes what was asked for something before, and waits 5 s for who never asked:
+   * here a moment has to do, in which a request that is on its way still arrives.
+   */
+  closeUnused(): void {
+    for (const connection of this.#idle) {
+      if (connection.exchange === null) this.#clock.after(UNUSED_MS, () => closeIfUnused(connection));
+    }
   }
 
   /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
@@ -177,6 +185,10 @@ export class Connections {
     const timer = this.#clock.after(LINGER_MS, () => socket.destroy());
     socket.once('close', () => timer.cancel());
   }
+}
+
+function closeIfUnused({ socket, exchange }: Connection): void {
+  if (exchange === null) socket.destroy();
 }
 
 function problemOf({ code }: { code?: string }): Problem {

@@ -23,7 +23,7 @@ export function addIntake(
   { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
 ): void {
   const budget = new BodyBudget(max_request_bytes_in_flight);
-  app.addHook('preClose', async () => connections.closeIdle());
+  app.addHook('preClose', async () => connections.closeUnused());
   app.addHook('onRoute', refuseWhatIsNotTaken);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
