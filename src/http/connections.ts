@@ -25,7 +25,17 @@ export interface Exchange {
   awaits_continue: boolean;
   /** While the body is read: ends that with a problem. */
   refuseBody: ((problem: Problem) => void) | null;
+  /** Bytes of the body that are in memory until the answer is written, or the connection is gone. */
+  release: (() => void) | null;
 }
+
+/**
+ * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector: at ten
+ * thousand requests a second that is a good part of what a request takes.
+ */
+const EXCHANGE = Symbol('exchange');
+
+type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
 
 interface Connection {
   readonly socket: Socket;
@@ -45,7 +55,6 @@ export class Connections {
   readonly #clock: Clock;
   readonly #open = new Map<Socket, Connection>();
   readonly #idle = new Set<Connection>();
-  readonly #exchanges = new WeakMap<IncomingMessage, Exchange>();
 
   constructor(connections_max: number, clock: Clock) {
     this.#connections_max = connections_max;
@@ -80,7 +89,7 @@ export class Connections {
 
   /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
   exchangeOf(request: IncomingMessage): Exchange | null {
-    const exchange = this.#exchanges.get(request);
+    const exchange = (request as Watched)[EXCHANGE];
     return exchange !== undefined && this.#open.get(request.socket)?.closing === false ? exchange : null;
   }
 
@@ -144,16 +153,17 @@ export class Connections {
   }
 
   #begin(request: IncomingMessage, response: ServerResponse): Exchange {
-    const known = this.#exchanges.get(request);
+    const known = (request as Watched)[EXCHANGE];
     if (known !== undefined) return known;
-    const exchange: Exchange = { request, response, awaits_continue: false, refuseBody: null };
-    this.#exchanges.set(request, exchange);
+    const exchange: Exchange = { request, response, awaits_continue: false, refuseBody: null, release: null };
+    (request as Watched)[EXCHANGE] = exchange;
     const connection = this.#open.get(request.socket);
     if (connection === undefined) return exchange;
     connection.exchange = exchange;
     connection.under_way++;
     this.#idle.delete(connection);
-    response.once('close', () => {
+    response.on('close', () => {
+      exchange.release?.();
       connection.under_way--;
       if (connection.under_way === 0 && this.#open.has(connection.socket)) this.#idle.add(connection);
     });

@@ -8,7 +8,7 @@ import type { Connections } from './connections.ts';
 import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
 import type { App } from './parts.ts';
-import { BodyBudget, readBody } from './request_body.ts';
+import { BodyBudget, BodyReader } from './request_body.ts';
 import { ANSWER_LIMITS, limitSlowReaders } from './slow_readers.ts';
 
 /** What a route that takes no body reads of one, to find that it is empty or `{}`. */
@@ -22,7 +22,7 @@ export function addIntake(
   connections: Connections,
   { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
 ): void {
-  const budget = new BodyBudget(max_request_bytes_in_flight);
+  const bodies = new BodyReader(new BodyBudget(max_request_bytes_in_flight), clock);
   app.addHook('preClose', async () => connections.closeUnused());
   app.addHook('onRoute', refuseWhatIsNotTaken);
   app.addHook('onRequest', (request, _reply, done) => {
@@ -45,7 +45,7 @@ export function addIntake(
   app.addContentTypeParser('application/json', (request, _payload, done) => {
     const exchange = connections.exchangeOf(request.raw);
     if (exchange === null) return done(connectionCloses());
-    readBody(exchange, { body_bytes_max: request.routeOptions.bodyLimit, budget, clock }, (problem, bytes) => {
+    bodies.read(exchange, request.routeOptions.bodyLimit, (problem, bytes) => {
       try {
         if (problem !== null) throw problem;
         if (bytes === undefined || bytes.length === 0) return done(null, undefined);

@@ -1,4 +1,4 @@
-import type { Clock, Timer } from '../delivery/clock.ts';
+import type { Clock } from '../delivery/clock.ts';
 import { Problem } from '../domain/problem.ts';
 import type { Exchange } from './connections.ts';
 
@@ -39,66 +39,108 @@ export class BodyBudget {
   }
 }
 
+/** How often it is looked whether bodies under way are late. */
+const LOOK_MS = 500;
+
+/** A body that is being read. */
+interface Reading {
+  readonly started_at: number;
+  bytes: number;
+  refuse: (problem: Problem) => void;
+}
+
 /**
- * Reads the body of a request. Its bytes count against the budget as they arrive, and until the request is answered or
+ * Reads the bodies of requests. Their bytes count against the budget as they arrive, and until the request is answered or
  * its connection is gone. What is beyond a limit is refused at once, and not waited for.
- *
- * @param done called once: with the bytes, or with Problem `body_too_large`, `overloaded`, `request_timeout` or
- * `malformed_request`
  */
-export function readBody(
-  exchange: Exchange,
-  { body_bytes_max, budget, clock }: { body_bytes_max: number; budget: BodyBudget; clock: Clock },
-  done: (problem: Problem | null, bytes?: Buffer) => void,
-): void {
-  const { request, response } = exchange;
-  const chunks: Buffer[] = [];
-  const started_at = clock.now();
-  let bytes = 0;
-  let timer: Timer | undefined;
+export class BodyReader {
+  readonly #budget: BodyBudget;
+  readonly #clock: Clock;
+  readonly #under_way = new Set<Reading>();
+  #looking = false;
 
-  const stop = (): void => {
-    timer?.cancel();
-    exchange.refuseBody = null;
-    request.off('data', take).off('end', end).off('error', cutOff).off('close', cutOff);
-  };
-  const refuse = (problem: Problem): void => {
-    stop();
-    chunks.length = 0;
-    budget.release(bytes);
-    bytes = 0;
-    // An aborted request reports it as an error, which nobody waits for any more.
-    request.on('error', () => {}).resume();
-    done(problem);
-  };
-  const tooLarge = (): void =>
-    refuse(
-      new Problem('body_too_large', `The body has more than ${body_bytes_max} bytes, the most that is taken here.`),
-    );
-  const take = (chunk: Buffer): void => {
-    if (bytes + chunk.length > body_bytes_max) return tooLarge();
-    if (!budget.take(chunk.length, bytes + chunk.length)) return refuse(overloaded());
-    bytes += chunk.length;
-    chunks.push(chunk);
-  };
-  const end = (): void => {
-    stop();
-    // Always a copy: a chunk may be a view of what the socket reads into next.
-    done(null, Buffer.concat(chunks, bytes));
-  };
-  const cutOff = (): void => refuse(new Problem('malformed_request', 'The connection ended before the body did.'));
-  const look = (): void => {
-    const left_ms = started_at + BODY_MS + (1000 * bytes) / BODY_BYTES_PER_S_MIN - clock.now();
-    if (left_ms > 0) timer = clock.after(left_ms, look);
-    else refuse(new Problem('request_timeout', 'The body did not arrive in time.'));
-  };
+  constructor(budget: BodyBudget, clock: Clock) {
+    this.#budget = budget;
+    this.#clock = clock;
+  }
 
-  if (Number(request.headers['content-length'] ?? 0) > body_bytes_max) return tooLarge();
-  response.once('close', () => budget.release(bytes));
-  exchange.refuseBody = refuse;
-  if (exchange.awaits_continue) response.writeContinue();
-  timer = clock.after(BODY_MS, look);
-  request.on('data', take).on('end', end).on('error', cutOff).on('close', cutOff);
+  /**
+   * @param done called once: with the bytes, or with Problem `body_too_large`, `overloaded`, `request_timeout` or
+   * `malformed_request`
+   */
+  read(exchange: Exchange, body_bytes_max: number, done: (problem: Problem | null, bytes?: Buffer) => void): void {
+    const { request, response } = exchange;
+    const chunks: Buffer[] = [];
+    let over = false;
+    const reading: Reading = { started_at: this.#clock.now(), bytes: 0, refuse: (problem) => refuse(problem) };
+
+    // Listeners stay with the request and go with it: taking four off again costs more than asking whether it is over.
+    const stop = (): void => {
+      over = true;
+      exchange.refuseBody = null;
+      this.#under_way.delete(reading);
+    };
+    const release = (): void => {
+      this.#budget.release(reading.bytes);
+      reading.bytes = 0;
+    };
+    const refuse = (problem: Problem): void => {
+      if (over) return;
+      stop();
+      chunks.length = 0;
+      release();
+      // An aborted request reports it as an error, which nobody waits for any more.
+      request.resume();
+      done(problem);
+    };
+    const take = (chunk: Buffer): void => {
+      if (over) return;
+      const bytes = reading.bytes + chunk.length;
+      if (bytes > body_bytes_max) return refuse(tooLarge(body_bytes_max));
+      if (!this.#budget.take(chunk.length, bytes)) return refuse(overloaded());
+      reading.bytes = bytes;
+      chunks.push(chunk);
+    };
+    const end = (): void => {
+      if (over) return;
+      stop();
+      // Always a copy: a chunk may be a view of what the socket reads into next.
+      done(null, Buffer.concat(chunks, reading.bytes));
+    };
+    const cutOff = (): void => {
+      if (!over) refuse(new Problem('malformed_request', 'The connection ended before the body did.'));
+    };
+
+    request.on('error', cutOff);
+    if (Number(request.headers['content-length'] ?? 0) > body_bytes_max) return refuse(tooLarge(body_bytes_max));
+    exchange.release = release;
+    exchange.refuseBody = refuse;
+    if (exchange.awaits_continue) response.writeContinue();
+    this.#watch(reading);
+    request.on('data', take).on('end', end).on('close', cutOff);
+  }
+
+  /** One timer for all of them: most are whole before it would have been set. */
+  #watch(reading: Reading): void {
+    this.#under_way.add(reading);
+    if (this.#looking) return;
+    this.#looking = true;
+    this.#clock.after(LOOK_MS, () => this.#look());
+  }
+
+  #look(): void {
+    const now = this.#clock.now();
+    for (const { started_at, bytes, refuse } of this.#under_way) {
+      if (now - started_at < BODY_MS + (1000 * bytes) / BODY_BYTES_PER_S_MIN) continue;
+      refuse(new Problem('request_timeout', 'The body did not arrive in time.'));
+    }
+    this.#looking = this.#under_way.size > 0;
+    if (this.#looking) this.#clock.after(LOOK_MS, () => this.#look());
+  }
+}
+
+function tooLarge(body_bytes_max: number): Problem {
+  return new Problem('body_too_large', `The body has more than ${body_bytes_max} bytes, the most that is taken here.`);
 }
 
 function overloaded(): Problem {
