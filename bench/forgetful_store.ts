@@ -5,6 +5,7 @@ import { IdSource } from './ids.ts';
 import { agentsToNotify } from '../src/domain/message.ts';
 import type {
   Accepted,
+  ApiKeyStore,
   DeliverySettlement,
   DeliveryStore,
   EncryptionStore,
@@ -64,6 +65,7 @@ export class ForgetfulStore implements Store {
   readonly #lanes = new Map<string, QueuedDelivery[]>();
   readonly meetings = {} as MeetingStore;
   readonly encryption = {} as EncryptionStore;
+  readonly api_keys = {} as ApiKeyStore;
 
   constructor(fleet: Fleet) {
     this.#meetings = meetingsOf(fleet);

@@ -11,6 +11,7 @@ import { makeDataKey, seal } from '../src/store/secret_cipher.ts';
 import { Database } from '../src/store/sqlite/database.ts';
 import { instanceOperations } from '../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../src/store/sqlite/migrations.ts';
+import { NumberSource } from '../src/domain/id.ts';
 import { Recipients } from '../src/store/sqlite/recipients.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import { type Registration, type Store, StoreError } from '../src/store/store.ts';
@@ -124,7 +125,7 @@ describe('in the file', () => {
     const file = temporaryFile(t);
     const db = new Database(file);
     const no_cipher = { seal: (text: string) => text, open: (text: string) => text } as unknown as DataKeys;
-    const instances = instanceOperations(db, no_cipher, new Recipients(db));
+    const instances = instanceOperations(db, no_cipher, new NumberSource(Date.now, 0), new Recipients(db));
     const registration = registrationOf('plain');
     instances.register(registration, WALL);
     const new_secret = makeSecret();

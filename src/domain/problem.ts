@@ -14,16 +14,48 @@ export const PROBLEMS = {
     title: 'The request could not be understood',
     advice: 'Check the path and its percent-encoding, the query string, and the headers named in the detail.',
   },
+  api_key_missing: {
+    status: 401,
+    title: 'An API key is needed',
+    advice: 'Send the header `authorization: Bearer cvk_…`; docs/keys.md says how a key is made.',
+  },
+  api_key_malformed: {
+    status: 401,
+    title: 'This is no whole API key',
+    advice:
+      'A key is cvk_, 12 characters, _ and 49 characters, the last of them a checksum: it was mistyped or cut short, so copy it again.',
+  },
+  api_key_unknown: {
+    status: 401,
+    title: 'This API key is not known here',
+    advice: 'It was made for another service, or replaced by a rotation: ask an admin for a new one.',
+  },
+  api_key_revoked: {
+    status: 401,
+    title: 'This API key was revoked',
+    advice: 'Ask an admin for a new one.',
+  },
+  api_key_expired: {
+    status: 401,
+    title: 'This API key has expired',
+    advice: 'Ask an admin for a new one.',
+  },
+  not_permitted: {
+    status: 403,
+    title: 'This API key does not permit that',
+    advice: 'The detail says which scope or limit stands against it; ask an admin for a key that fits.',
+  },
   host_not_allowed: {
     status: 403,
     title: 'The Host header is not one this service answers to',
     advice:
-      'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT.',
+      'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT, or make a key (docs/keys.md).',
   },
   origin_not_allowed: {
     status: 403,
     title: 'The request comes from a web page of another origin',
-    advice: 'Web pages may call the API only from a loopback address; a program should send no Origin header.',
+    advice:
+      'Without keys, web pages may call the API only from a loopback address; a program should send no Origin header.',
   },
   route_does_not_exist: {
     status: 404,
@@ -55,6 +87,32 @@ export const PROBLEMS = {
     title: 'The request did not arrive in time',
     advice:
       'Send the headers within 5 seconds, and the body within 5 seconds and one more for each 64 KiB of it; then try again.',
+  },
+  key_does_not_exist: {
+    status: 404,
+    title: 'No such API key',
+    advice: 'List the keys with GET /api/v1/keys/; a key_id is the 12 characters behind cvk_ in a token.',
+  },
+  instance_id_taken: {
+    status: 409,
+    title: 'Another key has registered this instance_id',
+    advice: 'Choose another instance_id, or ask an admin to hand the instance over (PATCH owner_key_id).',
+  },
+  first_key_not_admin: {
+    status: 409,
+    title: 'The first key must be an admin key',
+    advice: 'Nobody could make a second one otherwise: make one with the scope admin and without expires_at first.',
+  },
+  last_admin_key: {
+    status: 409,
+    title: 'This is the last admin key',
+    advice:
+      'Nobody could make keys without it: make another key with the scope admin and without expires_at, then revoke this one.',
+  },
+  key_not_active: {
+    status: 409,
+    title: 'This API key is revoked or has expired',
+    advice: 'It cannot be rotated; make a new key instead.',
   },
   idempotency_key_reused: {
     status: 409,

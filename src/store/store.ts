@@ -8,8 +8,13 @@
  *
  * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
  *
+ * `owned` says which instances the caller may touch, and `sight` what he may look at; absent or null: everything. What is
+ * not his is answered as what does not exist, by the same statement, so that neither answer nor time tells the two apart.
+ *
  * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
  */
+import type { Ownership, Sight } from '../domain/access.ts';
+import type { ApiKey } from '../domain/api_key.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
@@ -38,6 +43,8 @@ export interface PageRequest {
 
 /** An instance with what is counted rather than stored. */
 export interface InstanceRow extends Instance {
+  /** The key that registered it; null when it was registered without keys. */
+  owner_key_id: string | null;
   pending_deliveries: number;
 }
 
@@ -51,6 +58,8 @@ export interface Registration {
   /** Used when the instance is new and no webhook_secret is given. */
   new_secret: string;
   success_statuses: SuccessStatuses | undefined;
+  /** Who owns it when it is new; absent: nobody. */
+  owner_key_id?: string | null | undefined;
 }
 
 export interface InstancePatch {
@@ -59,6 +68,8 @@ export interface InstancePatch {
   webhook_enabled?: boolean | undefined;
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
+  /** Hands it over; null: to nobody. */
+  owner_key_id?: string | null | undefined;
 }
 
 export interface InstanceFilter extends PageRequest {
@@ -70,23 +81,36 @@ export interface InstanceFilter extends PageRequest {
 }
 
 export interface InstanceStore {
-  /** Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. */
-  register(registration: Registration, wall_ms: number): Promise<{ created: boolean; instance: InstanceRow }>;
-  get(instance_id: string): Promise<InstanceRow | null>;
+  /**
+   * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Rejects with
+   * `instance_id_taken` when there is one that is not owned.
+   */
+  register(
+    registration: Registration,
+    wall_ms: number,
+    owned?: Ownership | null,
+  ): Promise<{ created: boolean; instance: InstanceRow }>;
+  get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null>;
   /** Those that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
-  list(filter: InstanceFilter): Promise<Page<InstanceRow>>;
+  list(filter: InstanceFilter, sight?: Sight | null): Promise<Page<InstanceRow>>;
   /** In the order of instance_id, those after one. */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on lifts the back-off. */
-  patch(instance_id: string, patch: InstancePatch, wall_ms: number): Promise<InstanceRow | null>;
-  heartbeat(instance_id: string, wall_ms: number): Promise<InstanceRow | null>;
+  patch(
+    instance_id: string,
+    patch: InstancePatch,
+    wall_ms: number,
+    owned?: Ownership | null,
+  ): Promise<InstanceRow | null>;
+  heartbeat(instance_id: string, wall_ms: number, owned?: Ownership | null): Promise<InstanceRow | null>;
   /** The former secret signs as well for `overlap_ms`. */
   rotateSecret(
     instance_id: string,
     new_secret: string,
     overlap_ms: number,
     wall_ms: number,
+    owned?: Ownership | null,
   ): Promise<InstanceRow | null>;
   /**
    * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
@@ -96,6 +120,7 @@ export interface InstanceStore {
     instance_id: string,
     limit: number,
     wall_ms: number,
+    owned?: Ownership | null,
   ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
 }
 
@@ -129,10 +154,16 @@ export interface MeetingStore {
     instance_id: string,
     agent_ids: string[],
     wall_ms: number,
+    owned?: Ownership | null,
   ): Promise<{ created: boolean; membership: Membership }>;
   /** Null when there was nothing to leave. Leaving again answers the first time of leaving. */
-  leave(meeting_id: string, instance_id: string, wall_ms: number): Promise<{ left_at: number } | null>;
-  list(filter: PageRequest & { q?: string | undefined }): Promise<Page<MeetingRow>>;
+  leave(
+    meeting_id: string,
+    instance_id: string,
+    wall_ms: number,
+    owned?: Ownership | null,
+  ): Promise<{ left_at: number } | null>;
+  list(filter: PageRequest & { q?: string | undefined }, sight?: Sight | null): Promise<Page<MeetingRow>>;
   /** Null when there is no such meeting. */
   instances(
     meeting_id: string,
@@ -289,8 +320,8 @@ export interface DeliveryStore {
   pendingLanes(after: LaneKey | null, limit: number): Promise<LaneKey[]>;
   /** Instances with something pending beside their lanes, with the time when it is due. */
   pendingAside(): Promise<{ instance_id: string; next_at: number }[]>;
-  get(delivery_id: string, now_ms: number): Promise<DeliveryRow | null>;
-  list(filter: DeliveryFilter, now_ms: number): Promise<Page<DeliveryRow>>;
+  get(delivery_id: string, now_ms: number, sight?: Sight | null): Promise<DeliveryRow | null>;
+  list(filter: DeliveryFilter, now_ms: number, sight?: Sight | null): Promise<Page<DeliveryRow>>;
   /**
    * Queues a failed delivery again, beside its lane and at once; brings a pending one that waits for its time forward.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.
@@ -299,6 +330,7 @@ export interface DeliveryStore {
     delivery_id: string,
     now_ms: number,
     expires_at: number,
+    owned?: Ownership | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /** Queues what failed for an instance at or after `since_ms` again, in order; null when there is no such instance. */
   recover(
@@ -306,6 +338,7 @@ export interface DeliveryStore {
     since_ms: number,
     now_ms: number,
     expires_at: number,
+    owned?: Ownership | null,
   ): Promise<{ recovered: number } | null>;
   /**
    * Fails the pending deliveries whose time is up, in at most `lanes_max` lanes after one; `next` is where to go on, null
@@ -341,12 +374,35 @@ export interface EncryptionStore {
   forgetFormerKey(): Promise<void>;
 }
 
+/** A key on its way in. */
+export type NewApiKey = Pick<
+  ApiKey,
+  'key_id' | 'name' | 'scopes' | 'meeting_ids' | 'instance_id' | 'digest' | 'created_at' | 'expires_at'
+>;
+
+export interface ApiKeyStore {
+  /** Rejects with `first_key_not_admin` when there is no key yet and this one would leave nobody to make another. */
+  create(key: NewApiKey): Promise<ApiKey>;
+  get(key_id: string): Promise<ApiKey | null>;
+  /** In the order of their making. */
+  list(page: PageRequest): Promise<Page<ApiKey>>;
+  /** Null when there is no such key; rejects with `last_admin_key`. Revoking again answers the first time. */
+  revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
+  /** The former token is taken as well for `overlap_ms`. Null when there is no such key; rejects with `key_not_active`. */
+  rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
+  /** Every key that was changed after `change_no`, in the order of the changes: what a node knows of keys is kept so. */
+  changedSince(change_no: number): Promise<ApiKey[]>;
+  /** Notes when keys were last used. */
+  noteUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
+}
+
 export interface Store {
   instances: InstanceStore;
   meetings: MeetingStore;
   messages: MessageStore;
   deliveries: DeliveryStore;
   encryption: EncryptionStore;
+  api_keys: ApiKeyStore;
   /** Resolves when a write has reached the disk; rejects with `StoreError`, when the disk is full for one. */
   ping(): Promise<void>;
   close(): Promise<void>;

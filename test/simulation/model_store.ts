@@ -22,8 +22,8 @@ import {
   type QueuedDelivery,
 } from '../../src/store/store.ts';
 
-/** What SQLite's own thread answers, but for how it keeps its file. */
-export type StoreOperations = Omit<Operations, 'file' | 'encryption'>;
+/** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
+export type StoreOperations = Omit<Operations, 'file' | 'encryption' | 'api_keys'>;
 
 interface Meeting {
   meeting_id: string;
@@ -74,7 +74,7 @@ export class ModelStore implements StoreOperations {
 
   #rowOf(instance: Instance): InstanceRow {
     const pending_deliveries = this.#pendingOf(instance.instance_id).length;
-    return { ...instance, pending_deliveries };
+    return { ...instance, owner_key_id: null, pending_deliveries };
   }
 
   #get(instance_id: string): InstanceRow | null {
@@ -135,6 +135,8 @@ export class ModelStore implements StoreOperations {
         updated_at: wall_ms,
       };
       this.#instances.set(instance_id, instance);
+      // The number that its deliveries begin after.
+      if (former === undefined) this.#numbers.take(1);
       return { created: former === undefined, instance: this.#rowOf(instance) };
     },
     get: (instance_id) => this.#get(instance_id),

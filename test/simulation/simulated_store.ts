@@ -1,4 +1,4 @@
-import { type EncryptionStore, type Store, StoreError } from '../../src/store/store.ts';
+import { type ApiKeyStore, type EncryptionStore, type Store, StoreError } from '../../src/store/store.ts';
 import type { StoreOperations } from './model_store.ts';
 
 type Noun = keyof StoreOperations;
@@ -59,6 +59,7 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
     messages: of('messages'),
     deliveries: of('deliveries'),
     encryption: {} as EncryptionStore,
+    api_keys: {} as ApiKeyStore,
     ping: async () => {},
     close: async () => {},
   };

@@ -57,7 +57,7 @@ export function openStoreHere(file = ':memory:'): Store {
       else reject(error);
     }
   };
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption'>(
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys'>(
     noun: Noun,
   ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
@@ -77,6 +77,7 @@ export function openStoreHere(file = ':memory:'): Store {
     messages: of('messages'),
     deliveries: of('deliveries'),
     encryption: of('encryption'),
+    api_keys: of('api_keys'),
     ping: async () => void (await instances.load([])),
     close: async () => group_commit.close(),
   };
@@ -87,7 +88,7 @@ export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'l
 
 /** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption'>(
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys'>(
     noun: Noun,
   ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
@@ -110,6 +111,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     messages: of('messages'),
     deliveries: of('deliveries'),
     encryption: of('encryption'),
+    api_keys: of('api_keys'),
     ping: () => store.ping(),
     close: () => store.close(),
   };

@@ -88,11 +88,12 @@ export class Database {
     return (this.prepare('SELECT tag FROM this_file').get() as { tag: string }).tag;
   }
 
-  /** The highest number that a message or a delivery has. */
+  /** The highest number that was taken for a message, a delivery, or the beginning of an instance. */
   get last_number(): number {
     const { last } = this.prepare(
       `SELECT max((SELECT coalesce(max(message_no + deliveries_queued), 0) FROM messages WHERE message_no = (SELECT max(message_no) FROM messages)),
-         (SELECT coalesce(max(delivery_no), 0) FROM deliveries)) AS last`,
+         (SELECT coalesce(max(delivery_no), 0) FROM deliveries),
+         (SELECT coalesce(max(first_no), 0) FROM instances)) AS last`,
     ).get() as { last: number };
     return last;
   }

@@ -3,6 +3,7 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/del
 import type { IdCodec } from '../../domain/id.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import { Problem } from '../../domain/problem.ts';
+import type { Ownership, Sight } from '../../domain/access.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type {
   DeliveryFilter,
@@ -15,6 +16,7 @@ import type {
 } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
+import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
 import type { DeliveriesTable } from './tables.ts';
 
@@ -57,6 +59,15 @@ const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next
 
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
 const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
+
+/** A delivery of an instance that is owned; with everything owned, also one whose instance is gone. */
+const FIND_OWNED = `
+  SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries
+  WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
+    (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
+
+/** What failed for a former instance of the same id is not an owner's to push. */
+const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 /** A page of a lane ends when its messages come to this. */
 const LANE_PAGE_CHARS_MAX = 256 << 10;
@@ -138,12 +149,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         )
         .all() as { instance_id: string; next_at: number }[];
     },
-    get(delivery_id: string, now_ms: number) {
-      const row = db.all(selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id)))[0];
+    get(delivery_id: string, now_ms: number, sight?: Sight | null) {
+      const found = selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
+      const row = db.all(sight ? found.where(deliveryInSight(sight)) : found)[0];
       return row === undefined ? null : deliveryRowOf(row, ids);
     },
-    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number) {
+    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number, sight?: Sight | null) {
       let query = selectDeliveries(db, now_ms).limit(limit + 1);
+      if (sight) query = query.where(deliveryInSight(sight));
       if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
       if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
       if (filter.message_id !== undefined) {
@@ -174,11 +187,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         (row) => deliveryRowOf(row, ids),
       );
     },
-    retry(delivery_id: string, now_ms: number, expires_at: number) {
+    retry(delivery_id: string, now_ms: number, expires_at: number, owned?: Ownership | null) {
       const delivery_no = numberOf(delivery_id);
-      const row = db
-        .prepare('SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = ?')
-        .get(delivery_no) as
+      const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owned) }) as
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
@@ -202,14 +213,16 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         aside: row.state === 'failed' || row.aside === 1,
       };
     },
-    recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number) {
-      if (!instanceExists(db, instance_id)) return null;
+    recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number, owned?: Ownership | null) {
+      const instance = db.prepare(FIRST_OWNED).get({ instance_id, ...ownedBy(owned) }) as
+        { first_no: number } | undefined;
+      if (instance === undefined) return null;
       liftBackoff(db, instance_id);
       return {
         recovered: requeue(
           db,
-          `instance_id = ? AND settled_at >= ? AND state = 'failed'`,
-          [instance_id, since_ms],
+          `instance_id = ? AND settled_at >= ? AND state = 'failed' AND delivery_no >= ?`,
+          [instance_id, since_ms, owned ? instance.first_no : 0],
           now_ms,
           expires_at,
         ),

@@ -1,6 +1,9 @@
 import { sql } from 'kysely';
 import { type Health, type Instance, type LastFailure, DOWN_AFTER_FAILURES } from '../../domain/instance.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
+import type { Ownership, Sight } from '../../domain/access.ts';
+import type { NumberSource } from '../../domain/id.ts';
+import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { DataKeys } from '../data_keys.ts';
 import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../store.ts';
@@ -8,6 +11,7 @@ import type { Database } from './database.ts';
 import { type SecretColumn, secretPlace } from './encryption.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
+import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
 import type { InstancesTable } from './tables.ts';
 
@@ -22,9 +26,9 @@ const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    webhook_enabled, is_active, last_seen_at, created_at, updated_at)
+    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
   VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
-    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms)
+    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no)
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
     agent_ids = excluded.agent_ids,
@@ -50,27 +54,42 @@ const PATCH = `
     webhook_enabled = coalesce($webhook_enabled, webhook_enabled),
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
+    owner_key_id = CASE WHEN $hand_over = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
     backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
     updated_at = $wall_ms
+  WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+
+const HEARTBEAT = `
+  UPDATE instances SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
+  WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+
+const SWITCH_OFF = `
+  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+
+const GET_FORMER = `
+  SELECT is_active AND webhook_enabled AS switched_on, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
-const HEARTBEAT = `UPDATE instances SET last_seen_at = ?, backoff_step = 0, backoff_until = NULL WHERE instance_id = ?`;
-
-const GET_SECRET =
-  'SELECT is_active AND webhook_enabled AS switched_on, webhook_secret FROM instances WHERE instance_id = ?';
+const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const ROTATE_SECRET = `
   UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
 
-export function instanceOperations(db: Database, keys: DataKeys, recipients: Recipients): Sync<InstanceStore> {
+export function instanceOperations(
+  db: Database,
+  keys: DataKeys,
+  numbers: NumberSource,
+  recipients: Recipients,
+): Sync<InstanceStore> {
   const seal = (column: SecretColumn, instance_id: string, text: string): string =>
     keys.seal(text, secretPlace(column, instance_id));
   const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
     seal('webhook_headers', instance_id, JSON.stringify(headers));
 
-  function instanceOf({ instance_id, ...row }: InstancesTable): Instance {
+  function instanceOf({ instance_id, owner_key_id: _owner, first_no: _first, ...row }: InstancesTable): Instance {
+    // Who owns it is no concern of those who deliver.
     const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
     return {
       ...row,
@@ -87,7 +106,7 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
   }
 
   function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
-    return { ...instanceOf(row), pending_deliveries: row.pending_deliveries };
+    return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
   }
 
   /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
@@ -99,12 +118,13 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
     }
   }
 
-  function get(instance_id: string): InstanceRow | null {
+  function get(instance_id: string, sight?: Sight | null): InstanceRow | null {
+    if (sight) return list({ limit: 1, instance_id }, sight).data[0] ?? null;
     const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  function list({ limit, cursor, ...filter }: InstanceFilter) {
+  function list({ limit, cursor, ...filter }: InstanceFilter & { instance_id?: string }, sight?: Sight | null) {
     let query = db.build
       .selectFrom('instances as i')
       .selectAll('i')
@@ -112,6 +132,8 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
       .orderBy('i.instance_id')
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    if (sight) query = query.where(instanceInSight(sight));
+    if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
     if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
     if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
     if (filter.agent_id !== undefined) {
@@ -139,10 +161,11 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
   return {
     get,
     list,
-    register(registration: Registration, wall_ms: number) {
+    register(registration: Registration, wall_ms: number, owned?: Ownership | null) {
       const { instance_id, webhook_headers, webhook_secret } = registration;
-      const former = db.prepare(GET_SECRET).get(instance_id) as
-        { switched_on: number; webhook_secret: string } | undefined;
+      const former = db.prepare(GET_FORMER).get({ instance_id, ...ownedBy(owned) }) as
+        { switched_on: number; webhook_secret: string; is_owned: number } | undefined;
+      if (former !== undefined && former.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new one is in no meeting yet.
       const created = former === undefined;
       if (former?.switched_on === 0) recipients.forgetAll();
@@ -157,6 +180,8 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
         webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
         webhook_secret: is_changed ? seal('webhook_secret', instance_id, secret) : null,
         success_statuses: registration.success_statuses ?? null,
+        owner: registration.owner_key_id ?? null,
+        first_no: created ? numbers.take(1) : 0,
         wall_ms,
       });
       return { created, instance: get(instance_id) as InstanceRow };
@@ -172,8 +197,7 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
         .prepare('SELECT instance_id, webhook_url FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?')
         .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
     },
-    patch(instance_id: string, patch: InstancePatch, wall_ms: number) {
-      if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
+    patch(instance_id: string, patch: InstancePatch, wall_ms: number, owned?: Ownership | null) {
       const { changes } = db.prepare(PATCH).run({
         instance_id,
         instance_name: patch.instance_name ?? null,
@@ -181,16 +205,28 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
         webhook_enabled: integerOrNull(patch.webhook_enabled),
         webhook_headers: patch.webhook_headers === undefined ? null : sealHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
+        hand_over: patch.owner_key_id === undefined ? 0 : 1,
+        owner: patch.owner_key_id ?? null,
         wall_ms,
+        ...ownedBy(owned),
       });
+      if (changes === 0) return null;
+      if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
+      return get(instance_id);
+    },
+    heartbeat(instance_id: string, wall_ms: number, owned?: Ownership | null) {
+      const { changes } = db.prepare(HEARTBEAT).run({ instance_id, wall_ms, ...ownedBy(owned) });
       return changes === 0 ? null : get(instance_id);
     },
-    heartbeat(instance_id: string, wall_ms: number) {
-      const { changes } = db.prepare(HEARTBEAT).run(wall_ms, instance_id);
-      return changes === 0 ? null : get(instance_id);
-    },
-    rotateSecret(instance_id: string, new_secret: string, overlap_ms: number, wall_ms: number) {
-      const row = db.prepare(GET_SECRET).get(instance_id) as { webhook_secret: string } | undefined;
+    rotateSecret(
+      instance_id: string,
+      new_secret: string,
+      overlap_ms: number,
+      wall_ms: number,
+      owned?: Ownership | null,
+    ) {
+      const row = db.prepare(GET_SECRET).get({ instance_id, ...ownedBy(owned) }) as
+        { webhook_secret: string } | undefined;
       if (row === undefined) return null;
       const former = secretOf(instance_id, row.webhook_secret);
       db.prepare(ROTATE_SECRET).run(
@@ -202,12 +238,10 @@ export function instanceOperations(db: Database, keys: DataKeys, recipients: Rec
       );
       return get(instance_id);
     },
-    remove(instance_id: string, limit: number, wall_ms: number) {
-      recipients.forgetAll();
-      const switched_off = db
-        .prepare('UPDATE instances SET is_active = 0, updated_at = ? WHERE instance_id = ?')
-        .run(wall_ms, instance_id);
+    remove(instance_id: string, limit: number, wall_ms: number, owned?: Ownership | null) {
+      const switched_off = db.prepare(SWITCH_OFF).run({ instance_id, wall_ms, ...ownedBy(owned) });
       if (switched_off.changes === 0) return { existed: false, done: true, cancelled: 0 };
+      recipients.forgetAll();
       let cancelled = 0;
       for (const aside of [0, 1]) {
         const { changes } = db

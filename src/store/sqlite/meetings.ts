@@ -2,10 +2,12 @@ import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
+import type { Ownership, Sight } from '../../domain/access.ts';
 import type { MeetingStore, Membership, PageRequest } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
+import { IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
 
 const TOUCH = `
@@ -22,12 +24,18 @@ const JOIN = `
 
 /** Leaving twice keeps the first time; a re-join clears it. */
 const LEAVE = `
-  UPDATE memberships SET left_at = coalesce(left_at, ?) WHERE meeting_id = ? AND instance_id = ? RETURNING left_at`;
+  UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
+  WHERE meeting_id = $meeting_id
+    AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
+  RETURNING left_at`;
 
 export function meetingOperations(db: Database, recipients: Recipients): Sync<MeetingStore> {
   return {
-    join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number) {
-      if (db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) === undefined) {
+    join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number, owned?: Ownership | null) {
+      const instance = db
+        .prepare(`SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`)
+        .get({ instance_id, ...ownedBy(owned) });
+      if (instance === undefined) {
         throw new Problem(
           'instance_does_not_exist',
           `No instance ${JSON.stringify(instance_id)} is registered; register it before it joins a meeting.`,
@@ -44,14 +52,15 @@ export function meetingOperations(db: Database, recipients: Recipients): Sync<Me
       };
       return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
     },
-    leave(meeting_id: string, instance_id: string, wall_ms: number) {
-      recipients.forget(meeting_id);
-      const left = db.prepare(LEAVE).get(wall_ms, meeting_id, instance_id) as { left_at: number } | undefined;
+    leave(meeting_id: string, instance_id: string, wall_ms: number, owned?: Ownership | null) {
+      const left = db.prepare(LEAVE).get({ meeting_id, instance_id, wall_ms, ...ownedBy(owned) }) as
+        { left_at: number } | undefined;
       if (left === undefined) return null;
+      recipients.forget(meeting_id);
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
       return { left_at: left.left_at };
     },
-    list({ limit, cursor, q }: PageRequest & { q?: string | undefined }) {
+    list({ limit, cursor, q }: PageRequest & { q?: string | undefined }, sight?: Sight | null) {
       let query = db.build
         .selectFrom('meetings as m')
         .selectAll('m')
@@ -70,6 +79,12 @@ export function meetingOperations(db: Database, recipients: Recipients): Sync<Me
         .orderBy('m.meeting_id')
         .limit(limit + 1);
       if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+      if (sight)
+        query = query.where(
+          'm.meeting_id',
+          'in',
+          sql<string>`(SELECT value FROM json_each(${JSON.stringify(sight.meeting_ids)}))`,
+        );
       if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
       return pageOf(
         db.all(query),

@@ -107,4 +107,27 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE this_file ADD COLUMN plain_text_left INTEGER NOT NULL DEFAULT 0;
   UPDATE this_file SET plain_text_left = 1;
   `,
+  `
+  -- digest is SHA-256 of the token, which is not kept. change_no rises with every change of any key.
+  CREATE TABLE api_keys (
+    key_id TEXT PRIMARY KEY,
+    name TEXT,
+    scopes TEXT NOT NULL,
+    meeting_ids TEXT,
+    instance_id TEXT,
+    digest TEXT NOT NULL,
+    previous_digest TEXT,
+    previous_until INTEGER,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER,
+    revoked_at INTEGER,
+    last_used_at INTEGER,
+    change_no INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+
+  -- first_no: deliveries of a former instance with the same id have lower numbers; whoever takes the id gets none of them.
+  ALTER TABLE instances ADD COLUMN owner_key_id TEXT;
+  ALTER TABLE instances ADD COLUMN first_no INTEGER NOT NULL DEFAULT 0;
+  CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
+  `,
 ];

@@ -1,6 +1,14 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import type { DataKeys } from '../data_keys.ts';
-import type { DeliveryStore, EncryptionStore, InstanceStore, MeetingStore, MessageStore } from '../store.ts';
+import type {
+  ApiKeyStore,
+  DeliveryStore,
+  EncryptionStore,
+  InstanceStore,
+  MeetingStore,
+  MessageStore,
+} from '../store.ts';
+import { apiKeyOperations } from './api_keys.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
@@ -20,6 +28,7 @@ export interface Operations {
   messages: Sync<MessageStore>;
   deliveries: Sync<DeliveryStore>;
   encryption: Sync<EncryptionStore>;
+  api_keys: Sync<ApiKeyStore>;
   file: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
@@ -34,11 +43,12 @@ export function operationsOf(
   recipients: Recipients,
 ): Operations {
   return {
-    instances: instanceOperations(db, keys, recipients),
+    instances: instanceOperations(db, keys, numbers, recipients),
     meetings: meetingOperations(db, recipients),
     messages: messageOperations(db, numbers, ids, recipients),
     deliveries: deliveryOperations(db, ids, recipients),
     encryption: encryptionOperations(db, keys),
+    api_keys: apiKeyOperations(db),
     file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

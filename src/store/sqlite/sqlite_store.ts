@@ -36,6 +36,7 @@ export function openSqliteStore(
     messages: calls.of('messages'),
     deliveries: calls.of('deliveries'),
     encryption: calls.of('encryption'),
+    api_keys: calls.of('api_keys'),
     async ping() {
       await calls.call('file', 'touch', []);
     },

@@ -5,6 +5,7 @@ export interface Tables {
   memberships: MembershipsTable;
   messages: MessagesTable;
   deliveries: DeliveriesTable;
+  api_keys: ApiKeysTable;
 }
 
 export interface InstancesTable {
@@ -27,6 +28,8 @@ export interface InstancesTable {
   last_seen_at: number | null;
   created_at: number;
   updated_at: number;
+  owner_key_id: string | null;
+  first_no: number;
 }
 
 interface MeetingsTable {
@@ -72,4 +75,20 @@ export interface DeliveriesTable {
   expires_at: number;
   created_at: number;
   settled_at: number | null;
+}
+
+export interface ApiKeysTable {
+  key_id: string;
+  name: string | null;
+  scopes: string;
+  meeting_ids: string | null;
+  instance_id: string | null;
+  digest: string;
+  previous_digest: string | null;
+  previous_until: number | null;
+  created_at: number;
+  expires_at: number | null;
+  revoked_at: number | null;
+  last_used_at: number | null;
+  change_no: number;
 }

@@ -1,0 +1,94 @@
+/** Who may do what: design section 8. What a key may touch travels with each call of the store, which looks no further. */
+import type { ApiKey, Scope } from './api_key.ts';
+import { Problem } from './problem.ts';
+
+/** The instances that a key owns: all of them, or only the one that it is limited to. */
+export interface Ownership {
+  key_id: string;
+  instance_id: string | null;
+}
+
+/** What a key may look at: what belongs to instances that it owns, and what belongs to some meetings. */
+export interface Sight {
+  owned: Ownership | null;
+  meeting_ids: string[];
+}
+
+/** Whoever makes a request. */
+export interface Principal {
+  /** Null while the API is open. */
+  key_id: string | null;
+  scopes: readonly Scope[];
+  /** Null: no limit. */
+  meeting_ids: ReadonlySet<string> | null;
+  /** The instances that it may touch; null: every one. */
+  owned: Ownership | null;
+  /** What it may look at; null: everything. */
+  sight: Sight | null;
+}
+
+/** Everybody while the API is open, and whoever holds the data file itself. */
+export const EVERYTHING_ALLOWED: Principal = {
+  key_id: null,
+  scopes: ['admin'],
+  meeting_ids: null,
+  owned: null,
+  sight: null,
+};
+
+/** Whoever uses a key. */
+export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey): Principal {
+  if (scopes.includes('admin')) return { ...EVERYTHING_ALLOWED, key_id, scopes };
+  const owned = { key_id, instance_id };
+  const sees_all = scopes.includes('read') && meeting_ids === null;
+  return {
+    key_id,
+    scopes,
+    meeting_ids: meeting_ids === null ? null : new Set(meeting_ids),
+    owned,
+    sight: sees_all
+      ? null
+      : {
+          owned: scopes.includes('instance') ? owned : null,
+          meeting_ids: scopes.includes('read') ? (meeting_ids ?? []) : [],
+        },
+  };
+}
+
+/** @throws Problem `not_permitted` when it has none of the scopes */
+export function assertScope(principal: Principal, any_of: readonly Scope[]): void {
+  const { scopes } = principal;
+  if (scopes.includes('admin') || any_of.some((scope) => scopes.includes(scope))) return;
+  const wanted = [...any_of.filter((scope) => scope !== 'admin'), 'admin'].join(' or ');
+  throw new Problem('not_permitted', `This takes the scope ${wanted}; this key has ${scopes.join(' and ')}.`);
+}
+
+/**
+ * Whether there is such a meeting is not asked: the answer is the same.
+ *
+ * @throws Problem `not_permitted` for a meeting outside the key's limit
+ */
+export function assertMeeting({ meeting_ids }: Principal, meeting_id: string): void {
+  if (meeting_ids === null || meeting_ids.has(meeting_id)) return;
+  throw new Problem(
+    'not_permitted',
+    `This key is limited to certain meetings, and ${JSON.stringify(meeting_id)} is none of them.`,
+  );
+}
+
+/** @throws Problem `not_permitted` for a key that is limited to meetings, where the whole service is told of */
+export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
+  if (meeting_ids === null) return;
+  throw new Problem('not_permitted', 'This key is limited to certain meetings, and this is about all of them.');
+}
+
+/**
+ * Registering is the one place where a key learns that an id is taken. One that is limited to an instance does not even
+ * learn that of others.
+ *
+ * @throws Problem `not_permitted` for another instance than the one that the key is limited to
+ */
+export function assertMayRegister({ owned }: Principal, instance_id: string): void {
+  if (owned === null || owned.instance_id === null || owned.instance_id === instance_id) return;
+  throw new Problem('not_permitted', `This key is limited to the instance ${JSON.stringify(owned.instance_id)}.`);
+}

@@ -1,0 +1,107 @@
+import { hash } from 'node:crypto';
+
+/** What a key may be used for. `admin` includes the others. */
+export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
+export type Scope = (typeof SCOPES)[number];
+
+/** A key as it is kept: the token itself is not, so that whoever reads the data file cannot use it. */
+export interface ApiKey {
+  key_id: string;
+  name: string | null;
+  scopes: Scope[];
+  /** Limits `send`, `read` and joining to these meetings; null: no limit. */
+  meeting_ids: string[] | null;
+  /** Limits `instance` to this one; null: no limit. */
+  instance_id: string | null;
+  /** See `digestOf`. */
+  digest: string;
+  /** Is taken as well until `previous_until`, after a rotation. */
+  previous_digest: string | null;
+  previous_until: number | null;
+  created_at: number;
+  expires_at: number | null;
+  revoked_at: number | null;
+  last_used_at: number | null;
+  /** Rises with every change of any key; noting a use is none. */
+  change_no: number;
+}
+
+/**
+ * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum tells a mistyped or
+ * truncated token from one that was revoked, without asking anybody; with it a secret scanner knows a token for sure.
+ * docs/keys.md gives the pattern to others.
+ */
+const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
+
+const BASE62 = '0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz';
+const ID_CHARS = 12;
+const ID_BITS = 60;
+export const ID_BYTES = 8;
+export const SECRET_BYTES = 32;
+const SECRET_CHARS = 43;
+const CHECKSUM_CHARS = 6;
+const CHECKSUM_HEX_CHARS = 8;
+
+/**
+ * Makes a key_id.
+ *
+ * @param random_bytes 8 bytes from a cryptographic source
+ */
+export function makeKeyId(random_bytes: Uint8Array): string {
+  if (random_bytes.length !== ID_BYTES) throw new RangeError(`a key_id is made of ${ID_BYTES} bytes`);
+  return BigInt.asUintN(ID_BITS, numberOf(random_bytes)).toString(32).padStart(ID_CHARS, '0');
+}
+
+/**
+ * Makes the token that a key is used with. It is shown once; only `digestOf` it is kept.
+ *
+ * @param random_bytes 32 bytes from a cryptographic source
+ */
+export function makeToken(key_id: string, random_bytes: Uint8Array): string {
+  if (random_bytes.length !== SECRET_BYTES) throw new RangeError(`a token is made of ${SECRET_BYTES} bytes`);
+  const body = `cvk_${key_id}_${base62(numberOf(random_bytes), SECRET_CHARS)}`;
+  return body + checksumOf(body);
+}
+
+/** The key_id in a token; null for what does not have the shape of one. The checksum is not looked at. */
+export function keyIdOf(token: string): string | null {
+  return TOKEN.exec(token)?.[1] ?? null;
+}
+
+/** Whether the checksum of a token is right: if not, it was mistyped or made up. */
+export function isWhole(token: string): boolean {
+  return checksumOf(token.slice(0, -CHECKSUM_CHARS)) === token.slice(-CHECKSUM_CHARS);
+}
+
+/**
+ * What is kept of a token: SHA-256, as hexadecimal digits. One round is enough where the secret is 256 random bits; what
+ * slow hashes protect are passwords, which can be guessed.
+ */
+export function digestOf(token: string): string {
+  return hash('sha256', token);
+}
+
+/** Whether a key can be used at a time. */
+export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): boolean {
+  return revoked_at === null && (expires_at === null || wall_ms < expires_at);
+}
+
+/** Whether a key lets somebody in who can make other keys, today and always: one must remain. */
+export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
+  return scopes.includes('admin') && revoked_at === null && expires_at === null;
+}
+
+/** The first 32 bits of SHA-256, as six digits in base 62. */
+function checksumOf(text: string): string {
+  return base62(BigInt(`0x${hash('sha256', text).slice(0, CHECKSUM_HEX_CHARS)}`), CHECKSUM_CHARS);
+}
+
+function numberOf(bytes: Uint8Array): bigint {
+  return BigInt(`0x${Buffer.from(bytes).toString('hex')}`);
+}
+
+function base62(number: bigint, chars: number): string {
+  let text = '';
+  for (let rest = number; text.length < chars; rest /= 62n) text = BASE62[Number(rest % 62n)] + text;
+  return text;
+}

@@ -1,0 +1,94 @@
+import { type ApiKey, isActive, isLastingAdmin, type Scope } from '../../domain/api_key.ts';
+import { Problem } from '../../domain/problem.ts';
+import { decodeCursor, pageOf } from '../cursor.ts';
+import type { ApiKeyStore, NewApiKey, PageRequest } from '../store.ts';
+import type { Database } from './database.ts';
+import type { Sync } from './operations.ts';
+import type { ApiKeysTable } from './tables.ts';
+
+const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
+
+const CREATE = `
+  INSERT INTO api_keys (key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at, change_no)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ${NEXT_CHANGE})`;
+
+const REVOKE = `
+  UPDATE api_keys SET revoked_at = ?, previous_digest = NULL, previous_until = NULL, change_no = ${NEXT_CHANGE}
+  WHERE key_id = ? AND revoked_at IS NULL`;
+
+const ROTATE = `
+  UPDATE api_keys SET previous_digest = digest, previous_until = ?, digest = ?, change_no = ${NEXT_CHANGE}
+  WHERE key_id = ?`;
+
+const LIST = `
+  SELECT * FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
+
+const NOTE_USE = 'UPDATE api_keys SET last_used_at = max(coalesce(last_used_at, 0), ?) WHERE key_id = ?';
+
+export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
+  function get(key_id: string): ApiKey | null {
+    const row = db.prepare('SELECT * FROM api_keys WHERE key_id = ?').get(key_id) as ApiKeysTable | undefined;
+    return row === undefined ? null : apiKeyOf(row);
+  }
+
+  /** Keys are made by hand: there are few enough to look at all of them. */
+  function isLastingAdminBeside(key_id: string): boolean {
+    const others = db.prepare('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> ?').all(key_id);
+    return (others as unknown as ApiKeysTable[]).some((row) => isLastingAdmin(apiKeyOf(row)));
+  }
+
+  return {
+    get,
+    create(key: NewApiKey) {
+      const { key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at } = key;
+      db.prepare(CREATE).run(
+        key_id,
+        name,
+        JSON.stringify(scopes),
+        meeting_ids === null ? null : JSON.stringify(meeting_ids),
+        instance_id,
+        digest,
+        created_at,
+        expires_at,
+      );
+      const created = get(key_id) as ApiKey;
+      if (!isLastingAdmin(created) && !isLastingAdminBeside(key_id)) throw new Problem('first_key_not_admin');
+      return created;
+    },
+    list({ limit, cursor }: PageRequest) {
+      const [created_at, key_id] = cursor === undefined ? [-1, ''] : decodeCursor(cursor, ['number', 'string']);
+      const rows = db.prepare(LIST).all(created_at as number, key_id as string, limit + 1);
+      return pageOf(rows as unknown as ApiKeysTable[], limit, (row) => [row.created_at, row.key_id], apiKeyOf);
+    },
+    revoke(key_id: string, wall_ms: number) {
+      const key = get(key_id);
+      if (key === null) return null;
+      if (isLastingAdmin(key) && !isLastingAdminBeside(key_id)) throw new Problem('last_admin_key');
+      db.prepare(REVOKE).run(wall_ms, key_id);
+      return get(key_id);
+    },
+    rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number) {
+      const key = get(key_id);
+      if (key === null) return null;
+      if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
+      db.prepare(ROTATE).run(wall_ms + overlap_ms, digest, key_id);
+      return get(key_id);
+    },
+    changedSince(change_no: number) {
+      const rows = db.prepare('SELECT * FROM api_keys WHERE change_no > ? ORDER BY change_no').all(change_no);
+      return (rows as unknown as ApiKeysTable[]).map(apiKeyOf);
+    },
+    noteUse(uses) {
+      const note = db.prepare(NOTE_USE);
+      for (const { key_id, used_at } of uses) note.run(used_at, key_id);
+    },
+  };
+}
+
+function apiKeyOf(row: ApiKeysTable): ApiKey {
+  return {
+    ...row,
+    scopes: JSON.parse(row.scopes) as Scope[],
+    meeting_ids: row.meeting_ids === null ? null : (JSON.parse(row.meeting_ids) as string[]),
+  };
+}
