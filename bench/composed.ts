@@ -13,6 +13,7 @@ import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
 import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
+import { Keyring } from '../src/http/keyring.ts';
 import { createServer } from '../src/http/server.ts';
 import type { Store } from '../src/store/store.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
@@ -66,7 +67,7 @@ const server = await createServer({
   max_connections: config.max_connections,
   expire_after_ms: config.expire_after_ms,
   user_agent,
-  loopback_only: true,
+  keyring: new Keyring(clock, store.api_keys, (error) => console.error(error)),
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

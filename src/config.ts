@@ -67,7 +67,11 @@ const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'
 const LOG_FORMATS = ['auto', 'pretty', 'json'] as const;
 
 export const SETTINGS = {
-  host: setting(line('an address or a host name'), '127.0.0.1', 'Address to listen on; only loopback is possible yet.'),
+  host: setting(
+    line('an address or a host name'),
+    '127.0.0.1',
+    'Address to listen on; one that other machines can reach takes an admin key first (docs/keys.md).',
+  ),
   port: setting(wholeNumber(0, 65_535), '8080', 'Port to listen on; 0 takes any free one.'),
   data: setting(
     line('the path of a directory'),
@@ -141,7 +145,7 @@ export type SettingName = keyof typeof SETTINGS;
 type SettingValues = { [Name in SettingName]: Exclude<ReturnType<(typeof SETTINGS)[Name]['parse']>, undefined> };
 
 /** Variables with our prefix that are not the server's: the commands that call the API read them. */
-const CLIENT_VARIABLES = ['CONVOKE_URL'];
+const CLIENT_VARIABLES = ['CONVOKE_URL', 'CONVOKE_API_KEY'];
 
 /** Where the value of a setting comes from, and the value as text. */
 export interface Source {
@@ -201,7 +205,6 @@ export function readConfig({
   }
   const { host } = values as Partial<SettingValues>;
   const is_local = host === undefined || isLoopbackHost(host);
-  if (!is_local) faults.push(sayNotLoopback(sources.host));
   faults.push(...faultsOfKeys(values as Partial<SettingValues>));
   if (faults.length > 0) throw new ConfigError(faults);
 
@@ -233,8 +236,8 @@ export function settingsTable(): string {
     '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
     '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +
     rows.join('') +
-    '\nThe commands that call the API of a running service read one more: `CONVOKE_URL` (`--url`), where it answers;\n' +
-    '`http://127.0.0.1:8080` when absent.\n'
+    '\nThe commands that call the API of a running service read two more: `CONVOKE_URL` (`--url`), where it answers,\n' +
+    '`http://127.0.0.1:8080` when absent; and `CONVOKE_API_KEY` (`--api-key`), the key to use ([keys](keys.md)).\n'
   );
 }
 
@@ -279,7 +282,7 @@ function unknownVariables(env: Record<string, string | undefined>): string[] {
     ];
   }
   return unknown.map((name) => {
-    const nearest = nearestName(name.slice('CONVOKE_'.length), [...settingNames(), 'url']);
+    const nearest = nearestName(name.slice('CONVOKE_'.length), [...settingNames(), 'url', 'api_key']);
     const hint =
       nearest === null ? 'docs/settings.md lists them all' : `did you mean CONVOKE_${nearest.toUpperCase()}?`;
     return `${name} is not a setting; ${hint}`;
@@ -298,13 +301,6 @@ function faultsOfKeys({ encryption_key, encryption_key_previous }: Partial<Setti
     return [`${variableOf('encryption_key_previous')} is the same key as ${name}; leave it out`];
   }
   return [];
-}
-
-function sayNotLoopback(source: Source): string {
-  return (
-    `${sayGiven('host', source)} can be reached from other machines, and there are no API keys yet to keep strangers out; ` +
-    'listen on 127.0.0.1, and let a reverse proxy on this machine decide who gets in'
-  );
 }
 
 function sayGiven(name: SettingName, { from, value }: Source): string {

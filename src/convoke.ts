@@ -18,8 +18,10 @@ import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
+import { Keyring, OpenKeyring } from './http/keyring.ts';
+import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
-import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
+import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
@@ -34,6 +36,8 @@ const REFUSED_URLS_NAMED_MAX = 20;
 export interface Convoke {
   /** `http://HOST:PORT`, with the port that was bound. */
   url: string;
+  /** Whether no key is needed yet. */
+  is_open: boolean;
   /**
    * Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything.
    *
@@ -43,20 +47,21 @@ export interface Convoke {
   close(farewell_ms?: number): Promise<void>;
 }
 
+/** Other machines could reach the service, and nothing would keep strangers out: there is no key. */
+export class NoKeyError extends Error {
+  readonly code = 'NO_KEY';
+}
+
 /**
  * Starts a node; when it resolves, requests are answered.
  *
- * @throws StoreError when the data file cannot be used; the system's error when the port cannot be bound
+ * @throws StoreError when the data file cannot be used; NoKeyError when strangers would get in; the system's error when
+ * the port cannot be bound
  */
 export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
   const clock = systemClock();
   const user_agent = `Convoke/${VERSION}`;
-  const { encryption_key: current, encryption_key_previous: former } = config;
-  const { store, opened } = openSqliteStore(
-    join(config.data, DATABASE_FILE),
-    current === null ? null : { current, former },
-    { committed: (commit) => metrics.committed(commit) },
-  );
+  const { store, opened } = openStore(config, { committed: (commit) => metrics.committed(commit) });
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const metrics: Metrics = new Metrics(clock, () => engine, store);
   const engine: Engine = new Engine({
@@ -72,6 +77,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     expired: (deliveries) => metrics.settled('failed', 'expired', deliveries),
     failed: (error) => log.error({ err: error }, 'maintenance failed'),
   });
+  const keyring = new Keyring(clock, store.api_keys, (error) =>
+    log.warn({ err: error }, 'the use of keys was not noted'),
+  );
   const building = createServer({
     store,
     engine,
@@ -84,7 +92,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     max_connections: config.max_connections,
     expire_after_ms: config.expire_after_ms,
     user_agent,
-    loopback_only: isLoopbackHost(config.host),
+    keyring,
     metrics: () => metrics.text(),
   });
 
@@ -98,6 +106,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
         'secrets are still under a former data key: `convoke keys reencrypt` ends the change',
       );
     }
+    await keyring.refresh();
+    if (keyring.is_open && !isLoopbackHost(config.host))
+      throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
     await server.listen({ host: config.host, port: config.port });
   } catch (error) {
     await store.close();
@@ -110,6 +121,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   );
   return {
     url: urlOf(server.server.address() as AddressInfo),
+    get is_open() {
+      return keyring.is_open;
+    },
     async close(farewell_ms = 0) {
       maintenance.stop();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
@@ -118,9 +132,56 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
       await Promise.all([server.close(), engine_stopped]);
       slow_clients.cancel();
       await transport.close();
+      await keyring.close();
       await store.close();
     },
   };
+}
+
+/** The API on a data file that no service has open, for its keys alone: answers requests without a socket. */
+export interface KeysOfFile {
+  fetch: typeof fetch;
+  close(): Promise<void>;
+}
+
+/**
+ * Opens a data file to make, list or revoke its keys: whoever may open the file needs no key.
+ *
+ * @throws StoreError when the data file cannot be used, or a service has it open
+ */
+export async function openKeys(config: Config, { log }: { log: Logger }): Promise<KeysOfFile> {
+  const clock = systemClock();
+  const { store, opened } = openStore(config);
+  const keyring = new OpenKeyring(clock, store.api_keys, () => {});
+  // Nothing but keys is asked for, so the other parts are never taken hold of.
+  const parts: Partial<HttpParts> = { store, keyring, clock, log, max_message_bytes: config.max_message_bytes };
+  const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
+  return {
+    async fetch(input, init) {
+      const request = new Request(input, init);
+      const { pathname, search } = new URL(request.url);
+      const payload = await request.text();
+      const answer = await server.inject({
+        method: request.method as 'GET',
+        url: pathname + search,
+        headers: Object.fromEntries(request.headers),
+        ...(payload === '' ? {} : { payload }),
+      });
+      const body = answer.statusCode === 204 ? null : answer.body;
+      return new Response(body, { status: answer.statusCode, headers: answer.headers as Record<string, string> });
+    },
+    async close() {
+      await server.close();
+      await store.close();
+    },
+  };
+}
+
+function openStore(
+  { data, encryption_key: current, encryption_key_previous: former }: Config,
+  observer: StoreObserver = {},
+) {
+  return openSqliteStore(join(data, DATABASE_FILE), current === null ? null : { current, former }, observer);
 }
 
 /** Closes each connection with the answer to its next request; resolves when none is left, or when the time is up. */

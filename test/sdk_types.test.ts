@@ -45,12 +45,16 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.DeliverySchema, sdk.Delivery>(true);
   answer<typeof http.DeliveryWithAttemptsSchema, sdk.DeliveryWithAttempts>(true);
   answer<typeof http.DiagnosisSchema, sdk.Diagnosis>(true);
+  answer<typeof http.ApiKeySchema, sdk.ApiKey>(true);
+  answer<typeof http.ApiKeyWithTokenSchema, sdk.ApiKeyWithToken>(true);
   answer<typeof http.ProblemSchema, sdk.ProblemDetails>(true);
   same<Static<ReturnType<typeof http.pageOf<typeof http.InstanceSchema>>>, sdk.Page<sdk.Instance>>(true);
 
   input<typeof http.RegisterBody, sdk.RegisterInput>(true);
   input<typeof http.PatchInstanceBody, sdk.UpdateInstanceInput>(true);
   input<typeof http.RotateSecretBody, sdk.RotateSecretInput>(true);
+  input<typeof http.CreateKeyBody, sdk.CreateKeyInput>(true);
+  input<typeof http.RotateKeyBody, sdk.RotateKeyInput>(true);
   input<typeof http.RecoverBody, sdk.RecoverInput>(true);
   input<typeof http.JoinMeetingBody, sdk.JoinMeetingInput>(true);
   input<typeof http.LeaveMeetingBody, sdk.LeaveMeetingInput>(true);
@@ -58,6 +62,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   input<typeof http.ListMeetingsQuery, sdk.ListMeetingsQuery>(true);
   input<typeof http.ListMeetingInstancesQuery, sdk.ListMeetingInstancesQuery>(true);
   input<typeof http.ListMessagesQuery, sdk.ListMessagesQuery>(true);
+  input<typeof http.ListKeysQuery, sdk.PageQuery>(true);
   input<typeof http.ListDeliveriesQuery, sdk.ListDeliveriesQuery>(true);
 });
 

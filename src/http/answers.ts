@@ -6,6 +6,12 @@ import { ProblemSchema } from './schemas.ts';
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',
+  'api_key_missing',
+  'api_key_malformed',
+  'api_key_unknown',
+  'api_key_revoked',
+  'api_key_expired',
+  'not_permitted',
   'host_not_allowed',
   'origin_not_allowed',
   'request_timeout',

@@ -1,3 +1,4 @@
+import { assertMeeting } from '../domain/access.ts';
 import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
@@ -8,6 +9,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
   app.get(
     '/api/v1/deliveries/',
     {
+      config: { access: ['read', 'instance'] },
       schema: {
         operationId: 'listDeliveries',
         tags: ['deliveries'],
@@ -16,8 +18,9 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
         response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
       },
     },
-    async ({ query }) => {
-      const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now());
+    async ({ query, principal }) => {
+      if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
+      const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now(), principal.sight);
       return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
     },
   );
@@ -25,6 +28,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
   app.get(
     '/api/v1/deliveries/:delivery_id/',
     {
+      config: { access: ['read', 'instance'] },
       schema: {
         operationId: 'getDelivery',
         tags: ['deliveries'],
@@ -36,8 +40,8 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
         }),
       },
     },
-    async ({ params: { delivery_id } }) => {
-      const row = await store.deliveries.get(delivery_id, clock.now());
+    async ({ params: { delivery_id }, principal }) => {
+      const row = await store.deliveries.get(delivery_id, clock.now(), principal.sight);
       if (row === null) throw noSuchDelivery(delivery_id);
       return wireDeliveryWithAttempts(row);
     },
@@ -46,6 +50,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
   app.post(
     '/api/v1/deliveries/:delivery_id/retry/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'retryDelivery',
         tags: ['deliveries'],
@@ -57,9 +62,9 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
         }),
       },
     },
-    async ({ params: { delivery_id } }) => {
+    async ({ params: { delivery_id }, principal }) => {
       const now = clock.now();
-      const retried = await store.deliveries.retry(delivery_id, now, now + expire_after_ms);
+      const retried = await store.deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owned);
       if (retried === null) throw noSuchDelivery(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });

@@ -11,6 +11,7 @@ export function encryptionRoutes(app: App, { store, clock }: HttpParts): void {
   app.post(
     '/api/v1/encryption/reencrypt/',
     {
+      config: { access: ['admin'] },
       schema: {
         operationId: 'reencrypt',
         tags: ['service'],

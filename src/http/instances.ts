@@ -1,11 +1,13 @@
 import { randomBytes, randomUUID } from 'node:crypto';
 import { diagnose } from '../delivery/diagnosis.ts';
 import { RESERVED_HEADERS } from '../delivery/push.ts';
+import { assertMayRegister, assertMeeting, type Principal } from '../domain/access.ts';
 import { uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import { makeSecret, signingKey } from '../domain/signature.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { EgressPolicy } from '../domain/address.ts';
+import type { Keyring } from './keyring.ts';
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
 import {
@@ -31,11 +33,12 @@ const OVERLAP_S = 86_400;
 const CANCEL_BATCH = 2_000;
 const SECRET_BYTES = 32;
 
-export function instanceRoutes(app: App, { store, engine, transport, clock, ...parts }: HttpParts): void {
+export function instanceRoutes(app: App, { store, engine, transport, clock, keyring, ...parts }: HttpParts): void {
   app.post(
     '/api/v1/instances/register/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
+      config: { access: ['instance'] },
       schema: {
         operationId: 'register',
         tags: ['instances'],
@@ -46,12 +49,13 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({
           201: ['The instance was created.', RegisteredInstanceSchema],
           200: ['The instance was updated.', RegisteredInstanceSchema],
-          codes: ['webhook_url_not_allowed'],
+          codes: ['webhook_url_not_allowed', 'instance_id_taken'],
         }),
       },
     },
     async (request, reply) => {
-      const { body } = request;
+      const { body, principal } = request;
+      assertMayRegister(principal, body.instance_id);
       assertUrlAllowed(body.webhook_url, parts.egress_policy);
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
       const { created, instance } = await store.instances.register(
@@ -64,8 +68,10 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
           webhook_secret: body.webhook_secret,
           new_secret: makeSecret(randomBytes(SECRET_BYTES)),
           success_statuses: body.success_statuses,
+          owner_key_id: principal.key_id,
         },
         clock.wall(),
+        principal.owned,
       );
       engine.instanceChanged(instance, true);
       const secret_was_made = created && body.webhook_secret === undefined;
@@ -79,6 +85,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.get(
     '/api/v1/instances/',
     {
+      config: { access: ['read', 'instance'] },
       schema: {
         operationId: 'listInstances',
         tags: ['instances'],
@@ -87,8 +94,9 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
       },
     },
-    async ({ query }) => {
-      const page = await store.instances.list({ ...query, limit: query.limit ?? 50 });
+    async ({ query, principal }) => {
+      if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
+      const page = await store.instances.list({ ...query, limit: query.limit ?? 50 }, principal.sight);
       return { data: page.data.map(wireInstance), next_cursor: page.next_cursor };
     },
   );
@@ -96,6 +104,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.get(
     '/api/v1/instances/:instance_id/',
     {
+      config: { access: ['read', 'instance'] },
       schema: {
         operationId: 'getInstance',
         tags: ['instances'],
@@ -104,13 +113,15 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
     },
-    async ({ params }) => wireInstance(existing(await store.instances.get(params.instance_id), params.instance_id)),
+    async ({ params: { instance_id }, principal }) =>
+      wireInstance(existing(await store.instances.get(instance_id, principal.sight), instance_id)),
   );
 
   app.patch(
     '/api/v1/instances/:instance_id/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
+      config: { access: ['instance'] },
       schema: {
         operationId: 'updateInstance',
         tags: ['instances'],
@@ -123,9 +134,10 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         }),
       },
     },
-    async ({ params, body }) => {
+    async ({ params: { instance_id }, body, principal }) => {
+      if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
-      const row = existing(await store.instances.patch(params.instance_id, patch, clock.wall()), params.instance_id);
+      const row = existing(await store.instances.patch(instance_id, patch, clock.wall(), principal.owned), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
       return wireInstance(row);
     },
@@ -134,6 +146,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.delete(
     '/api/v1/instances/:instance_id/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'deleteInstance',
         tags: ['instances'],
@@ -142,19 +155,24 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
       },
     },
-    async ({ params }, reply) => {
+    async ({ params: { instance_id }, principal }, reply) => {
       let existed = false;
       let cancelled = 0;
       for (let done = false; !done;) {
-        const removing = store.instances.remove(params.instance_id, CANCEL_BATCH, clock.wall());
-        // Also when it fails: it may have been done all the same.
-        const removed = await removing.finally(() => engine.instanceUnsure(params.instance_id));
+        const removing = store.instances.remove(instance_id, CANCEL_BATCH, clock.wall(), principal.owned);
+        const removed = await removing.catch((error: unknown) => {
+          // It may have been done all the same.
+          engine.instanceUnsure(instance_id);
+          throw error;
+        });
+        // What is not the caller's goes on undisturbed.
+        if (removed.existed) engine.instanceUnsure(instance_id);
         existed ||= removed.existed;
         cancelled += removed.cancelled;
         done = removed.done;
       }
-      engine.instanceRemoved(params.instance_id, cancelled);
-      if (!existed) throw noSuchInstance(params.instance_id);
+      if (!existed) throw noSuchInstance(instance_id);
+      engine.instanceRemoved(instance_id, cancelled);
       return reply.code(204).send();
     },
   );
@@ -162,6 +180,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/:instance_id/heartbeat/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'heartbeat',
         tags: ['instances'],
@@ -170,8 +189,8 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
     },
-    async ({ params }) => {
-      const row = existing(await store.instances.heartbeat(params.instance_id, clock.wall()), params.instance_id);
+    async ({ params: { instance_id }, principal }) => {
+      const row = existing(await store.instances.heartbeat(instance_id, clock.wall(), principal.owned), instance_id);
       engine.instanceChanged(row, true);
       return wireInstance(row);
     },
@@ -180,6 +199,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/:instance_id/rotate-secret/',
     {
+      config: { access: ['instance'] },
       // No body stands for an empty one: all of it is optional.
       preValidation: async (request) => {
         if (request.body === undefined) request.body = {};
@@ -196,12 +216,12 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         }),
       },
     },
-    async ({ params, body }) => {
+    async ({ params: { instance_id }, body, principal }) => {
       const webhook_secret = makeSecret(randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
       const row = existing(
-        await store.instances.rotateSecret(params.instance_id, webhook_secret, overlap_ms, clock.wall()),
-        params.instance_id,
+        await store.instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owned),
+        instance_id,
       );
       engine.instanceChanged(row, false);
       return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
@@ -211,6 +231,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/:instance_id/recover/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'recover',
         tags: ['instances'],
@@ -223,11 +244,11 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         }),
       },
     },
-    async ({ params: { instance_id }, body }) => {
+    async ({ params: { instance_id }, body, principal }) => {
       const now = clock.now();
       const since_ms = Date.parse(body.since);
       const recovered = existing(
-        await store.deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms),
+        await store.deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owned),
         instance_id,
       );
       engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
@@ -238,6 +259,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
   app.post(
     '/api/v1/instances/webhook-test/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'testWebhook',
         tags: ['instances'],
@@ -249,8 +271,9 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, ...p
         }),
       },
     },
-    async ({ body }) => {
-      const row = existing(await store.instances.get(body.instance_id), body.instance_id);
+    async ({ body, principal: { owned } }) => {
+      const sight = owned === null ? null : { owned, meeting_ids: [] };
+      const row = existing(await store.instances.get(body.instance_id, sight), body.instance_id);
       return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), parts.user_agent);
     },
   );
@@ -263,6 +286,13 @@ function existing<Row>(row: Row | null, instance_id: string): Row {
 
 function noSuchInstance(instance_id: string): Problem {
   return new Problem('instance_does_not_exist', `No instance ${JSON.stringify(instance_id)} is registered.`);
+}
+
+/** Who owns an instance is for admins to say. */
+function assertHandOver({ owned }: Principal, key_id: string | null, keyring: Keyring): void {
+  if (owned !== null) throw new Problem('not_permitted', 'Only an admin key may hand an instance over.');
+  if (key_id === null || keyring.canOwn(key_id)) return;
+  throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }
 
 function assertUrlAllowed(webhook_url: string, policy: EgressPolicy): void {

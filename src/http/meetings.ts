@@ -1,3 +1,4 @@
+import { assertMeeting } from '../domain/access.ts';
 import { uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import type { JsonBody } from './json_body.ts';
@@ -23,6 +24,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
     '/api/v1/instances/join-meeting/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
+      config: { access: ['instance'] },
       schema: {
         operationId: 'joinMeeting',
         tags: ['meetings'],
@@ -37,12 +39,15 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         }),
       },
     },
-    async ({ body, json }, reply) => {
+    async ({ body, json, principal }, reply) => {
+      const meeting_id = meetingIdOf(body.meeting_id, json);
+      assertMeeting(principal, meeting_id);
       const { created, membership } = await store.meetings.join(
-        meetingIdOf(body.meeting_id, json),
+        meeting_id,
         body.instance_id,
         uniqueIds(body.agent_ids),
         clock.wall(),
+        principal.owned,
       );
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
     },
@@ -51,6 +56,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
   app.post(
     '/api/v1/instances/leave-meeting/',
     {
+      config: { access: ['instance'] },
       schema: {
         operationId: 'leaveMeeting',
         tags: ['meetings'],
@@ -61,9 +67,10 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         response: answers({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
       },
     },
-    async ({ body: { instance_id, meeting_id: given_id }, json }) => {
+    async ({ body: { instance_id, meeting_id: given_id }, json, principal }) => {
       const meeting_id = meetingIdOf(given_id, json);
-      const left = await store.meetings.leave(meeting_id, instance_id, clock.wall());
+      assertMeeting(principal, meeting_id);
+      const left = await store.meetings.leave(meeting_id, instance_id, clock.wall(), principal.owned);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
       return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };
     },
@@ -72,6 +79,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
   app.get(
     '/api/v1/meetings/',
     {
+      config: { access: ['read'] },
       schema: {
         operationId: 'listMeetings',
         tags: ['meetings'],
@@ -80,8 +88,8 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         response: answers({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
       },
     },
-    async ({ query }) => {
-      const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 });
+    async ({ query, principal }) => {
+      const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.sight);
       return { data: page.data.map(wireMeeting), next_cursor: page.next_cursor };
     },
   );
@@ -89,6 +97,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
   app.get(
     '/api/v1/meetings/:meeting_id/instances/',
     {
+      config: { access: ['read'] },
       schema: {
         operationId: 'listMeetingInstances',
         tags: ['meetings'],
@@ -101,7 +110,8 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         }),
       },
     },
-    async ({ params: { meeting_id }, query }) => {
+    async ({ params: { meeting_id }, query, principal }) => {
+      assertMeeting(principal, meeting_id);
       const page = await store.meetings.instances(meeting_id, { ...query, limit: query.limit ?? 50 });
       if (page === null) throw noSuchMeeting(meeting_id);
       return { data: page.data.map(wireMeetingInstance), next_cursor: page.next_cursor };

@@ -1,4 +1,5 @@
 import { hash } from 'node:crypto';
+import { assertMeeting } from '../domain/access.ts';
 import { uniqueIds } from '../domain/id.ts';
 import { pushTimestamp } from '../domain/message.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
@@ -25,6 +26,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
   app.post(
     '/api/v1/meetings/:meeting_id/messages/',
     {
+      config: { access: ['send'] },
       bodyLimit: max_message_bytes + LIST_BODY_BYTES_MAX,
       schema: {
         operationId: 'sendMessage',
@@ -41,7 +43,8 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         }),
       },
     },
-    async ({ params: { meeting_id }, body, json, headers }, reply) => {
+    async ({ params: { meeting_id }, body, json, headers, principal }, reply) => {
+      assertMeeting(principal, meeting_id);
       const message = json?.textOf('message');
       if (message === null || message === undefined) throw invalidField('message', 'is required');
       const message_bytes = Buffer.byteLength(message);
@@ -68,6 +71,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
   app.get(
     '/api/v1/meetings/:meeting_id/messages/',
     {
+      config: { access: ['read'] },
       schema: {
         operationId: 'listMessages',
         tags: ['messages'],
@@ -80,7 +84,8 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         }),
       },
     },
-    async ({ params: { meeting_id }, query }, reply) => {
+    async ({ params: { meeting_id }, query, principal }, reply) => {
+      assertMeeting(principal, meeting_id);
       const page = await store.messages.list(meeting_id, {
         ...query,
         limit: query.limit ?? 50,

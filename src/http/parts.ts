@@ -8,6 +8,7 @@ import type { Transport } from '../delivery/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
 import type { JsonBody } from './json_body.ts';
+import type { Keyring } from './keyring.ts';
 
 /** What the routes work with. */
 export interface HttpParts {
@@ -22,8 +23,8 @@ export interface HttpParts {
   max_connections: number;
   expire_after_ms: number;
   user_agent: string;
-  /** Refuse requests whose Host is not a loopback name (DNS rebinding): so while the API is open. */
-  loopback_only: boolean;
+  /** Who may do what. While it is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
+  keyring: Keyring;
   /** Makes the text of /metrics. */
   metrics: () => Promise<{ content_type: string; text: string }>;
 }

@@ -6,6 +6,7 @@ import { PROBLEMS, type Problem } from '../domain/problem.ts';
 const PROBLEM_JSON = 'application/problem+json';
 
 export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply {
+  if (problem.status === 401) void reply.header('www-authenticate', challengeOf(problem));
   if (problem.retry_after_s !== undefined) void reply.header('retry-after', String(problem.retry_after_s));
   return reply
     .code(problem.status)
@@ -34,4 +35,9 @@ function documentOf({ code, message: detail, errors }: Problem): string {
     code,
     ...(errors === undefined ? {} : { errors }),
   });
+}
+
+/** RFC 6750, section 3: whoever gave a key is told that it is the key. */
+function challengeOf({ code }: Problem): string {
+  return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }

@@ -2,10 +2,11 @@
  * The shapes on the wire. From these come validation, the TypeScript types of the handlers, the OpenAPI document,
  * and the check that the SDK's types are the same.
  */
-import Type, { type TSchema } from 'typebox';
+import Type, { type Static, type TSchema } from 'typebox';
 import { OUTCOMES, type Outcome } from '../domain/outcome.ts';
 import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../domain/delivery.ts';
 import { HEALTH } from '../domain/instance.ts';
+import { SCOPES } from '../domain/api_key.ts';
 import { AGENT_IDS_MAX, ID_CHARS_MAX } from '../domain/id.ts';
 
 /** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
@@ -96,6 +97,13 @@ const WebhookSecret = Type.String({
   ...expected('must be whsec_ followed by the base64 of 24 to 64 bytes'),
 });
 
+const KeyId = Type.String({
+  pattern: '^[0-9a-v]{12}$',
+  description: 'The key of an API key: the 12 characters behind cvk_ in its token.',
+  examples: ['4f7k2m9q0a1b'],
+  ...expected('must be the 12 characters of a key_id'),
+});
+
 const Health = enumOf(
   HEALTH,
   'unknown: nothing tried yet; up: the last attempt succeeded; failing: 1 to 4 failures in a row; down: 5 or more.',
@@ -122,6 +130,11 @@ export const InstanceSchema = Type.Object({
   last_success_at: nullable(time('When a push was last answered with a success.')),
   last_failure: nullable(LastFailure),
   pending_deliveries: Type.Integer({ description: 'Deliveries that are not settled yet.' }),
+  owner_key_id: nullable(
+    Type.String({
+      description: 'The key that owns it; null when it was registered without keys: only admins touch it.',
+    }),
+  ),
   last_seen_at: nullable(time('The last registration or heartbeat.')),
   created_at: time('When it was first registered.'),
   updated_at: time('When a field of the registration last changed.'),
@@ -164,6 +177,12 @@ export const PatchInstanceBody = Type.Object(
     webhook_enabled: Type.Optional(Type.Boolean()),
     webhook_headers: Type.Optional(WebhookHeaders),
     success_statuses: Type.Optional(SuccessStatusesSchema),
+    owner_key_id: Type.Optional(
+      Type.Union([KeyId, Type.Null()], {
+        description: 'Hands the instance over to another key, or to nobody but admins. Only admins may.',
+        ...expected('must be the key_id of a key, or null'),
+      }),
+    ),
   },
   { additionalProperties: false, minProperties: 1, examples: [{ webhook_enabled: false }] },
 );
@@ -353,6 +372,94 @@ export const DeliveryWithAttemptsSchema = Type.Object({
   attempts: Type.Array(AttemptSchema),
 });
 
+const Scopes = Type.Array(
+  enumOf(
+    SCOPES,
+    'admin: everything; send: send messages; read: look at everything; instance: register, and its own instances.',
+  ),
+  {
+    minItems: 1,
+    maxItems: SCOPES.length,
+    description: 'What the key may be used for.',
+    examples: [['instance', 'send']],
+    ...expected(`must be a list of ${SCOPES.join(', ')}`),
+  },
+);
+
+const KEY_MEETINGS_MAX = 1000;
+
+const KeyName = Type.String({
+  pattern: ID_PATTERN,
+  description: 'What people know it by.',
+  examples: ["Anna's laptop"],
+  ...expected('must be a string of 1 to 200 characters without control characters'),
+});
+
+const expiresAt = (description: string) =>
+  Type.String({
+    format: 'date-time',
+    description,
+    examples: ['2027-03-01T09:30:00Z'],
+    ...expected('must be an RFC 3339 time such as 2027-03-01T09:30:00Z'),
+  });
+
+const KeyMeetings = Type.Array(MeetingId, {
+  minItems: 1,
+  maxItems: KEY_MEETINGS_MAX,
+  description: `Limits sending, reading and joining to these meetings. At most ${KEY_MEETINGS_MAX}.`,
+  ...expected(`must be a list of 1 to ${KEY_MEETINGS_MAX} meeting ids`),
+});
+
+export const ApiKeySchema = Type.Object({
+  key_id: KeyId,
+  name: nullable(KeyName),
+  scopes: Scopes,
+  meeting_ids: nullable(KeyMeetings),
+  instance_id: nullable(InstanceId),
+  created_at: time('When it was made.'),
+  expires_at: nullable(time('From then on it is refused.')),
+  revoked_at: nullable(time('Since then it is refused.')),
+  last_used_at: nullable(time('When it was last used, to the minute.')),
+  previous_token_expires_at: nullable(time('Until then the token before the last rotation is taken as well.')),
+});
+
+export const ApiKeyWithTokenSchema = Type.Object({
+  ...ApiKeySchema.properties,
+  token: Type.String({
+    description: 'Sent as `authorization: Bearer`. It is not shown again.',
+    examples: ['cvk_4f7k2m9q0a1b_…'],
+  }),
+});
+
+export const CreateKeyBody = Type.Object(
+  {
+    scopes: Scopes,
+    name: Type.Optional(KeyName),
+    meeting_ids: Type.Optional(KeyMeetings),
+    instance_id: Type.Optional(InstanceId),
+    expires_at: Type.Optional(expiresAt('From then on the key is refused; absent: never.')),
+  },
+  {
+    additionalProperties: false,
+    examples: [{ scopes: ['instance', 'send'], name: "Anna's laptop", instance_id: 'laptop-anna' }],
+  },
+);
+export type CreateKeyInput = Static<typeof CreateKeyBody>;
+
+export const RotateKeyBody = Type.Object(
+  {
+    overlap_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: 2_592_000,
+        description: 'How long the former token is taken as well.',
+        default: 86_400,
+      }),
+    ),
+  },
+  { additionalProperties: false, examples: [{ overlap_seconds: 3600 }] },
+);
+
 export const ProblemSchema = Type.Object(
   {
     type: Type.String(),
@@ -466,6 +573,9 @@ export const ListDeliveriesQuery = Type.Object(
   { additionalProperties: false },
 );
 
+export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
+
+export const KeyParams = Type.Object({ key_id: Type.String({ maxLength: 100 }) });
 export const InstanceParams = Type.Object({ instance_id: InstanceId });
 export const MeetingParams = Type.Object({ meeting_id: MeetingId });
 export const DeliveryParams = Type.Object({ delivery_id: madeId() });

@@ -11,6 +11,8 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
 import { VERSION } from '../version.ts';
+import { guard, SECURITY_SCHEME } from './access.ts';
+import { apiKeyRoutes } from './api_keys.ts';
 import { Connections } from './connections.ts';
 import { deliveryRoutes } from './deliveries.ts';
 import { encryptionRoutes } from './encryption.ts';
@@ -74,17 +76,20 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(() => (body) => JSON.stringify(body));
   app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply));
+  app.decorateRequest('principal', null as never);
   connections.watch(app.server);
   addIntake(app, connections, parts);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
-      if (parts.loopback_only) assertLocalCaller(request.headers);
+      if (parts.keyring.is_open) assertLocalCaller(request.headers);
       done();
     } catch (error) {
       done(error as Error);
     }
   });
   addUnknownRoutes(app);
+
+  app.addHook('onRoute', (route) => guard(route, () => parts.keyring));
 
   await app.register(swagger, {
     openapi: {
@@ -98,11 +103,23 @@ export async function createServer(parts: HttpParts): Promise<App> {
       },
       // Relative: requests tried on the page go to where the page came from.
       servers: [{ url: '/' }],
+      components: {
+        securitySchemes: {
+          [SECURITY_SCHEME]: {
+            type: 'http',
+            scheme: 'bearer',
+            bearerFormat: 'cvk_…',
+            description:
+              'An API key. Each operation names the scopes that are enough. None is needed while no key was made and the service listens on loopback.',
+          },
+        },
+      },
       tags: [
         { name: 'instances', description: 'Machines that run agents.' },
         { name: 'meetings', description: 'Who takes part in what.' },
         { name: 'messages', description: 'What is said.' },
         { name: 'deliveries', description: 'What became of it.' },
+        { name: 'keys', description: 'Who may do what.' },
         { name: 'service', description: 'For those who watch the service.' },
       ],
     },
@@ -124,8 +141,9 @@ export async function createServer(parts: HttpParts): Promise<App> {
     messageRoutes(typed, parts);
     deliveryRoutes(typed, parts);
     encryptionRoutes(typed, parts);
+    apiKeyRoutes(typed, parts);
     serviceRoutes(typed, parts);
-    typed.get('/openapi.json', { schema: { hide: true } }, async () => app.swagger());
+    typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });
   return app;
 }
@@ -136,7 +154,11 @@ function warningsOf(log: FastifyBaseLogger): FastifyBaseLogger {
   return log.child({}, { level: is_chatty ? 'warn' : log.level });
 }
 
-/** While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. */
+/**
+ * While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. With keys there
+ * is no need: a browser adds no key by itself, as it would a cookie, and asks us before it sends one that a page gave it,
+ * which gets no permission.
+ */
 function assertLocalCaller({ host, origin }: IncomingHttpHeaders): void {
   if (!LOOPBACK_HOST.test(host ?? '')) throw new Problem('host_not_allowed');
   if (origin !== undefined && !LOOPBACK_ORIGIN.test(origin)) throw new Problem('origin_not_allowed');

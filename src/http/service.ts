@@ -1,5 +1,6 @@
 /** What machines that watch the service ask for. */
 import Type from 'typebox';
+import { assertNoMeetingLimit } from '../domain/access.ts';
 import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
@@ -8,6 +9,7 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
   app.get(
     '/healthz',
     {
+      config: { access: 'public' },
       schema: {
         operationId: 'healthz',
         tags: ['service'],
@@ -21,6 +23,7 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
   app.get(
     '/readyz',
     {
+      config: { access: 'public' },
       schema: {
         operationId: 'readyz',
         tags: ['service'],
@@ -44,6 +47,7 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
   app.get(
     '/metrics',
     {
+      config: { access: ['read'] },
       schema: {
         operationId: 'metrics',
         tags: ['service'],
@@ -54,7 +58,8 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
         }),
       },
     },
-    async (_, reply) => {
+    async ({ principal }, reply) => {
+      assertNoMeetingLimit(principal);
       const { content_type, text } = await metrics();
       return reply
         .type(content_type)

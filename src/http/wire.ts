@@ -1,8 +1,10 @@
 /** How rows are told to callers. */
+import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership } from '../store/store.ts';
 import type {
+  ApiKeySchema,
   DeliverySchema,
   DeliveryWithAttemptsSchema,
   InstanceSchema,
@@ -30,9 +32,27 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     last_success_at: isoTimeOrNull(row.last_success_at),
     last_failure: row.last_failure,
     pending_deliveries: row.pending_deliveries,
+    owner_key_id: row.owner_key_id,
     last_seen_at: isoTimeOrNull(row.last_seen_at),
     created_at: isoTime(row.created_at),
     updated_at: isoTime(row.updated_at),
+  };
+}
+
+/** The digests stay here. */
+export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
+  const { key_id, name, scopes, meeting_ids, instance_id } = key;
+  return {
+    key_id,
+    name,
+    scopes,
+    meeting_ids,
+    instance_id,
+    created_at: isoTime(key.created_at),
+    expires_at: isoTimeOrNull(key.expires_at),
+    revoked_at: isoTimeOrNull(key.revoked_at),
+    last_used_at: isoTimeOrNull(key.last_used_at),
+    previous_token_expires_at: isoTimeOrNull(key.previous_until),
   };
 }
 

@@ -1,15 +1,34 @@
 /** Design section 3.3: errors are problems (RFC 9457) with stable codes, whatever a client sends. */
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';
-import { describe, test, type TestContext } from 'node:test';
+import { before, describe, test, type TestContext } from 'node:test';
 import type { RegisteredInstance } from '@convoke/sdk';
 import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
 import { type Answer, assertProblem, messagesPath, startService, useService } from '../support/service.ts';
+import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { until } from '../support/wait.ts';
 
 const WEBHOOK_URL = 'http://127.0.0.1:9000/';
+
+const inMilliseconds = (ms: number): string => new Date(Date.now() + ms).toISOString();
+
+/** Those that only a service with keys gives; the block about keys brings them about. */
+const codes_of_keys = [
+  'api_key_missing',
+  'api_key_malformed',
+  'api_key_unknown',
+  'api_key_revoked',
+  'api_key_expired',
+  'not_permitted',
+  'key_does_not_exist',
+  'instance_id_taken',
+  'first_key_not_admin',
+  'last_admin_key',
+  'key_not_active',
+];
 
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
   const encryption_key = Buffer.alloc(32, 7).toString('base64');
@@ -66,9 +85,64 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
   }
 
   test('those of the service itself are the only ones that are left', () => {
-    const left = Object.keys(PROBLEMS).filter((code) => !(code in cases));
+    const left = Object.keys(PROBLEMS).filter((code) => !(code in cases) && !codes_of_keys.includes(code));
     assert.deepEqual(left, ['internal_error', 'storage_unavailable', 'overloaded', 'shutting_down']);
   });
+});
+
+describe('every code about keys:', { concurrency: true }, () => {
+  const open = useService();
+  const service = useService();
+  before(() => service.endOpenMode());
+  const as = (token: string, method = 'GET', path = '/api/v1/instances/', body?: object) =>
+    service.request(method, path, {
+      headers: { authorization: `Bearer ${token}` },
+      ...(body === undefined ? {} : { body }),
+    });
+  const register = { instance_id: 'taken', instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL };
+
+  const cases: Partial<Record<ProblemCode, () => Promise<Answer<unknown>>>> = {
+    api_key_missing: () => service.request('GET', '/api/v1/instances/', { headers: { authorization: 'Basic eDp5' } }),
+    api_key_malformed: () => as('cvk_short'),
+    api_key_unknown: () => as(makeToken(makeKeyId(randomBytes(ID_BYTES)), randomBytes(SECRET_BYTES))),
+    api_key_revoked: async () => {
+      const { key_id, token } = await service.createKey({ scopes: ['read'] });
+      await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+      return as(token);
+    },
+    api_key_expired: async () => {
+      const { token } = await service.createKey({ scopes: ['read'], expires_at: inMilliseconds(100) });
+      return until(
+        'a key that has expired',
+        () => as(token),
+        ({ status }) => status === 401,
+      );
+    },
+    not_permitted: async () => as((await service.createKey({ scopes: ['send'] })).token),
+    key_does_not_exist: () => service.get('/api/v1/keys/nothing/'),
+    instance_id_taken: async () => {
+      await service.register(register);
+      const { token } = await service.createKey({ scopes: ['instance'] });
+      return as(token, 'POST', '/api/v1/instances/register/', register);
+    },
+    first_key_not_admin: () => open.post('/api/v1/keys/', { scopes: ['read'] }),
+    last_admin_key: () => service.request('DELETE', `/api/v1/keys/${String(service.token).slice(4, 16)}/`),
+    key_not_active: async () => {
+      const { key_id } = await service.createKey({ scopes: ['read'] });
+      await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+      return service.post(`/api/v1/keys/${key_id}/rotate/`);
+    },
+  };
+  for (const [code, bringAbout] of Object.entries(cases)) {
+    const { status, title } = PROBLEMS[code as ProblemCode];
+    test(`${status} ${code}`, async () => {
+      const answer = await bringAbout();
+      assert.equal(assertProblem(answer, status, code).title, title);
+      assert.equal(/^Bearer\b/.test(String(answer.headers['www-authenticate'])), status === 401);
+    });
+  }
+
+  test('these are all of them', () => assert.deepEqual(Object.keys(cases), codes_of_keys));
 });
 
 describe('invalid input is named:', { concurrency: true }, () => {

@@ -6,6 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, type TestContext } from 'node:test';
 import type {
+  ApiKeyWithToken,
+  CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
   Instance,
@@ -54,6 +56,8 @@ export interface MemberOptions {
 
 export class Service {
   readonly log: LogLine[] = [];
+  /** The token that requests carry which do not say otherwise. */
+  token: string | null = null;
   #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
   #data = '';
@@ -104,6 +108,7 @@ export class Service {
     const all_headers: Record<string, string> = {
       ...(bytes === undefined ? {} : { 'content-type': 'application/json' }),
       ...(bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) }),
+      ...(this.token === null ? {} : { authorization: `Bearer ${this.token}` }),
       ...headers,
     };
     const { hostname, port } = new URL(this.url);
@@ -129,6 +134,20 @@ export class Service {
 
   post<T>(path: string, body?: object | string, headers: Record<string, string> = {}): Promise<Answer<T>> {
     return this.request<T>('POST', path, body === undefined ? { headers } : { body, headers });
+  }
+
+  /** Makes a key that must be taken. */
+  async createKey(input: CreateKeyInput): Promise<ApiKeyWithToken> {
+    const answer = await this.post<ApiKeyWithToken>('/api/v1/keys/', input);
+    assert.equal(answer.status, 201, answer.text);
+    return answer.body;
+  }
+
+  /** Makes the first key; from then on requests are those of an admin. */
+  async endOpenMode(): Promise<ApiKeyWithToken> {
+    const key = await this.createKey({ scopes: ['admin'], name: 'the first' });
+    this.token = key.token;
+    return key;
   }
 
   /** Registers an instance that must be taken. */

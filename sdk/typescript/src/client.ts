@@ -1,6 +1,9 @@
 import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
 import { RawJson } from './raw_json.ts';
 import type {
+  ApiKey,
+  ApiKeyWithToken,
+  CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
   Diagnosis,
@@ -19,12 +22,14 @@ import type {
   Message,
   MessagePage,
   Page,
+  PageQuery,
   Recovered,
   RecoverInput,
   Reencryption,
   RegisteredInstance,
   RegisterInput,
   RotatedSecret,
+  RotateKeyInput,
   RotateSecretInput,
   SentMessage,
   UpdateInstanceInput,
@@ -229,6 +234,30 @@ export class ConvokeClient {
   /** Changes the data key that secrets are encrypted under at rest, for some seconds; call again while `done` is false. */
   reencrypt(options?: CallOptions): Promise<Reencryption> {
     return this.#call('POST', ['encryption', 'reencrypt'], { ...options });
+  }
+
+  /** Makes a key. The answer carries its `token` once. The first key must be one with the scope `admin`. */
+  createKey(input: CreateKeyInput, options?: CallOptions): Promise<ApiKeyWithToken> {
+    return this.#call('POST', ['keys'], { ...options, body: input });
+  }
+
+  /** Revoked ones included, in the order of their making. */
+  listKeys(query: PageQuery = {}, options?: CallOptions): Promise<Page<ApiKey>> {
+    return this.#call('GET', ['keys'], { ...options, query });
+  }
+
+  getKey(key_id: string, options?: CallOptions): Promise<ApiKey> {
+    return this.#call('GET', ['keys', key_id], { ...options });
+  }
+
+  /** It is refused from the answer on. Fails with `last_admin_key` when nobody could make keys without it. */
+  revokeKey(key_id: string, options?: CallOptions): Promise<void> {
+    return this.#call('DELETE', ['keys', key_id], { ...options });
+  }
+
+  /** Makes a new token; the former one is taken as well until the overlap ends. */
+  rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
+    return this.#call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
   }
 
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {

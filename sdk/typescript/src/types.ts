@@ -57,6 +57,8 @@ export interface Instance {
   last_failure: LastFailure | null;
   /** Deliveries that are not settled yet. */
   pending_deliveries: number;
+  /** The key that owns it; null when it was registered without keys: only admins touch it. */
+  owner_key_id: string | null;
   /** The last registration or heartbeat. */
   last_seen_at: string | null;
   created_at: string;
@@ -90,6 +92,8 @@ export interface UpdateInstanceInput {
   /** Replaces the former headers as a whole. */
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
+  /** Hands the instance over to another key, or to nobody but admins. Only admins may. */
+  owner_key_id?: string | null | undefined;
 }
 
 export interface RotateSecretInput {
@@ -102,6 +106,48 @@ export interface RotatedSecret {
   webhook_secret: string;
   /** Until then every push carries two signatures. */
   previous_secret_expires_at: string;
+}
+
+/** `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, and its own instances. */
+export type Scope = 'admin' | 'send' | 'read' | 'instance';
+
+/** A key, without its token. */
+export interface ApiKey {
+  key_id: string;
+  name: string | null;
+  scopes: Scope[];
+  /** Limits sending, reading and joining to these meetings; null: no limit. */
+  meeting_ids: string[] | null;
+  /** Limits the scope `instance` to this one; null: no limit. */
+  instance_id: string | null;
+  created_at: string;
+  expires_at: string | null;
+  revoked_at: string | null;
+  /** To the minute. */
+  last_used_at: string | null;
+  /** Until then the token before the last rotation is taken as well. */
+  previous_token_expires_at: string | null;
+}
+
+export interface ApiKeyWithToken extends ApiKey {
+  /** Give it as `api_key`; it is not shown again. */
+  token: string;
+}
+
+export interface CreateKeyInput {
+  scopes: Scope[];
+  name?: string | undefined;
+  /** Limits sending, reading and joining to these meetings. */
+  meeting_ids?: string[] | undefined;
+  /** Limits the scope `instance` to this one. */
+  instance_id?: string | undefined;
+  /** RFC 3339. */
+  expires_at?: string | undefined;
+}
+
+export interface RotateKeyInput {
+  /** How long the former token is taken as well; a day when absent, 30 days at most. */
+  overlap_seconds?: number | undefined;
 }
 
 export interface RecoverInput {

@@ -8,6 +8,7 @@ export const DEFAULT_URL = 'http://127.0.0.1:8080';
 /** What every command that calls the API takes. */
 export interface ApiOptions {
   url: string;
+  apiKey?: string;
   json?: true;
 }
 
@@ -17,14 +18,22 @@ export interface ListOptions extends ApiOptions {
   all?: true;
 }
 
-/** Adds `--url` and `--json`. */
+/** `--api-key`. The variable is the better way: what is typed can be seen in the list of processes. */
+export function apiKeyOption(): Option {
+  return new Option('--api-key <token>', 'the API key to use; none is needed while none was made').env(
+    'CONVOKE_API_KEY',
+  );
+}
+
+/** Adds `--url`, `--api-key` and `--json`. */
 export function withApi(command: Command): Command {
   return command
     .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL').default(DEFAULT_URL))
+    .addOption(apiKeyOption())
     .option('--json', 'print JSON, for programs');
 }
 
-/** Adds `--url`, `--json`, `--limit` and `--all`. */
+/** Adds what `withApi` adds, `--limit` and `--all`. */
 export function withList(command: Command): Command {
   return withApi(command)
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
@@ -32,9 +41,9 @@ export function withList(command: Command): Command {
 }
 
 /** @throws CommandFailure when the URL is none */
-export function clientFor({ url }: Pick<ApiOptions, 'url'>): ConvokeClient {
+export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
   try {
-    return new ConvokeClient({ base_url: url });
+    return new ConvokeClient({ base_url: url, api_key: apiKey });
   } catch (error) {
     const why = (error as Error).message.replace('base_url', '--url (or CONVOKE_URL)');
     throw new CommandFailure(EXIT.usage, why);
@@ -56,12 +65,16 @@ export async function listed<T>(
   return data;
 }
 
+const SAY_KEY_MISSING =
+  'the service wants an API key: set CONVOKE_API_KEY to one; `convoke keys create --help` shows how one is made';
+
 /** What a failed call means for the exit code, in one line. */
 export function failureOf(error: ConvokeError): CommandFailure {
   const { code, status, detail } = error;
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
+  if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${SAY_KEY_MISSING} (${code})`);
   // The detail of the service names every invalid field already.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
   return new CommandFailure(exit_code, `${detail} (${code})`);

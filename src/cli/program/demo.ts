@@ -52,8 +52,8 @@ interface Service {
 }
 
 /** Runs the conversation to its end and cleans up. */
-export async function demo(url: string | undefined): Promise<void> {
-  const service = await findService(url);
+export async function demo(url: string | undefined, apiKey: string | undefined): Promise<void> {
+  const service = await findService(url, apiKey);
   const conversation = new Conversation(service.client);
   try {
     const where = service.is_own ? 'started for this demo, in a temporary directory' : 'already running';
@@ -180,14 +180,14 @@ function messageFrom(from: string, content: string): object {
 }
 
 /** The service at the URL, or the one at the usual place, or one of our own. */
-async function findService(url: string | undefined): Promise<Service> {
-  const client = clientFor({ url: url ?? DEFAULT_URL });
+async function findService(url: string | undefined, apiKey: string | undefined): Promise<Service> {
+  const client = clientFor({ url: url ?? DEFAULT_URL, ...(apiKey !== undefined && { apiKey }) });
   try {
     await client.listMeetings({ limit: 1 });
     return { client, is_own: false, close: async () => {} };
   } catch (error) {
     if (!(error instanceof ConvokeError)) throw error;
-    if (url !== undefined) say('service', `${url} does not answer (${error.code}), so the demo starts its own`);
+    if (url !== undefined) say('service', `${url} cannot be used (${error.code}), so the demo starts its own`);
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));
   const { config } = readConfig({ flags: { port: '0', data } });

@@ -1,4 +1,5 @@
 import { Command, Option } from 'commander';
+import { apiKeyOption } from './api.ts';
 import { withExamples } from './examples.ts';
 
 export function demoCommand(): Command {
@@ -9,9 +10,10 @@ export function demoCommand(): Command {
         'CONVOKE_URL',
       ),
     )
-    .action(async ({ url }: { url?: string }) => {
+    .addOption(apiKeyOption())
+    .action(async ({ url, apiKey }: { url?: string; apiKey?: string }) => {
       const { demo } = await import('./demo.ts');
-      await demo(url);
+      await demo(url, apiKey);
     });
   return withExamples(command, {
     'convoke demo': 'with the service at http://127.0.0.1:8080, or else with one of its own that leaves nothing behind',

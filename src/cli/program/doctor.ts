@@ -4,7 +4,7 @@ import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { once } from 'node:events';
 import { resolve } from 'node:path';
-import { all, ConvokeClient } from '@convoke/sdk';
+import { all, ConvokeClient, ConvokeError } from '@convoke/sdk';
 import type { Command } from 'commander';
 import type { Config } from '../../config.ts';
 import { parseAddress } from '../../domain/address.ts';
@@ -48,7 +48,7 @@ interface Answering {
 }
 
 /** Prints a line for each check. */
-export async function doctor(options: { url?: string; json?: true }, command: Command): Promise<void> {
+export async function doctor(options: { url?: string; apiKey?: string; json?: true }, command: Command): Promise<void> {
   const checks: Check[] = [checkNode(), checkSqlite()];
   const config = readSettings(command, checks);
   if (config !== null) {
@@ -56,7 +56,8 @@ export async function doctor(options: { url?: string; json?: true }, command: Co
     const answering = await askService(url);
     checks.push(await checkDirectory(config, answering), await checkKey(config), await checkDisk(config));
     checks.push(await checkPort(config, url, answering), checkReady(url, answering));
-    checks.push(await checkNames(answering), await checkEgress(config, answering), checkClock(answering));
+    checks.push(await checkNames(answering, options.apiKey), await checkEgress(config, answering, options.apiKey));
+    checks.push(checkClock(answering));
   }
   if (options.json) printJson(checks);
   else {
@@ -106,7 +107,7 @@ function readSettings(command: Command, checks: Check[]): Config | null {
 }
 
 /** Null when nothing answers there, or something that is not Convoke. */
-async function askService(url: string): Promise<Answering | null> {
+export async function askService(url: string): Promise<Answering | null> {
   try {
     const answer = await fetch(new URL('/readyz', url), {
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
@@ -247,19 +248,19 @@ function checkReady(url: string, answering: Answering | null): Check {
 }
 
 /** Looks up the hosts of the webhook addresses, as far as they are names. */
-async function checkNames(answering: Answering | null): Promise<Check> {
+async function checkNames(answering: Answering | null, api_key: string | undefined): Promise<Check> {
   const check = 'name lookup';
   if (answering === null) return ok(check, 'nothing to look up while no service runs');
   const names = new Set<string>();
-  const client = new ConvokeClient({ base_url: answering.url, timeout_ms: ANSWER_MS_MAX });
+  const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
   try {
     for await (const { webhook_url } of all((start) => client.listInstances({ limit: 500, ...start }))) {
       const { hostname } = new URL(webhook_url);
       if (!hostname.startsWith('[') && parseAddress(hostname) === null) names.add(hostname);
       if (names.size === HOSTS_MAX) break;
     }
-  } catch {
-    return { check, finding: 'warn', detail: 'the instances could not be listed', advice: 'see the check "service"' };
+  } catch (error) {
+    return notListed(check, error);
   }
   const found = await Promise.all(
     [...names].map((name) =>
@@ -281,20 +282,20 @@ async function checkNames(answering: Answering | null): Promise<Check> {
 }
 
 /** Looks for stored webhook addresses that the settings refuse: they may have changed since those were registered. */
-async function checkEgress(config: Config, answering: Answering | null): Promise<Check> {
+async function checkEgress(config: Config, answering: Answering | null, api_key: string | undefined): Promise<Check> {
   const check = 'egress';
   if (answering === null) return ok(check, 'nothing to check while no service runs');
   const refused: { instance_id: string; message: string }[] = [];
   let instances = 0;
-  const client = new ConvokeClient({ base_url: answering.url, timeout_ms: ANSWER_MS_MAX });
+  const client = new ConvokeClient({ base_url: answering.url, api_key, timeout_ms: ANSWER_MS_MAX });
   try {
     for await (const { instance_id, webhook_url } of all((start) => client.listInstances({ limit: 500, ...start }))) {
       const parsed = parseWebhookUrl(webhook_url, config.egress_policy);
       if (isRefusal(parsed)) refused.push({ instance_id, message: parsed.message });
       if (++instances === INSTANCES_MAX) break;
     }
-  } catch {
-    return { check, finding: 'warn', detail: 'the instances could not be listed', advice: 'see the check "service"' };
+  } catch (error) {
+    return notListed(check, error);
   }
   const [first] = refused;
   if (first === undefined) return ok(check, `${instances} webhook addresses are allowed by these settings`);
@@ -304,6 +305,12 @@ async function checkEgress(config: Config, answering: Answering | null): Promise
     detail: `${refused.length} of ${instances} webhook addresses are refused by these settings; that of ${first.instance_id} ${first.message}`,
     advice: 'change the setting, or register the instances with other addresses; their pushes are blocked until then',
   };
+}
+
+function notListed(check: string, error: unknown): Check {
+  const is_refused = error instanceof ConvokeError && (error.status === 401 || error.status === 403);
+  const advice = is_refused ? 'set CONVOKE_API_KEY to a key with the scope read' : 'see the check "service"';
+  return { check, finding: 'warn', detail: 'the instances could not be listed', advice };
 }
 
 function checkClock(answering: Answering | null): Check {

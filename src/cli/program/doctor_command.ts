@@ -1,4 +1,5 @@
 import { Command, Option } from 'commander';
+import { apiKeyOption } from './api.ts';
 import { withExamples } from './examples.ts';
 import { withSettings } from './settings.ts';
 
@@ -9,7 +10,8 @@ export function doctorCommand(): Command {
     .addOption(
       new Option('--url <url>', 'where Convoke answers; taken from host and port when absent').env('CONVOKE_URL'),
     )
-    .action(async (options: { url?: string; json?: true }, self: Command) => {
+    .addOption(apiKeyOption())
+    .action(async (options: { url?: string; apiKey?: string; json?: true }, self: Command) => {
       const { doctor } = await import('./doctor.ts');
       await doctor(options, self);
     });

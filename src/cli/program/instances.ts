@@ -96,6 +96,7 @@ function printInstance(instance: Instance): void {
     name: instance.instance_name,
     agents: instance.agent_ids.join(', '),
     webhook: instance.webhook_url,
+    owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
     active: yesNo(instance.is_active),

@@ -7,13 +7,12 @@ import { configCommand } from './config.ts';
 import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
 import { doctorCommand } from './doctor_command.ts';
-import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { instancesCommand } from './instances.ts';
+import { keysCommand } from './keys.ts';
 import { joinCommand, leaveCommand } from './memberships.ts';
 import { meetingsCommand } from './meetings.ts';
 import { messagesCommand, sendCommand } from './messages.ts';
-import { reencryptCommand } from './reencrypt.ts';
 import { serveCommand } from './serve_command.ts';
 import { note } from './terminal.ts';
 import { webhookTestCommand } from './webhook_test.ts';
@@ -53,13 +52,10 @@ export function program(): Command {
     )
     .version(VERSION)
     .addHelpText('after', AFTER_HELP);
-  const keys = withExamples(
-    new Command('keys').description('the key that secrets are encrypted under at rest').addCommand(reencryptCommand()),
-    { 'convoke keys reencrypt': 'change it while the service runs' },
-  );
   const groups: Record<string, Command[]> = {
-    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand(), keys],
+    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
+    'Who may do what:': [keysCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
   };
   for (const [heading, commands] of Object.entries(groups)) {

@@ -8,6 +8,7 @@ import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print } from './terminal.ts';
+import { quoted } from './words.ts';
 
 /**
  * Ctrl-C reaches every process of the terminal, and npm and the launcher (main.ts) send it on as well: signals this close
@@ -64,7 +65,7 @@ export async function serve(config: Config): Promise<void> {
     await written();
     throw startFailure(error, config);
   });
-  announce(convoke.url, config, is_pretty ? note : (line) => log.info(line));
+  announce(convoke, config, is_pretty ? note : (line) => log.info(line));
   print(`convoke ready ${convoke.url}`);
 
   await stop.promise;
@@ -79,11 +80,11 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
   return createConvoke(config, { log });
 }
 
-function announce(url: string, config: Config, say: (line: string) => void): void {
+function announce({ url, is_open }: Convoke, config: Config, say: (line: string) => void): void {
   say(`Convoke listens on ${url} (its API: ${url}/docs/)`);
   say(`data in ${dataFile(config.data)}`);
   if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
-  say('open: no keys are needed, only this machine can reach it');
+  say(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
 }
 
 function jsonLog(config: Config): Log {
@@ -143,6 +144,11 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
     case 'SQLITE_CORRUPT':
     case 'SQLITE_NOTADB':
       return `${dataFile(data)} is no data file of Convoke, or damaged; restore it, or give another directory with --data`;
+    case 'NO_KEY':
+      return (
+        `${host} can be reached from other machines, and there is no key yet to keep strangers out; make one first: ` +
+        `convoke keys create --scope admin --data ${quoted(resolve(data))}`
+      );
     case 'SQLITE_BUSY':
     case 'SCHEMA_NEWER':
     case 'ENCRYPTION_KEY_MISSING':

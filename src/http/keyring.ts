@@ -1,0 +1,143 @@
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Clock, Timer } from '../delivery/clock.ts';
+import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../domain/access.ts';
+import { type ApiKey, digestOf, isActive, isWhole, keyIdOf } from '../domain/api_key.ts';
+import { Problem } from '../domain/problem.ts';
+import type { ApiKeyStore } from '../store/store.ts';
+
+/** A key as it is looked up: its digests as bytes, and whom it makes of a request. */
+interface KnownKey {
+  key: ApiKey;
+  digest: Buffer;
+  previous_digest: Buffer;
+  principal: Principal;
+  /** When its last use was noted. */
+  noted_at: number;
+}
+
+const BEARER = /^Bearer +(\S+) *$/i;
+/** The use of a key is noted once in this time, and written this much later, together with that of others. */
+const NOTE_EVERY_MS = 60_000;
+const WRITE_AFTER_MS = 1_000;
+const DIGEST_BYTES = 32;
+
+/** Equal to no digest, as far as anybody can find one. */
+const NO_DIGEST = randomBytes(DIGEST_BYTES);
+
+/**
+ * The keys in memory: finding out who makes a request takes a map and one SHA-256. Whoever changes a key says so with
+ * `put` before he answers, so that a revoked one is refused from then on. Where several nodes share a store, each would
+ * ask it once a second for what was changed since: `refresh` is that.
+ */
+export class Keyring {
+  readonly #clock: Clock;
+  readonly #store: ApiKeyStore;
+  readonly #onError: (error: unknown) => void;
+  readonly #keys = new Map<string, KnownKey>();
+  readonly #uses = new Map<string, number>();
+  #change_no = 0;
+  #timer: Timer | null = null;
+
+  constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
+    this.#clock = clock;
+    this.#store = store;
+    this.#onError = onError;
+  }
+
+  /** Whether no key was ever made: everybody may do everything then. A revoked key counts: this never comes back. */
+  get is_open(): boolean {
+    return this.#keys.size === 0;
+  }
+
+  /** Reads what was changed since the last time; everything at the first. */
+  async refresh(): Promise<void> {
+    for (const key of await this.#store.changedSince(this.#change_no)) this.put(key);
+  }
+
+  /** A key was made or changed. */
+  put(key: ApiKey): void {
+    const { key_id, change_no } = key;
+    const former = this.#keys.get(key_id);
+    if (former !== undefined && former.key.change_no >= change_no) return;
+    this.#keys.set(key_id, {
+      key,
+      digest: Buffer.from(key.digest, 'hex'),
+      previous_digest: key.previous_digest === null ? NO_DIGEST : Buffer.from(key.previous_digest, 'hex'),
+      principal: principalOf(key),
+      noted_at: former?.noted_at ?? key.last_used_at ?? 0,
+    });
+    this.#change_no = Math.max(this.#change_no, change_no);
+  }
+
+  /** Whether there is a key that can be used now and that may own instances. */
+  canOwn(key_id: string): boolean {
+    const key = this.#keys.get(key_id)?.key;
+    if (key === undefined || !isActive(key, this.#clock.wall())) return false;
+    return key.scopes.includes('instance') || key.scopes.includes('admin');
+  }
+
+  /**
+   * Who makes a request.
+   *
+   * @param authorization the header
+   * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (a wrong secret is answered so as well),
+   * `api_key_revoked`, `api_key_expired`: the last two only to whoever has the secret
+   */
+  principalOf(authorization: string | undefined): Principal {
+    if (this.is_open) return EVERYTHING_ALLOWED;
+    if (authorization === undefined) throw new Problem('api_key_missing');
+    const token = BEARER.exec(authorization)?.[1];
+    if (token === undefined) throw new Problem('api_key_missing');
+    const key_id = keyIdOf(token);
+    if (key_id === null) throw new Problem('api_key_malformed');
+    return this.#principalOf(token, key_id);
+  }
+
+  /** The same steps whether there is such a key or not: a digest is always made, and always compared with two. */
+  #principalOf(token: string, key_id: string): Principal {
+    const now = this.#clock.wall();
+    const digest = Buffer.from(digestOf(token), 'hex');
+    const known = this.#keys.get(key_id);
+    const is_current = timingSafeEqual(digest, known?.digest ?? NO_DIGEST);
+    const is_previous = timingSafeEqual(digest, known?.previous_digest ?? NO_DIGEST);
+    if (known === undefined || !(is_current || (is_previous && now < (known.key.previous_until ?? 0)))) {
+      throw new Problem(isWhole(token) ? 'api_key_unknown' : 'api_key_malformed');
+    }
+    if (known.key.revoked_at !== null) throw new Problem('api_key_revoked');
+    if (!isActive(known.key, now)) throw new Problem('api_key_expired');
+    if (now - known.noted_at >= NOTE_EVERY_MS) this.#noteUse(known, now);
+    return known.principal;
+  }
+
+  #noteUse(known: KnownKey, now: number): void {
+    known.noted_at = now;
+    this.#uses.set(known.key.key_id, now);
+    this.#timer ??= this.#clock.after(WRITE_AFTER_MS, () => void this.#write());
+  }
+
+  async #write(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = null;
+    const uses = Array.from(this.#uses, ([key_id, used_at]) => ({ key_id, used_at }));
+    this.#uses.clear();
+    if (uses.length === 0) return;
+    try {
+      await this.#store.noteUse(uses);
+    } catch (error) {
+      // A use that was not noted harms nobody; the next one is.
+      this.#onError(error);
+    }
+  }
+
+  /** Writes what was noted; call it before the store is closed. */
+  close(): Promise<void> {
+    return this.#write();
+  }
+}
+
+/** For whoever holds the data file itself: it may do everything, whatever keys there are. */
+export class OpenKeyring extends Keyring {
+  override principalOf(): Principal {
+    return EVERYTHING_ALLOWED;
+  }
+}
