@@ -202,8 +202,8 @@ class House {
     return asked;
   }
 
-  /** An instance in the meeting HERE, with a delivery to it, that belongs to a column. */
-  async furnish(owner: Column, row: string): Promise<Ids> {
+  /** An instance in the meeting HERE, with a delivery to it, that belongs to the key of a column, or to nobody. */
+  async furnish(owner: Column | null, row: string): Promise<Ids> {
     const number = String(++this.#made).padStart(4, '0');
     const ids: Ids = {
       ...MISSING,
@@ -216,8 +216,9 @@ class House {
       const { key_id } = await this.service.createKey({ scopes: ['read'] });
       return { ...ids, key_id };
     }
-    const registered = await this.ask(ASKS['register']!(ids), this.tokens[owner]);
+    const registered = await this.ask(ASKS['register']!(ids), this.tokens[owner ?? 'admin']);
     assert.equal(registered.status, 201, registered.text);
+    if (owner === null) await this.service.patch(ids.instance_id, { owner_key_id: null });
     await this.service.join(HERE, ids.instance_id, [ids.agent_id]);
     if (!row.includes('Deliver')) return ids;
     const sent = await this.service.send(HERE, {}, [ids.agent_id]);
@@ -226,8 +227,8 @@ class House {
   }
 
   /** What the answer to a column is, in the words of the table. */
-  async verdictOf(row: string, column: Column): Promise<string> {
-    const ids = await this.furnish(column === 'owner.e' ? 'owner.e' : 'owner', row);
+  async verdictOf(row: string, column: Column, owner: Column | null): Promise<string> {
+    const ids = await this.furnish(owner, row);
     const ask = ASKS[row]!;
     const answer = await this.ask(ask(ids), this.tokens[column]);
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
@@ -240,12 +241,13 @@ class House {
   }
 
   /** Where the service and the table disagree. */
-  async walk(columns: readonly Column[] = COLUMNS): Promise<string[]> {
+  async walk(columns: readonly Column[] = COLUMNS, is_owned = true): Promise<string[]> {
     const wrong: string[] = [];
     for (const [row, cells] of Object.entries(TABLE)) {
       const expected = cells.split(/ +/);
       for (const column of columns) {
-        const verdict = await this.verdictOf(row, column);
+        const owner = column === 'owner.e' ? 'owner.e' : 'owner';
+        const verdict = await this.verdictOf(row, column, is_owned ? owner : null);
         const cell = expected[COLUMNS.indexOf(column)];
         if (verdict !== cell) wrong.push(`${row}: ${column} is ${verdict}, not ${cell}`);
       }
@@ -309,6 +311,10 @@ describe('every route with every kind of principal:', () => {
   });
 
   test('each gets what the table says', async () => assert.deepEqual(await house.walk(), []));
+
+  test('what belongs to nobody is not theirs either, whoever they are', async () => {
+    assert.deepEqual(await house.walk(['admin', 'read', 'other', 'bound'], false), []);
+  });
 
   test('without a key that can be used, everything but what is public is 401, whatever it is about', async () => {
     const { service } = house;

@@ -1,8 +1,9 @@
 import { all, type ApiKey, ConvokeClient, ConvokeError, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { stat } from 'node:fs/promises';
+import { access } from 'node:fs/promises';
 import { resolve } from 'node:path';
 import { readConfig, SETTINGS } from '../../config.ts';
+import type { KeysOfFile } from '../../convoke.ts';
 import { SCOPES } from '../../domain/api_key.ts';
 import { apiKeyOption, clientFor, collect, DEFAULT_URL, wholeNumber } from './api.ts';
 import { dataFile, makeDirectory } from './data_directory.ts';
@@ -192,7 +193,7 @@ async function onKeys<T>(
   const { url, data } = options;
   if (url !== undefined) return onService(url, options, use);
   if (data === undefined && (await isAnswered(DEFAULT_URL))) return onService(DEFAULT_URL, options, use);
-  return onFile(resolve(data ?? SETTINGS.data.default), options, may_create, use);
+  return onFile(resolve(data ?? SETTINGS.data.default), may_create, use);
 }
 
 async function onService<T>(url: string, options: KeysOptions, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
@@ -208,42 +209,40 @@ async function onService<T>(url: string, options: KeysOptions, use: (client: Con
   }
 }
 
-async function onFile<T>(
-  data: string,
-  options: KeysOptions,
-  may_create: boolean,
-  use: (client: ConvokeClient) => Promise<T>,
-): Promise<T> {
+async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
   const file = dataFile(data);
-  const exists = await stat(file).then(
+  const exists = await access(file).then(
     () => true,
     () => false,
   );
   if (!exists && !may_create) {
     throw new CommandFailure(
       EXIT.failed,
-      `no service answers at ${DEFAULT_URL}, and there is no ${file}; give --url of a service, or --data of its directory`,
+      `there is no ${file}; give --data of a data directory, or --url of a running service`,
     );
   }
   await makeDirectory(data);
-  const { config } = readConfig({ flags: { data } });
-  const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
-  let keys: Awaited<ReturnType<typeof openKeys>>;
-  try {
-    keys = await openKeys(config, { log: pino({ level: 'silent' }) });
-  } catch (error) {
-    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
-    if (await isAnswered(DEFAULT_URL)) return onService(DEFAULT_URL, options, use);
-    throw new CommandFailure(
-      EXIT.failed,
-      `a running service has ${file} open, and it does not answer at ${DEFAULT_URL}: give its address with --url and an ` +
-        `admin key with CONVOKE_API_KEY, or stop it and run this again with --data ${quoted(data)}`,
-    );
-  }
+  const keys = await openFile(data, file);
   try {
     return await use(new ConvokeClient({ base_url: 'http://localhost', fetch: keys.fetch }));
   } finally {
     await keys.close();
+  }
+}
+
+async function openFile(data: string, file: string): Promise<KeysOfFile> {
+  const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
+  const { config } = readConfig({ flags: { data } });
+  try {
+    return await openKeys(config, { log: pino({ level: 'silent' }) });
+  } catch (error) {
+    // Which service it is cannot be seen from here, and a guess could make a key for another one.
+    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
+    throw new CommandFailure(
+      EXIT.failed,
+      `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
+        `wants one; or stop it and run this again with --data ${quoted(data)}`,
+    );
   }
 }
 

@@ -2,9 +2,9 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { Ownership, Sight } from '../../domain/access.ts';
 
-/** For statements over instances, with the parameters that `ownedBy` makes. */
+/** For statements over instances, with the parameters that `ownedBy` makes. `IS`: what nobody owns is 0 here, not NULL. */
 export const IS_OWNED =
-  '($owner_key_id IS NULL OR (owner_key_id = $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
+  '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
 
 /** The parameters of `IS_OWNED`; absent or null stands for everything. */
 export function ownedBy(owned: Ownership | null | undefined) {

@@ -1,0 +1,92 @@
+/** The command line as people and scripts use it: real processes. */
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { text as readAll } from 'node:stream/consumers';
+import { fileURLToPath } from 'node:url';
+
+const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+
+/** The environment of this process without settings of Convoke, which would decide what is tested. */
+const CLEAN_ENV = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
+
+export interface Ended {
+  code: number | null;
+  stdout: string;
+  stderr: string;
+}
+
+interface RunOptions {
+  env?: Record<string, string>;
+  input?: string;
+}
+
+export function start(
+  args: readonly string[],
+  { env = {}, node = process.execPath }: { env?: Record<string, string>; node?: string } = {},
+): ChildProcess {
+  return spawn(node, [MAIN, ...args], { env: { ...CLEAN_ENV, ...env }, stdio: 'pipe' });
+}
+
+/** Runs a command to its end. */
+export async function convoke(args: readonly string[], { env, input = '' }: RunOptions = {}): Promise<Ended> {
+  const child = start(args, env === undefined ? {} : { env });
+  child.stdin!.end(input);
+  const [stdout, stderr] = await Promise.all([readAll(child.stdout!), readAll(child.stderr!), once(child, 'close')]);
+  return { code: child.exitCode, stdout, stderr };
+}
+
+export function temporaryDirectory(t: { after: (clean: () => void) => void }): string {
+  const directory = mkdtempSync(join(tmpdir(), 'convoke-cli-'));
+  t.after(() => rmSync(directory, { recursive: true, force: true }));
+  return directory;
+}
+
+export interface Service {
+  url: string;
+  child: ChildProcess;
+  stderr: Promise<string>;
+  /** Every line on stdout. */
+  lines: string[];
+}
+
+/** Starts `convoke serve` and waits for its ready line. */
+export async function serve(
+  data: string,
+  { node, flags = [] }: { node?: string; flags?: string[] } = {},
+): Promise<Service> {
+  const child = start(['serve', '--port', '0', '--data', data, ...flags], node === undefined ? {} : { node });
+  const stderr = readAll(child.stderr!);
+  const lines: string[] = [];
+  const stdout = createInterface({ input: child.stdout! });
+  stdout.on('line', (line) => lines.push(line));
+  await Promise.race([once(stdout, 'line'), once(child, 'close')]);
+  const url = /^convoke ready (http:\/\/\S+)$/.exec(lines[0] ?? '')?.[1];
+  if (url === undefined) throw new Error(`not ready: ${await stderr}`);
+  return { url, child, stderr, lines };
+}
+
+/** Ends when the process and everything that holds its output has ended. */
+export async function stop({ child }: Service, signal: NodeJS.Signals = 'SIGTERM'): Promise<number | null> {
+  if (child.exitCode === null && child.signalCode === null) {
+    const closed = once(child, 'close');
+    child.kill(signal);
+    await closed;
+  }
+  return child.exitCode;
+}
+
+/** An address of this machine at which nothing listens. */
+export async function deadUrl(): Promise<string> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return `http://127.0.0.1:${port}`;
+}
