@@ -51,7 +51,11 @@ export class Keyring {
 
   /** Reads what was changed since the last time; everything at the first. */
   async refresh(): Promise<void> {
-    for (const key of await this.#store.changedSince(this.#change_no)) this.put(key);
+    for (const key of await this.#store.changedSince(this.#change_no)) {
+      this.put(key);
+      // Not in `put`: what this node changes itself may come after what another one changed, which is still to be read.
+      this.#change_no = key.change_no;
+    }
   }
 
   /** A key was made or changed. */
@@ -66,7 +70,6 @@ export class Keyring {
       principal: principalOf(key),
       noted_at: former?.noted_at ?? key.last_used_at ?? 0,
     });
-    this.#change_no = Math.max(this.#change_no, change_no);
   }
 
   /** Whether there is a key that can be used now and that may own instances. */
