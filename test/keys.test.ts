@@ -5,7 +5,7 @@ import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
-import { type ApiKeyWithToken, ConvokeClient, type ConvokeError, type CreateKeyInput } from '@convoke/sdk';
+import { all, type ApiKeyWithToken, ConvokeClient, type ConvokeError, type CreateKeyInput } from '@convoke/sdk';
 import fc from 'fast-check';
 import { pino } from 'pino';
 import { readConfig } from '../src/config.ts';
@@ -347,6 +347,33 @@ describe('the last use of a key', () => {
     await keyring.close();
     assert.deepEqual(written, [2, 2]);
     await store.close();
+  });
+});
+
+describe('a reader of some meetings', () => {
+  test('sees their deliveries and no others, newest first, page by page', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
+    const sent: Record<string, string[]> = { m1: [], m2: [], m3: [] };
+    for (const meeting_id of Object.keys(sent)) await service.join(meeting_id, instance_id, ['a']);
+    for (let i = 0; i < 9; i++) {
+      const meeting_id = `m${1 + (i % 3)}`;
+      const [delivery] = await service.deliveriesOf(await service.send(meeting_id, {}));
+      sent[meeting_id]!.push(delivery!.delivery_id);
+    }
+    for (const meeting_ids of [['m1'], ['m3', 'm1'], ['m1', 'm2', 'm3']]) {
+      const { token } = await service.createKey({ scopes: ['read'], meeting_ids });
+      const client = new ConvokeClient({ base_url: service.url, api_key: token });
+      const seen: string[] = [];
+      for await (const { delivery_id } of all((page) => client.listDeliveries({ limit: 2, ...page })))
+        seen.push(delivery_id);
+      const expected = meeting_ids
+        .flatMap((meeting_id) => sent[meeting_id]!)
+        .toSorted()
+        .toReversed();
+      assert.deepEqual(seen, expected);
+    }
   });
 });
 

@@ -169,16 +169,17 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
       query = query.where('d.delivery_no', '<', before);
-      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the same.
-      if (filter.meeting_id === undefined) query = query.orderBy('d.delivery_no', 'desc');
+      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
+      // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
+      const meeting_ids = meetingsOf(filter, sight);
+      if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
-        const { meeting_id } = filter;
-        query = query
+        const of_meetings = query
           .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-          .where('m.meeting_id', '=', meeting_id)
-          .where('m.message_no', '<', before)
-          .orderBy('m.seq', 'desc')
-          .orderBy('d.delivery_no', 'desc');
+          .where('m.meeting_id', 'in', meeting_ids)
+          .where('m.message_no', '<', before);
+        const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
+        query = in_order.orderBy('d.delivery_no', 'desc');
       }
       return pageOf(
         db.all(query),
@@ -294,6 +295,17 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       return oldest_at;
     },
   };
+}
+
+/** The meetings that a list is about; null when it is about deliveries of any. */
+function meetingsOf(
+  { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
+  sight: Sight | null | undefined,
+): string[] | null {
+  if (meeting_id !== undefined) return [meeting_id];
+  // An instance or a message leads to few deliveries by itself.
+  if (!sight || sight.owned !== null || instance_id !== undefined || message_id !== undefined) return null;
+  return sight.meeting_ids;
 }
 
 function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneKey[] {
