@@ -7,8 +7,9 @@ import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { CreateKeyInput } from '@convoke/sdk';
-import type { Principal } from '../src/domain/access.ts';
+import type { Ownership, Principal } from '../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../src/domain/api_key.ts';
+import type { Problem } from '../src/domain/problem.ts';
 import { Keyring } from '../src/http/keyring.ts';
 import type { HttpParts } from '../src/http/parts.ts';
 import { createServer } from '../src/http/server.ts';
@@ -459,22 +460,25 @@ test('a route that does not say who may call it cannot be made', async () => {
 });
 
 describe('neither answer nor time tells what is not yours from what is not there:', () => {
-  const NOT_YOURS = { key_id: 'b', instance_id: null };
-  const sight = { owned: NOT_YOURS, meeting_ids: [] };
-
-  /** The same calls about an instance and a delivery. */
-  const CALLS: Record<string, (store: Store, instance_id: string, delivery_id: string) => Promise<unknown>> = {
-    get: (store, id) => store.instances.get(id, sight),
-    patch: (store, id) => store.instances.patch(id, { is_active: false }, 1, NOT_YOURS),
-    heartbeat: (store, id) => store.instances.heartbeat(id, 1, NOT_YOURS),
-    rotateSecret: (store, id) => store.instances.rotateSecret(id, SECRET, 0, 1, NOT_YOURS),
-    remove: (store, id) => store.instances.remove(id, 10, 1, NOT_YOURS),
-    join: (store, id) => store.meetings.join('m', id, [], 1, NOT_YOURS).catch((error: Error) => error.message.length),
-    leave: (store, id) => store.meetings.leave('m', id, 1, NOT_YOURS),
-    recover: (store, id) => store.deliveries.recover(id, 0, 1, 1, NOT_YOURS),
-    getDelivery: (store, _, id) => store.deliveries.get(id, 1, sight),
-    retry: (store, _, id) => store.deliveries.retry(id, 1, 1, NOT_YOURS),
+  /** Calls of a key about an instance and a delivery. */
+  const CALLS: Record<
+    string,
+    (store: Store, owned: Ownership, instance_id: string, delivery_id: string) => Promise<unknown>
+  > = {
+    get: (store, owned, id) => store.instances.get(id, { owned, meeting_ids: [] }),
+    patch: (store, owned, id) => store.instances.patch(id, { is_active: false }, 1, owned),
+    heartbeat: (store, owned, id) => store.instances.heartbeat(id, 1, owned),
+    rotateSecret: (store, owned, id) => store.instances.rotateSecret(id, SECRET, 0, 1, owned),
+    join: (store, owned, id) => store.meetings.join('m', id, [], 1, owned).catch(({ code }: Problem) => code),
+    leave: (store, owned, id) => store.meetings.leave('m', id, 1, owned),
+    getDelivery: (store, owned, _, id) => store.deliveries.get(id, 1, { owned, meeting_ids: [] }),
+    retry: (store, owned, _, id) => store.deliveries.retry(id, 1, 1, owned),
+    recover: (store, owned, id) => store.deliveries.recover(id, 0, 1, 1, owned),
+    remove: (store, owned, id) => store.instances.remove(id, 10, 1, owned),
   };
+  const OWNER = { key_id: 'a', instance_id: null };
+  const OTHER = { key_id: 'b', instance_id: null };
+  const BOUND = { key_id: 'a', instance_id: 'another' };
 
   for (const [name, call] of Object.entries(CALLS)) {
     test(`${name} runs the same statements for both`, async (t) => {
@@ -498,15 +502,20 @@ describe('neither answer nor time tells what is not yours from what is not there
       assert.ok(accepted?.kind === 'accepted');
 
       const prepare = t.mock.method(Database.prototype, 'prepare');
-      const statementsOf = async (instance_id: string, delivery_id: string) => {
+      const traceOf = async (owned: Ownership, instance_id: string, delivery_id: string) => {
         prepare.mock.resetCalls();
-        const answer = await call(store, instance_id, delivery_id);
+        const answer = await call(store, owned, instance_id, delivery_id);
         return { answer, statements: prepare.mock.calls.map(({ arguments: [sql] }) => sql) };
       };
-      const not_yours = await statementsOf('present', accepted.deliveries[0]!.delivery_id);
-      const missing = await statementsOf('missing', MISSING.delivery_id);
-      assert.deepEqual(not_yours, missing);
-      assert.ok(missing.statements.length > 0);
+      const { delivery_id } = accepted.deliveries[0]!;
+      for (const owned of [OTHER, BOUND]) {
+        const missing = await traceOf(owned, 'missing', MISSING.delivery_id);
+        assert.ok(missing.statements.length > 0);
+        assert.deepEqual(await traceOf(owned, 'present', delivery_id), missing);
+      }
+      // Control: whoever owns it is answered otherwise.
+      const missing = await traceOf(OWNER, 'missing', MISSING.delivery_id);
+      assert.notDeepEqual(await traceOf(OWNER, 'present', delivery_id), missing);
     });
   }
 

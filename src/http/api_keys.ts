@@ -36,14 +36,17 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         }),
       },
     },
-    async ({ body }, reply) => {
+    async ({ body, principal }, reply) => {
       const wall_ms = clock.wall();
       const key_id = makeKeyId(randomBytes(ID_BYTES));
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const was_open = keyring.is_open;
       const key = await store.api_keys.create(newKey(key_id, token, body, wall_ms));
       keyring.put(key);
-      log.info({ key_id, scopes: key.scopes }, was_open ? 'the first key: every request needs one now' : 'a new key');
+      log.info(
+        { key_id, scopes: key.scopes, by: principal.key_id },
+        was_open ? 'the first key: every request needs one now' : 'a new key',
+      );
       return reply.code(201).send({ ...wireApiKey(key), token });
     },
   );
@@ -94,9 +97,9 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         response: answers({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
       },
     },
-    async ({ params: { key_id } }, reply) => {
+    async ({ params: { key_id }, principal }, reply) => {
       keyring.put(existing(await store.api_keys.revoke(key_id, clock.wall()), key_id));
-      log.info({ key_id }, 'a key was revoked');
+      log.info({ key_id, by: principal.key_id }, 'a key was revoked');
       return reply.code(204).send();
     },
   );
@@ -121,12 +124,12 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         }),
       },
     },
-    async ({ params: { key_id }, body }) => {
+    async ({ params: { key_id }, body, principal }) => {
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
       const key = existing(await store.api_keys.rotate(key_id, digestOf(token), overlap_ms, clock.wall()), key_id);
       keyring.put(key);
-      log.info({ key_id }, 'a key was rotated');
+      log.info({ key_id, by: principal.key_id }, 'a key was rotated');
       return { ...wireApiKey(key), token };
     },
   );

@@ -43,6 +43,7 @@ describe('an instance:', { concurrency: true }, () => {
       last_success_at: null,
       last_failure: null,
       pending_deliveries: 0,
+      owner_key_id: null,
     });
   });
 
