@@ -2,7 +2,7 @@ import { all, type ApiKey, ConvokeClient, ConvokeError, type Scope } from '@conv
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { access } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { readConfig, SETTINGS } from '../../config.ts';
+import { type Config, ConfigError, readConfig, SETTINGS } from '../../config.ts';
 import type { KeysOfFile } from '../../convoke.ts';
 import { SCOPES } from '../../domain/api_key.ts';
 import { apiKeyOption, clientFor, collect, DEFAULT_URL, wholeNumber } from './api.ts';
@@ -222,7 +222,7 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
     );
   }
   await makeDirectory(data);
-  const keys = await openFile(data, file);
+  const keys = await openFile(configOf(data), file);
   try {
     return await use(new ConvokeClient({ base_url: 'http://localhost', fetch: keys.fetch }));
   } finally {
@@ -230,9 +230,18 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   }
 }
 
-async function openFile(data: string, file: string): Promise<KeysOfFile> {
+/** The settings that the service would have here: without the data key the file does not open. */
+function configOf(data: string): Config {
+  try {
+    return readConfig({ flags: { data }, env: process.env }).config;
+  } catch (error) {
+    if (error instanceof ConfigError) throw new CommandFailure(EXIT.usage, error.faults.join('\nconvoke: '));
+    throw error;
+  }
+}
+
+async function openFile(config: Config, file: string): Promise<KeysOfFile> {
   const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
-  const { config } = readConfig({ flags: { data } });
   try {
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {
@@ -241,7 +250,7 @@ async function openFile(data: string, file: string): Promise<KeysOfFile> {
     throw new CommandFailure(
       EXIT.failed,
       `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
-        `wants one; or stop it and run this again with --data ${quoted(data)}`,
+        `wants one; or stop it and run this again with --data ${quoted(config.data)}`,
     );
   }
 }
