@@ -18,7 +18,7 @@ import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
-import { Keyring, OpenKeyring } from './http/keyring.ts';
+import { Keyring, OwnersKeyring } from './http/keyring.ts';
 import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
 import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
@@ -138,9 +138,11 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   };
 }
 
-/** The API on a data file that no service has open, for its keys alone: answers requests without a socket. */
+/** The API on a data file that no service has open, for its keys alone. */
 export interface KeysOfFile {
-  fetch: typeof fetch;
+  url: string;
+  /** Opens the API for this moment; whoever else reaches the port has none. */
+  token: string;
   close(): Promise<void>;
 }
 
@@ -152,24 +154,14 @@ export interface KeysOfFile {
 export async function openKeys(config: Config, { log }: { log: Logger }): Promise<KeysOfFile> {
   const clock = systemClock();
   const { store, opened } = openStore(config);
-  const keyring = new OpenKeyring(clock, store.api_keys, () => {});
+  const keyring = new OwnersKeyring(clock, store.api_keys, () => {});
   // Nothing but keys is asked for, so the other parts are never taken hold of.
-  const parts: Partial<HttpParts> = { store, keyring, clock, log, max_message_bytes: config.max_message_bytes };
+  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log };
   const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
+  await server.listen({ host: '127.0.0.1', port: 0 });
   return {
-    async fetch(input, init) {
-      const request = new Request(input, init);
-      const { pathname, search } = new URL(request.url);
-      const payload = await request.text();
-      const answer = await server.inject({
-        method: request.method as 'GET',
-        url: pathname + search,
-        headers: Object.fromEntries(request.headers),
-        ...(payload === '' ? {} : { payload }),
-      });
-      const body = answer.statusCode === 204 ? null : answer.body;
-      return new Response(body, { status: answer.statusCode, headers: answer.headers as Record<string, string> });
-    },
+    url: urlOf(server.server.address() as AddressInfo),
+    token: keyring.token,
     async close() {
       await server.close();
       await store.close();

@@ -128,7 +128,8 @@ describe('open mode', () => {
     const { config } = readConfig({ flags: { host: '0.0.0.0', port: '0', data: temporaryData(t) } });
     await assert.rejects(createConvoke(config, { log }), NoKeyError);
     const keys = await openKeys(config, { log });
-    const client = new ConvokeClient({ base_url: 'http://localhost', fetch: keys.fetch });
+    const client = new ConvokeClient({ base_url: keys.url, api_key: keys.token });
+    assert.equal(await answerTo(keys, 'cvk_'), 'api_key_unknown');
     const { token } = await client.createKey({ scopes: ['admin'] });
     await keys.close();
     const convoke = await createConvoke(config, { log });

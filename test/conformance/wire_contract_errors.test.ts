@@ -111,7 +111,7 @@ describe('every code about keys:', { concurrency: true }, () => {
       return as(token);
     },
     api_key_expired: async () => {
-      const { token } = await service.createKey({ scopes: ['read'], expires_at: inMilliseconds(100) });
+      const { token } = await service.createKey({ scopes: ['read'], expires_at: inMilliseconds(2_000) });
       return until(
         'a key that has expired',
         () => as(token),

@@ -224,7 +224,7 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   await makeDirectory(data);
   const keys = await openFile(configOf(data), file);
   try {
-    return await use(new ConvokeClient({ base_url: 'http://localhost', fetch: keys.fetch }));
+    return await use(new ConvokeClient({ base_url: keys.url, api_key: keys.token }));
   } finally {
     await keys.close();
   }
