@@ -13,6 +13,7 @@ export interface Schema {
   anyOf?: Schema[];
   minimum?: number;
   maximum?: number;
+  minItems?: number;
   maxItems?: number;
   maxLength?: number;
   minLength?: number;
@@ -104,6 +105,13 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
       { maxKeys: 5 },
     )
     .map((headers) => ({ ...headers })),
+  // No key has such an id: whoever is handed an instance must be there.
+  owner_key_id: fc.constant(null),
+  // Limits are limits of a scope that the key has, and an admin has none.
+  scopes: fc.constant(['send', 'read', 'instance']),
+  expires_at: fc
+    .date({ noInvalidDate: true, min: new Date('2090-01-01'), max: new Date('2100-01-01') })
+    .map((date) => date.toISOString()),
   // An object as the sender likes it.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
 };
@@ -198,7 +206,7 @@ function valueOf(schema: Schema): fc.Arbitrary<unknown> {
       return fc.boolean();
     case 'array':
       return fc.oneof(
-        fc.array(valueOf(schema.items ?? {}), { maxLength: 5 }),
+        fc.array(valueOf(schema.items ?? {}), { minLength: schema.minItems ?? 0, maxLength: 5 }),
         fc.constant(Array.from({ length: schema.maxItems ?? 0 }, (_, i) => `a${i}`)),
       );
     case 'object':
