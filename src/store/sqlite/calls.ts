@@ -83,9 +83,9 @@ function packed(rows: object[]): Packed {
 
 function unpacked({ fields, values }: Packed): object[] {
   const rows: object[] = [];
-  for (let i = 0; i < values.length; i += fields.length) {
+  for (let i = 0; i < values.length;) {
     const row: Record<string, unknown> = {};
-    for (const [k, field] of fields.entries()) row[field] = values[i + k];
+    for (const field of fields) row[field] = values[i++];
     rows.push(row);
   }
   return rows;
