@@ -13,7 +13,9 @@ import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
 import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
+import { AuditTrail } from '../src/http/audit_trail.ts';
 import { Keyring } from '../src/http/keyring.ts';
+import { Limits } from '../src/http/limits.ts';
 import { createServer } from '../src/http/server.ts';
 import type { Store } from '../src/store/store.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
@@ -55,6 +57,8 @@ function engineOn(store: Store): Engine {
 
 const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
 const metrics: Metrics = new Metrics(clock, () => engine, store);
+const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
+const limits = new Limits(config, clock);
 const server = await createServer({
   store,
   engine,
@@ -67,7 +71,9 @@ const server = await createServer({
   max_connections: config.max_connections,
   expire_after_ms: config.expire_after_ms,
   user_agent,
-  keyring: new Keyring(clock, store.api_keys, (error) => console.error(error)),
+  keyring,
+  limits,
+  audit_trail: new AuditTrail({ store, keyring, limits, clock, onError: (error) => console.error(error) }),
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

@@ -6,6 +6,7 @@ import { agentsToNotify } from '../src/domain/message.ts';
 import type {
   Accepted,
   ApiKeyStore,
+  AuditStore,
   DeliverySettlement,
   DeliveryStore,
   EncryptionStore,
@@ -66,6 +67,8 @@ export class ForgetfulStore implements Store {
   readonly meetings = {} as MeetingStore;
   readonly encryption = {} as EncryptionStore;
   readonly api_keys = {} as ApiKeyStore;
+  readonly audit = {} as AuditStore;
+  readonly audited = () => this;
 
   constructor(fleet: Fleet) {
     this.#meetings = meetingsOf(fleet);

@@ -6,6 +6,7 @@ import { type Cidr, type EgressMode, type EgressPolicy, parseAddress, parseCidr 
 import type { KeyObject } from 'node:crypto';
 import { parseDataKey } from './domain/data_key.ts';
 import { nearestName } from './domain/nearest.ts';
+import type { Rate } from './domain/token_bucket.ts';
 import { isLocalhostName } from './domain/webhook_url.ts';
 
 export type LogLevel = (typeof LOG_LEVELS)[number];
@@ -30,6 +31,21 @@ export interface Config {
   max_message_bytes: number;
   max_request_bytes_in_flight: number;
   max_connections: number;
+  /** Proxies whose X-Forwarded-For is believed. */
+  trust_proxy: Cidr[];
+  /** Null: no limit. */
+  send_rate: Rate | null;
+  send_rate_per_address: Rate | null;
+  register_rate: Rate | null;
+  register_rate_per_address: Rate | null;
+  auth_failure_rate: Rate | null;
+  /** 0: no limit; so are the three that follow. */
+  max_instances: number;
+  max_instances_per_key: number;
+  max_instances_per_meeting: number;
+  max_meetings_per_instance: number;
+  /** Names of the settings that differ from their defaults. */
+  changed_settings: SettingName[];
   log_level: LogLevel;
   /** `auto`: pretty when the log goes to a terminal, JSON otherwise. */
   log_format: LogFormat;
@@ -133,6 +149,40 @@ export const SETTINGS = {
     '10000',
     'Connections of clients at a time; beyond them the one that has been idle for longest is closed.',
   ),
+  trust_proxy: setting(
+    cidrs(),
+    '',
+    'Address ranges of reverse proxies whose X-Forwarded-For says where a request comes from, separated by commas.',
+  ),
+  send_rate: setting(rate(), '0', 'How often one key may send.'),
+  send_rate_per_address: setting(rate(), '0', 'How often one client address (of IPv6: one /64) may send.'),
+  register_rate: setting(rate(), '100/s:10000', 'How often one key may register instances.'),
+  register_rate_per_address: setting(
+    rate(),
+    '100/s:10000',
+    'How often one client address (of IPv6: one /64) may register instances.',
+  ),
+  auth_failure_rate: setting(
+    rate(),
+    '10/s:100',
+    'How often one client address (of IPv6: one /64) may come with an API key that is wrong, and how often a wrong secret may be given for one key.',
+  ),
+  max_instances: setting(wholeNumber(0, 1_000_000_000), '100000', 'Instances in all; 0 is no limit.'),
+  max_instances_per_key: setting(
+    wholeNumber(0, 1_000_000_000),
+    '10000',
+    'Instances that one key may own; 0 is no limit.',
+  ),
+  max_instances_per_meeting: setting(
+    wholeNumber(0, 1_000_000_000),
+    '10000',
+    'Instances in one meeting at a time; 0 is no limit.',
+  ),
+  max_meetings_per_instance: setting(
+    wholeNumber(0, 1_000_000_000),
+    '10000',
+    'Meetings that one instance is in at a time; 0 is no limit.',
+  ),
   log_level: setting(oneOf(LOG_LEVELS), 'info', 'The least important lines that are logged.'),
   log_format: setting(
     oneOf(LOG_FORMATS),
@@ -209,7 +259,10 @@ export function readConfig({
   if (faults.length > 0) throw new ConfigError(faults);
 
   if (sources.egress.from === 'default' && !is_local) sources.egress.value = values.egress = 'public';
-  return { config: configOf(values as SettingValues), sources };
+  const changed_settings = settingNames().filter(
+    (name) => sources[name].from !== 'default' && sources[name].value !== SETTINGS[name].default,
+  );
+  return { config: { ...configOf(values as SettingValues), changed_settings }, sources };
 }
 
 /** Whether a setting may not be shown, and has no flag. */
@@ -248,7 +301,12 @@ export function isLoopbackHost(host: string): boolean {
   return bytes.length === 4 ? bytes[0] === 127 : bytes.every((byte, i) => byte === (i === 15 ? 1 : 0));
 }
 
-function configOf({ egress, egress_allow, egress_allow_http, ...values }: SettingValues): Config {
+function configOf({
+  egress,
+  egress_allow,
+  egress_allow_http,
+  ...values
+}: SettingValues): Omit<Config, 'changed_settings'> {
   const { retry_schedule, expire_after, retention_deliveries, retention_messages, ...same } = values;
   return {
     ...same,
@@ -326,6 +384,20 @@ function wholeNumber(min: number, max: number): ValueType<number> {
     parse(text) {
       const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : -1;
       return value >= min && value <= max ? value : undefined;
+    },
+  };
+}
+
+/** Null when there is no limit. */
+function rate(): ValueType<Rate | null> {
+  return {
+    expects: '`0` for no limit, or how many in a `s`, `m` or `h`, and how many at once, such as `100/s:10000`',
+    parse(text) {
+      if (text === '0') return null;
+      const match = /^([1-9][0-9]{0,8})\/(s|m|h):([1-9][0-9]{0,8})$/.exec(text);
+      if (match === null) return undefined;
+      const unit_ms = DURATION_UNITS_MS[match[2] as 's' | 'm' | 'h'];
+      return { per_second: (Number(match[1]) * 1000) / unit_ms, burst: Number(match[3]) };
     },
   };
 }

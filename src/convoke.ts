@@ -12,13 +12,16 @@ import { setTimeout } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import type { Logger } from 'pino';
 import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
+import type { NewAuditEntry } from './domain/audit.ts';
 import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
+import { AuditTrail } from './http/audit_trail.ts';
 import { Keyring, OwnersKeyring } from './http/keyring.ts';
+import { Limits } from './http/limits.ts';
 import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
 import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
@@ -80,6 +83,11 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
+  const limits = new Limits(config, clock);
+  const audit_trail = new AuditTrail({
+    ...{ store, keyring, limits, clock },
+    onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
+  });
   const building = createServer({
     store,
     engine,
@@ -93,6 +101,8 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     expire_after_ms: config.expire_after_ms,
     user_agent,
     keyring,
+    limits,
+    audit_trail,
     metrics: () => metrics.text(),
   });
 
@@ -109,6 +119,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     await keyring.refresh();
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
+    await store.audit.append(startOf(config), clock.wall());
     await server.listen({ host: config.host, port: config.port });
   } catch (error) {
     await store.close();
@@ -133,12 +144,13 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
       slow_clients.cancel();
       await transport.close();
       await keyring.close();
+      await audit_trail.close();
       await store.close();
     },
   };
 }
 
-/** The API on a data file that no service has open, for its keys alone. */
+/** The API on a data file that no service has open, for keys and the audit log. */
 export interface KeysOfFile {
   url: string;
   /** Opens the API for this moment; whoever else reaches the port has none. */
@@ -147,7 +159,7 @@ export interface KeysOfFile {
 }
 
 /**
- * Opens a data file to make, list or revoke its keys: whoever may open the file needs no key.
+ * Opens a data file to make, list or revoke its keys, or to read its audit log: whoever may open the file needs no key.
  *
  * @throws StoreError when the data file cannot be used, or a service has it open
  */
@@ -155,8 +167,10 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   const clock = systemClock();
   const { store, opened } = openStore(config);
   const keyring = new OwnersKeyring(clock, store.api_keys, () => {});
-  // Nothing but keys is asked for, so the other parts are never taken hold of.
-  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log };
+  // Nothing else is asked for, so the other parts are never taken hold of.
+  const limits = new Limits(config, clock);
+  const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
+  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log, limits, audit_trail };
   const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
   await server.listen({ host: '127.0.0.1', port: 0 });
   return {
@@ -164,16 +178,30 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
     token: keyring.token,
     async close() {
       await server.close();
+      await audit_trail.close();
       await store.close();
     },
   };
 }
 
-function openStore(
-  { data, encryption_key: current, encryption_key_previous: former }: Config,
-  observer: StoreObserver = {},
-) {
-  return openSqliteStore(join(data, DATABASE_FILE), current === null ? null : { current, former }, observer);
+/** What the audit log is told of a start: of the settings only the names. */
+function startOf({ changed_settings }: Config): NewAuditEntry {
+  return {
+    principal: 'service',
+    address: null,
+    action: 'service.start',
+    target_kind: 'service',
+    target_id: null,
+    outcome: 'done',
+    code: null,
+    details: { version: VERSION, settings: changed_settings },
+  };
+}
+
+function openStore(config: Config, observer: StoreObserver = {}) {
+  const { data, encryption_key: current, encryption_key_previous: former } = config;
+  const keys = current === null ? null : { current, former };
+  return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
 }
 
 /** Closes each connection with the answer to its next request; resolves when none is left, or when the time is up. */

@@ -47,6 +47,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.DiagnosisSchema, sdk.Diagnosis>(true);
   answer<typeof http.ApiKeySchema, sdk.ApiKey>(true);
   answer<typeof http.ApiKeyWithTokenSchema, sdk.ApiKeyWithToken>(true);
+  answer<typeof http.AuditEntrySchema, sdk.AuditEntry>(true);
   answer<typeof http.ProblemSchema, sdk.ProblemDetails>(true);
   same<Static<ReturnType<typeof http.pageOf<typeof http.InstanceSchema>>>, sdk.Page<sdk.Instance>>(true);
 
@@ -62,6 +63,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   input<typeof http.ListMeetingsQuery, sdk.ListMeetingsQuery>(true);
   input<typeof http.ListMeetingInstancesQuery, sdk.ListMeetingInstancesQuery>(true);
   input<typeof http.ListMessagesQuery, sdk.ListMessagesQuery>(true);
+  input<typeof http.ListAuditQuery, sdk.ListAuditQuery>(true);
   input<typeof http.ListKeysQuery, sdk.PageQuery>(true);
   input<typeof http.ListDeliveriesQuery, sdk.ListDeliveriesQuery>(true);
 });

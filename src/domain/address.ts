@@ -197,7 +197,8 @@ function carriedIPv4(bytes: AddressBytes): AddressBytes | null {
   return carrier === undefined ? null : bytes.subarray(carrier.at, carrier.at + 4);
 }
 
-function contains({ bytes: range, prefix_bits }: Cidr, bytes: AddressBytes): boolean {
+/** Whether an address lies in a range. */
+export function contains({ bytes: range, prefix_bits }: Cidr, bytes: AddressBytes): boolean {
   if (range.length !== bytes.length) return false;
   const whole_bytes = prefix_bits >> 3;
   for (let i = 0; i < whole_bytes; i++) {

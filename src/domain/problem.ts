@@ -124,6 +124,11 @@ export const PROBLEMS = {
     title: 'This delivery cannot be retried',
     advice: 'Only a failed or a pending delivery can be queued again; send a new message instead.',
   },
+  quota_exceeded: {
+    status: 409,
+    title: 'There are as many as the operator permits',
+    advice: 'Remove what is not needed any more, or ask the operator to raise the setting that the detail names.',
+  },
   encryption_key_given: {
     status: 409,
     title: 'The data key is a setting, and is changed there',
@@ -151,6 +156,12 @@ export const PROBLEMS = {
     title: 'Pushes to this webhook_url are not allowed',
     advice:
       'Use an address that the egress policy permits, or ask the operator to change CONVOKE_EGRESS, CONVOKE_EGRESS_ALLOW or CONVOKE_EGRESS_ALLOW_HTTP; the detail says which.',
+  },
+  rate_limited: {
+    status: 429,
+    title: 'Too many of these requests in too short a time',
+    advice:
+      'Nothing was done. Try again after the time in Retry-After; the detail names the setting by which the operator limits it.',
   },
   headers_too_large: {
     status: 431,

@@ -2,6 +2,7 @@ import type { FastifyRequest, onRequestHookHandler, RouteOptions } from 'fastify
 import { assertScope, type Principal } from '../domain/access.ts';
 import type { Scope } from '../domain/api_key.ts';
 import type { Keyring } from './keyring.ts';
+import type { Limited, Limits } from './limits.ts';
 
 /** Who may call a route: everybody, or keys with one of the scopes. Admins may call every route. */
 export type Access = 'public' | readonly Scope[];
@@ -9,6 +10,8 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
+    /** What a key and an address may do only so often. */
+    limited?: Limited;
   }
   interface FastifyRequest {
     /** Whoever makes the request. On public routes nobody asks. */
@@ -20,19 +23,22 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route, which finds out who makes the request before its body is read, and says in the OpenAPI
- * document what it wants. Called for every route as it is made.
+ * Puts a guard before a route, which finds out who makes the request, and whether too often, before its body is read, and
+ * says in the OpenAPI document what it wants. Called for every route as it is made.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */
-export function guard(route: RouteOptions, keyring: () => Keyring): void {
+export function guard(route: RouteOptions, parts: () => { keyring: Keyring; limits: Limits }): void {
   const access = accessOf(route);
   if (route.schema !== undefined) route.schema = { ...route.schema, security: securityOf(access) };
   if (access === 'public') return;
+  const limited = route.config?.limited;
   const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
     try {
-      request.principal = keyring().principalOf(request.headers.authorization);
+      const { keyring, limits } = parts();
+      request.principal = limits.identify(keyring, request);
       assertScope(request.principal, access);
+      if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
       done();
     } catch (error) {
       done(error as Error);
@@ -46,6 +52,13 @@ function accessOf({ config, method, url }: RouteOptions): Access {
   if (/^\/docs(\/|$)/.test(url)) return 'public';
   if (config?.access !== undefined) return config.access;
   throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);
+}
+
+/** Whoever changes something leaves an entry in the audit log; a new route cannot forget to say which. */
+export function assertAudited({ config, method, url }: RouteOptions): void {
+  const is_reading = [method].flat().every((each) => each === 'GET' || each === 'HEAD' || each === 'OPTIONS');
+  if (is_reading || config?.audit !== undefined || !url.startsWith('/api/')) return;
+  throw new Error(`${String(method)} ${url} does not say what the audit log is told: give it config.audit`);
 }
 
 /** One way in for each scope that is enough: OpenAPI lets any of them do. */

@@ -18,6 +18,7 @@ const COMMON_CODES = [
   'body_too_large',
   'unsupported_media_type',
   'invalid_fields',
+  'rate_limited',
   'headers_too_large',
   'storage_unavailable',
   'overloaded',

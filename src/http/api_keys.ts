@@ -18,11 +18,11 @@ import { wireApiKey } from './wire.ts';
 
 const OVERLAP_S = 86_400;
 
-export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts): void {
+export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail }: HttpParts): void {
   app.post(
     '/api/v1/keys/',
     {
-      config: { access: ['admin'] },
+      config: { access: ['admin'], audit: { action: 'key.create', target: 'key' } },
       schema: {
         operationId: 'createKey',
         tags: ['keys'],
@@ -36,12 +36,14 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         }),
       },
     },
-    async ({ body, principal }, reply) => {
+    async (request, reply) => {
+      const { body, principal } = request;
       const wall_ms = clock.wall();
       const key_id = makeKeyId(randomBytes(ID_BYTES));
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const was_open = keyring.is_open;
-      const key = await store.api_keys.create(newKey(key_id, token, body, wall_ms));
+      const { api_keys } = audit_trail.changing(request, { target_id: key_id, details: { scopes: body.scopes } });
+      const key = await api_keys.create(newKey(key_id, token, body, wall_ms));
       keyring.put(key);
       log.info(
         { key_id, scopes: key.scopes, by: principal.key_id },
@@ -87,7 +89,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
   app.delete(
     '/api/v1/keys/:key_id/',
     {
-      config: { access: ['admin'] },
+      config: { access: ['admin'], audit: { action: 'key.revoke', target: 'key' } },
       schema: {
         operationId: 'revokeKey',
         tags: ['keys'],
@@ -97,8 +99,10 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         response: answers({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
       },
     },
-    async ({ params: { key_id }, principal }, reply) => {
-      keyring.put(existing(await store.api_keys.revoke(key_id, clock.wall()), key_id));
+    async (request, reply) => {
+      const { params, principal } = request;
+      const { key_id } = params;
+      keyring.put(existing(await audit_trail.changing(request).api_keys.revoke(key_id, clock.wall()), key_id));
       log.info({ key_id, by: principal.key_id }, 'a key was revoked');
       return reply.code(204).send();
     },
@@ -107,7 +111,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
   app.post(
     '/api/v1/keys/:key_id/rotate/',
     {
-      config: { access: ['admin'] },
+      config: { access: ['admin'], audit: { action: 'key.rotate', target: 'key' } },
       // No body stands for an empty one: all of it is optional.
       preValidation: async (request) => {
         if (request.body === undefined) request.body = {};
@@ -124,10 +128,13 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log }: HttpParts
         }),
       },
     },
-    async ({ params: { key_id }, body, principal }) => {
+    async (request) => {
+      const { params, body, principal } = request;
+      const { key_id } = params;
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
-      const key = existing(await store.api_keys.rotate(key_id, digestOf(token), overlap_ms, clock.wall()), key_id);
+      const { api_keys } = audit_trail.changing(request);
+      const key = existing(await api_keys.rotate(key_id, digestOf(token), overlap_ms, clock.wall()), key_id);
       keyring.put(key);
       log.info({ key_id, by: principal.key_id }, 'a key was rotated');
       return { ...wireApiKey(key), token };

@@ -5,7 +5,7 @@ import type { App, HttpParts } from './parts.ts';
 import { DeliveryParams, DeliverySchema, DeliveryWithAttemptsSchema, ListDeliveriesQuery, pageOf } from './schemas.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from './wire.ts';
 
-export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms }: HttpParts): void {
+export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms, audit_trail }: HttpParts): void {
   app.get(
     '/api/v1/deliveries/',
     {
@@ -50,7 +50,7 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
   app.post(
     '/api/v1/deliveries/:delivery_id/retry/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'delivery.retry', target: 'delivery' } },
       schema: {
         operationId: 'retryDelivery',
         tags: ['deliveries'],
@@ -62,9 +62,12 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
         }),
       },
     },
-    async ({ params: { delivery_id }, principal }) => {
+    async (request) => {
+      const { params, principal } = request;
+      const { delivery_id } = params;
       const now = clock.now();
-      const retried = await store.deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owned);
+      const { deliveries } = audit_trail.changing(request);
+      const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owned);
       if (retried === null) throw noSuchDelivery(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });

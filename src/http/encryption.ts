@@ -7,11 +7,11 @@ const ROWS_PER_STEP = 50;
 /** A call answers after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
-export function encryptionRoutes(app: App, { store, clock }: HttpParts): void {
+export function encryptionRoutes(app: App, { store, clock, audit_trail }: HttpParts): void {
   app.post(
     '/api/v1/encryption/reencrypt/',
     {
-      config: { access: ['admin'] },
+      config: { access: ['admin'], audit: { action: 'encryption.reencrypt', target: 'service' } },
       schema: {
         operationId: 'reencrypt',
         tags: ['service'],
@@ -21,9 +21,9 @@ export function encryptionRoutes(app: App, { store, clock }: HttpParts): void {
         response: answers({ 200: ['How far it came.', ReencryptionSchema], codes: ['encryption_key_given'] }),
       },
     },
-    async () => {
+    async (request) => {
       const ends_at = clock.now() + CALL_MS_MAX;
-      const { key_id } = await store.encryption.changeKey(clock.wall());
+      const { key_id } = await audit_trail.changing(request).encryption.changeKey(clock.wall());
       let rewritten = 0;
       for (let after: string | null = null; ;) {
         const step = await store.encryption.reencrypt(after, ROWS_PER_STEP);

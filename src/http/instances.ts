@@ -7,6 +7,7 @@ import { invalidField, Problem } from '../domain/problem.ts';
 import { makeSecret, signingKey } from '../domain/signature.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { EgressPolicy } from '../domain/address.ts';
+import type { AuditSubject } from '../domain/audit.ts';
 import type { Keyring } from './keyring.ts';
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
@@ -33,12 +34,15 @@ const OVERLAP_S = 86_400;
 const CANCEL_BATCH = 2_000;
 const SECRET_BYTES = 32;
 
-export function instanceRoutes(app: App, { store, engine, transport, clock, keyring, ...parts }: HttpParts): void {
+export function instanceRoutes(
+  app: App,
+  { store, engine, transport, clock, keyring, audit_trail, ...parts }: HttpParts,
+): void {
   app.post(
     '/api/v1/instances/register/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
-      config: { access: ['instance'] },
+      config: { access: ['instance'], limited: 'register', audit: { action: 'instance.register', target: 'instance' } },
       schema: {
         operationId: 'register',
         tags: ['instances'],
@@ -49,7 +53,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         response: answers({
           201: ['The instance was created.', RegisteredInstanceSchema],
           200: ['The instance was updated.', RegisteredInstanceSchema],
-          codes: ['webhook_url_not_allowed', 'instance_id_taken'],
+          codes: ['webhook_url_not_allowed', 'instance_id_taken', 'quota_exceeded'],
         }),
       },
     },
@@ -58,7 +62,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
       assertMayRegister(principal, body.instance_id);
       assertUrlAllowed(body.webhook_url, parts.egress_policy);
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
-      const { created, instance } = await store.instances.register(
+      const { created, instance } = await audit_trail.changing(request).instances.register(
         {
           instance_id: body.instance_id,
           instance_name: body.instance_name,
@@ -121,7 +125,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
     '/api/v1/instances/:instance_id/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'instance.update', target: 'instance' } },
       schema: {
         operationId: 'updateInstance',
         tags: ['instances'],
@@ -134,10 +138,13 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         }),
       },
     },
-    async ({ params: { instance_id }, body, principal }) => {
+    async (request) => {
+      const { params, body, principal } = request;
+      const { instance_id } = params;
       if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
+      const { instances } = audit_trail.changing(request, handOver(body.owner_key_id));
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
-      const row = existing(await store.instances.patch(instance_id, patch, clock.wall(), principal.owned), instance_id);
+      const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owned), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
       return wireInstance(row);
     },
@@ -146,7 +153,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
   app.delete(
     '/api/v1/instances/:instance_id/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'instance.delete', target: 'instance' } },
       schema: {
         operationId: 'deleteInstance',
         tags: ['instances'],
@@ -155,11 +162,15 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         response: answers({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
       },
     },
-    async ({ params: { instance_id }, principal }, reply) => {
+    async (request, reply) => {
+      const { params, principal } = request;
+      const { instance_id } = params;
       let existed = false;
       let cancelled = 0;
-      for (let done = false; !done;) {
-        const removing = store.instances.remove(instance_id, CANCEL_BATCH, clock.wall(), principal.owned);
+      // The first step switches it off for good; the others are part of that.
+      let { instances } = audit_trail.changing(request) as Pick<HttpParts['store'], 'instances'>;
+      for (let done = false; !done; { instances } = store) {
+        const removing = instances.remove(instance_id, CANCEL_BATCH, clock.wall(), principal.owned);
         const removed = await removing.catch((error: unknown) => {
           // It may have been done all the same.
           engine.instanceUnsure(instance_id);
@@ -180,7 +191,8 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
   app.post(
     '/api/v1/instances/:instance_id/heartbeat/',
     {
-      config: { access: ['instance'] },
+      // A machine says so every minute.
+      config: { access: ['instance'], audit: 'none' },
       schema: {
         operationId: 'heartbeat',
         tags: ['instances'],
@@ -199,7 +211,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
   app.post(
     '/api/v1/instances/:instance_id/rotate-secret/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'instance.rotate_secret', target: 'instance' } },
       // No body stands for an empty one: all of it is optional.
       preValidation: async (request) => {
         if (request.body === undefined) request.body = {};
@@ -216,11 +228,14 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         }),
       },
     },
-    async ({ params: { instance_id }, body, principal }) => {
+    async (request) => {
+      const { params, body, principal } = request;
+      const { instance_id } = params;
       const webhook_secret = makeSecret(randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
+      const { instances } = audit_trail.changing(request);
       const row = existing(
-        await store.instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owned),
+        await instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owned),
         instance_id,
       );
       engine.instanceChanged(row, false);
@@ -231,7 +246,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
   app.post(
     '/api/v1/instances/:instance_id/recover/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'instance.recover', target: 'instance' } },
       schema: {
         operationId: 'recover',
         tags: ['instances'],
@@ -244,11 +259,15 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         }),
       },
     },
-    async ({ params: { instance_id }, body, principal }) => {
+    async (request) => {
+      const { params, body, principal } = request;
+      const { instance_id } = params;
       const now = clock.now();
       const since_ms = Date.parse(body.since);
       const recovered = existing(
-        await store.deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owned),
+        await audit_trail
+          .changing(request)
+          .deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owned),
         instance_id,
       );
       engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
@@ -259,7 +278,7 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
   app.post(
     '/api/v1/instances/webhook-test/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'instance.webhook_test', target: 'instance' } },
       schema: {
         operationId: 'testWebhook',
         tags: ['instances'],
@@ -271,9 +290,12 @@ export function instanceRoutes(app: App, { store, engine, transport, clock, keyr
         }),
       },
     },
-    async ({ body, principal: { owned } }) => {
+    async (request) => {
+      const { body, principal } = request;
+      const { owned } = principal;
       const sight = owned === null ? null : { owned, meeting_ids: [] };
       const row = existing(await store.instances.get(body.instance_id, sight), body.instance_id);
+      await audit_trail.done(request);
       return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), parts.user_agent);
     },
   );
@@ -286,6 +308,11 @@ function existing<Row>(row: Row | null, instance_id: string): Row {
 
 function noSuchInstance(instance_id: string): Problem {
   return new Problem('instance_does_not_exist', `No instance ${JSON.stringify(instance_id)} is registered.`);
+}
+
+/** Handing an instance over is told from other changes, and to whom. */
+function handOver(owner_key_id: string | null | undefined): Partial<AuditSubject> {
+  return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
 }
 
 /** Who owns an instance is for admins to say. */

@@ -13,7 +13,21 @@ interface KnownKey {
   principal: Principal;
   /** When its last use was noted. */
   noted_at: number;
+  /** How the last token that was right ended. */
+  right_end: string | null;
 }
+
+/** What a request says of its key, before anybody looks whether that is true. */
+export interface Claim {
+  key_id: string;
+  /** Whether there is such a key, and it can be used. */
+  is_in_use: boolean;
+  /** Whether the token ends as one of this key that was right since the start. */
+  was_right: boolean;
+}
+
+/** The checksum of a token: nothing of its secret. */
+const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
 /** The use of a key is noted once in this time, and written this much later, together with that of others. */
@@ -69,6 +83,7 @@ export class Keyring {
       previous_digest: key.previous_digest === null ? NO_DIGEST : Buffer.from(key.previous_digest, 'hex'),
       principal: principalOf(key),
       noted_at: former?.noted_at ?? key.last_used_at ?? 0,
+      right_end: null,
     });
   }
 
@@ -77,6 +92,22 @@ export class Keyring {
     const key = this.#keys.get(key_id)?.key;
     if (key === undefined || !isActive(key, this.#clock.wall())) return false;
     return key.scopes.includes('instance') || key.scopes.includes('admin');
+  }
+
+  /** Who does something without a key. */
+  get nameless(): 'open' | 'local command' {
+    return 'open';
+  }
+
+  /** What a request claims; null when it gives nothing in the shape of a token. Makes no digest. */
+  claimOf(authorization: string): Claim | null {
+    const token = BEARER.exec(authorization)?.[1] ?? '';
+    const key_id = keyIdOf(token);
+    if (key_id === null) return null;
+    const known = this.#keys.get(key_id);
+    if (known === undefined || !isActive(known.key, this.#clock.wall()))
+      return { key_id, is_in_use: false, was_right: false };
+    return { key_id, is_in_use: true, was_right: token.slice(-END_CHARS) === known.right_end };
   }
 
   /**
@@ -108,6 +139,7 @@ export class Keyring {
     }
     if (known.key.revoked_at !== null) throw new Problem('api_key_revoked');
     if (!isActive(known.key, now)) throw new Problem('api_key_expired');
+    if (is_current) known.right_end = token.slice(-END_CHARS);
     if (now - known.noted_at >= NOTE_EVERY_MS) this.#noteUse(known, now);
     return known.principal;
   }
@@ -141,6 +173,10 @@ export class Keyring {
 /** For whoever holds the data file itself: one token, made for the moment, may do everything, whatever keys there are. */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');
+
+  override get nameless() {
+    return 'local command' as const;
+  }
 
   override get is_open(): boolean {
     return false;

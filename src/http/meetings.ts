@@ -19,12 +19,12 @@ import {
 } from './schemas.ts';
 import { isoTimeOrNull, wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
 
-export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void {
+export function meetingRoutes(app: App, { store, clock, log, audit_trail }: HttpParts): void {
   app.post(
     '/api/v1/instances/join-meeting/',
     {
       bodyLimit: LIST_BODY_BYTES_MAX,
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'meeting.join', target: 'instance' } },
       schema: {
         operationId: 'joinMeeting',
         tags: ['meetings'],
@@ -35,20 +35,17 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         response: answers({
           201: ['The instance joined for the first time.', MembershipSchema],
           200: ['It was in the meeting before.', MembershipSchema],
-          codes: ['instance_does_not_exist'],
+          codes: ['instance_does_not_exist', 'quota_exceeded'],
         }),
       },
     },
-    async ({ body, json, principal }, reply) => {
+    async (request, reply) => {
+      const { body, json, principal } = request;
       const meeting_id = meetingIdOf(body.meeting_id, json);
       assertMeeting(principal, meeting_id);
-      const { created, membership } = await store.meetings.join(
-        meeting_id,
-        body.instance_id,
-        uniqueIds(body.agent_ids),
-        clock.wall(),
-        principal.owned,
-      );
+      const { created, membership } = await audit_trail
+        .changing(request, { details: { meeting_id } })
+        .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owned);
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
     },
   );
@@ -56,7 +53,7 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
   app.post(
     '/api/v1/instances/leave-meeting/',
     {
-      config: { access: ['instance'] },
+      config: { access: ['instance'], audit: { action: 'meeting.leave', target: 'instance' } },
       schema: {
         operationId: 'leaveMeeting',
         tags: ['meetings'],
@@ -67,10 +64,13 @@ export function meetingRoutes(app: App, { store, clock, log }: HttpParts): void 
         response: answers({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
       },
     },
-    async ({ body: { instance_id, meeting_id: given_id }, json, principal }) => {
+    async (request) => {
+      const { body, json, principal } = request;
+      const { instance_id, meeting_id: given_id } = body;
       const meeting_id = meetingIdOf(given_id, json);
       assertMeeting(principal, meeting_id);
-      const left = await store.meetings.leave(meeting_id, instance_id, clock.wall(), principal.owned);
+      const { meetings } = audit_trail.changing(request, { details: { meeting_id } });
+      const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owned);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
       return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };
     },

@@ -8,7 +8,9 @@ import type { Transport } from '../delivery/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
 import type { JsonBody } from './json_body.ts';
+import type { AuditTrail } from './audit_trail.ts';
 import type { Keyring } from './keyring.ts';
+import type { Limits } from './limits.ts';
 
 /** What the routes work with. */
 export interface HttpParts {
@@ -25,6 +27,8 @@ export interface HttpParts {
   user_agent: string;
   /** Who may do what. While it is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
   keyring: Keyring;
+  limits: Limits;
+  audit_trail: AuditTrail;
   /** Makes the text of /metrics. */
   metrics: () => Promise<{ content_type: string; text: string }>;
 }

@@ -2,6 +2,7 @@
  * The shapes on the wire. From these come validation, the TypeScript types of the handlers, the OpenAPI document,
  * and the check that the SDK's types are the same.
  */
+import { AUDIT_ACTIONS, AUDIT_OUTCOMES, AUDIT_TARGETS, type AuditDetails } from '../domain/audit.ts';
 import Type, { type Static, type TSchema } from 'typebox';
 import { OUTCOMES, type Outcome } from '../domain/outcome.ts';
 import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../domain/delivery.ts';
@@ -460,6 +461,29 @@ export const RotateKeyBody = Type.Object(
   { additionalProperties: false, examples: [{ overlap_seconds: 3600 }] },
 );
 
+export const AuditEntrySchema = Type.Object({
+  seq: Type.Integer({ description: 'From 1, without gaps.' }),
+  at: time('When it was done or refused.'),
+  principal: Type.String({
+    description:
+      'The key_id of whoever did it; or open (no key is needed yet), local command (on the data file), service, unknown (no right key).',
+  }),
+  address: nullable(
+    Type.String({ description: 'From where; for strangers of IPv6 the /64. Null for a local command.' }),
+  ),
+  action: enumOf(AUDIT_ACTIONS),
+  target_kind: enumOf(AUDIT_TARGETS),
+  target_id: nullable(Type.String({ description: 'To what; null where it was not said.' })),
+  outcome: enumOf(AUDIT_OUTCOMES),
+  code: nullable(Type.String({ description: 'Why it was refused.' })),
+  details: Type.Unsafe<AuditDetails>({
+    type: 'object',
+    description: 'Names of the fields that were given, and the like. Never a secret.',
+  }),
+  prev_hash: Type.String({ description: 'The hash of the entry before; 64 zeros before the first.' }),
+  hash: Type.String({ description: 'SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON.' }),
+});
+
 export const ProblemSchema = Type.Object(
   {
     type: Type.String(),
@@ -529,6 +553,13 @@ const madeId = () =>
 const flag = (description: string) =>
   Type.Optional(Type.Boolean({ description, ...expected('must be true or false') }));
 
+const auditTime = (description: string) =>
+  Type.String({
+    format: 'date-time',
+    description,
+    ...expected('must be an RFC 3339 time such as 2026-03-01T09:30:00Z'),
+  });
+
 export const ListInstancesQuery = Type.Object(
   {
     agent_id: Type.Optional(AgentId),
@@ -574,6 +605,20 @@ export const ListDeliveriesQuery = Type.Object(
 );
 
 export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
+
+export const ListAuditQuery = Type.Object(
+  {
+    action: Type.Optional(enumOf(AUDIT_ACTIONS)),
+    key_id: text('Who did it: a key_id, or open, local command, service, unknown.'),
+    instance_id: Type.Optional(InstanceId),
+    since: Type.Optional(auditTime('At or after this time.')),
+    until: Type.Optional(auditTime('Before this time.')),
+    order: Type.Optional(enumOf(['newest', 'oldest'] as const, 'Which entry comes first; newest when absent.')),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);
 
 export const KeyParams = Type.Object({ key_id: Type.String({ maxLength: 100 }) });
 export const InstanceParams = Type.Object({ instance_id: InstanceId });

@@ -11,8 +11,9 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
 import { VERSION } from '../version.ts';
-import { guard, SECURITY_SCHEME } from './access.ts';
+import { assertAudited, guard, SECURITY_SCHEME } from './access.ts';
 import { apiKeyRoutes } from './api_keys.ts';
+import { auditRoutes } from './audit.ts';
 import { Connections } from './connections.ts';
 import { deliveryRoutes } from './deliveries.ts';
 import { encryptionRoutes } from './encryption.ts';
@@ -75,7 +76,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   app.setValidatorCompiler(validatorCompiler);
   app.setSerializerCompiler(() => (body) => JSON.stringify(body));
-  app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply));
+  app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, parts));
   app.decorateRequest('principal', null as never);
   connections.watch(app.server);
   addIntake(app, connections, parts);
@@ -89,7 +90,10 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   addUnknownRoutes(app);
 
-  app.addHook('onRoute', (route) => guard(route, () => parts.keyring));
+  app.addHook('onRoute', (route) => {
+    assertAudited(route);
+    guard(route, () => parts);
+  });
 
   await app.register(swagger, {
     openapi: {
@@ -120,6 +124,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
         { name: 'messages', description: 'What is said.' },
         { name: 'deliveries', description: 'What became of it.' },
         { name: 'keys', description: 'Who may do what.' },
+        { name: 'audit', description: 'Who did what.' },
         { name: 'service', description: 'For those who watch the service.' },
       ],
     },
@@ -142,6 +147,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     deliveryRoutes(typed, parts);
     encryptionRoutes(typed, parts);
     apiKeyRoutes(typed, parts);
+    auditRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });
@@ -164,11 +170,17 @@ function assertLocalCaller({ host, origin }: IncomingHttpHeaders): void {
   if (origin !== undefined && !LOOPBACK_ORIGIN.test(origin)) throw new Problem('origin_not_allowed');
 }
 
-function answerError(error: FastifyError, request: FastifyRequest, reply: FastifyReply): FastifyReply {
+async function answerError(
+  error: FastifyError,
+  request: FastifyRequest,
+  reply: FastifyReply,
+  { audit_trail }: HttpParts,
+): Promise<FastifyReply> {
   const problem = problemOf(error);
   if (problem.code === 'internal_error') request.log.error({ err: error, request_id: request.id }, 'request failed');
   if (problem.code === 'storage_unavailable')
     request.log.error({ err: error, request_id: request.id }, 'storage failed');
+  await audit_trail.refused(request, problem);
   return sendProblem(reply, problem);
 }
 

@@ -15,6 +15,7 @@
  */
 import type { Ownership, Sight } from '../domain/access.ts';
 import type { ApiKey } from '../domain/api_key.ts';
+import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } from '../domain/audit.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
@@ -83,7 +84,7 @@ export interface InstanceFilter extends PageRequest {
 export interface InstanceStore {
   /**
    * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Rejects with
-   * `instance_id_taken` when there is one that is not owned.
+   * `instance_id_taken` when there is one that is not owned, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -148,7 +149,7 @@ export interface MeetingRow {
 }
 
 export interface MeetingStore {
-  /** Rejects with `instance_does_not_exist`. */
+  /** Rejects with `instance_does_not_exist` and `quota_exceeded`. */
   join(
     meeting_id: string,
     instance_id: string,
@@ -396,7 +397,51 @@ export interface ApiKeyStore {
   noteUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
 }
 
+/** How many there may be; 0: no limit. */
+export interface Quotas {
+  max_instances: number;
+  max_instances_per_key: number;
+  max_instances_per_meeting: number;
+  max_meetings_per_instance: number;
+}
+
+export const NO_QUOTAS: Quotas = {
+  max_instances: 0,
+  max_instances_per_key: 0,
+  max_instances_per_meeting: 0,
+  max_meetings_per_instance: 0,
+};
+
+export interface AuditFilter extends PageRequest {
+  /** The last entry first; otherwise the first one. */
+  newest_first: boolean;
+  action?: AuditAction | undefined;
+  /** Who did it: a key_id, or one of the other words for a principal. */
+  principal?: string | undefined;
+  instance_id?: string | undefined;
+  since_ms?: number | undefined;
+  until_ms?: number | undefined;
+}
+
+/** What is written can neither be changed nor removed. */
+export interface AuditStore {
+  append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
+  list(filter: AuditFilter): Promise<Page<AuditEntry>>;
+}
+
+/** Who makes a change, and when: written into the audit log in the transaction of the change, if there is one. */
+export interface Audited {
+  subject: AuditSubject;
+  wall_ms: number;
+}
+
+/** The nouns whose changes are audited. */
+export type AuditedStore = Pick<Store, 'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys'>;
+
 export interface Store {
+  audit: AuditStore;
+  /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
+  audited(audited: Audited): AuditedStore;
   instances: InstanceStore;
   meetings: MeetingStore;
   messages: MessageStore;

@@ -23,7 +23,7 @@ import {
 } from '../../src/store/store.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
-export type StoreOperations = Omit<Operations, 'file' | 'encryption' | 'api_keys'>;
+export type StoreOperations = Omit<Operations, 'file' | 'encryption' | 'api_keys' | 'audit'>;
 
 interface Meeting {
   meeting_id: string;

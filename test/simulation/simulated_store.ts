@@ -1,4 +1,10 @@
-import { type ApiKeyStore, type EncryptionStore, type Store, StoreError } from '../../src/store/store.ts';
+import {
+  type ApiKeyStore,
+  type AuditStore,
+  type EncryptionStore,
+  type Store,
+  StoreError,
+} from '../../src/store/store.ts';
 import type { StoreOperations } from './model_store.ts';
 
 type Noun = keyof StoreOperations;
@@ -53,14 +59,17 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
       methods[method] = (...args: unknown[]) => call(noun, method, args);
     return methods as unknown as Store[N];
   };
-  return {
+  const store: Store = {
     instances: of('instances'),
     meetings: of('meetings'),
     messages: of('messages'),
     deliveries: of('deliveries'),
     encryption: {} as EncryptionStore,
     api_keys: {} as ApiKeyStore,
+    audit: {} as AuditStore,
+    audited: () => store,
     ping: async () => {},
     close: async () => {},
   };
+  return store;
 }

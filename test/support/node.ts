@@ -8,7 +8,15 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
-import type { AcceptedMessage, DeliveryFilter, DeliveryRow, InstancePatch, Store } from '../../src/store/store.ts';
+import type {
+  AcceptedMessage,
+  Audited,
+  DeliveryFilter,
+  DeliveryRow,
+  InstancePatch,
+  Quotas,
+  Store,
+} from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { type Call, errorOf } from '../../src/store/sqlite/calls.ts';
@@ -41,8 +49,8 @@ export function temporaryFile(t: TestContext): string {
  * The real SQLite store on this thread: it opens in a millisecond where the thread's takes 200, and runs the same way
  * twice. Calls of one turn are committed together, and answered in their order, as the thread does.
  */
-export function openStoreHere(file = ':memory:'): Store {
-  const group_commit = new GroupCommit(file, { kind: 'memory' });
+export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
+  const group_commit = new GroupCommit(file, { kind: 'memory' }, quotas);
   let waiting: { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }[] = [];
   let last_id = 0;
   const run = (): void => {
@@ -57,15 +65,17 @@ export function openStoreHere(file = ':memory:'): Store {
       else reject(error);
     }
   };
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys'>(
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys' | 'audit'>(
     noun: Noun,
+    audited?: Audited,
   ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
       get:
         (_, method) =>
         (...args: unknown[]) => {
           const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-          waiting.push({ call: { id: ++last_id, noun, method: String(method), args }, resolve, reject });
+          const call: Call = { id: ++last_id, noun, method: String(method), args, ...(audited && { audited }) };
+          waiting.push({ call, resolve, reject });
           if (waiting.length === 1) setImmediate(run);
           return promise;
         },
@@ -78,6 +88,14 @@ export function openStoreHere(file = ':memory:'): Store {
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    audit: of('audit'),
+    audited: (audited) => ({
+      instances: of('instances', audited),
+      meetings: of('meetings', audited),
+      deliveries: of('deliveries', audited),
+      encryption: of('encryption', audited),
+      api_keys: of('api_keys', audited),
+    }),
     ping: async () => void (await instances.load([])),
     close: async () => group_commit.close(),
   };
@@ -88,7 +106,7 @@ export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'l
 
 /** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys'>(
+  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys' | 'audit'>(
     noun: Noun,
   ): Store[Noun] =>
     new Proxy({} as Store[Noun], {
@@ -112,6 +130,8 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    audit: of('audit'),
+    audited: (audited) => store.audited(audited),
     ping: () => store.ping(),
     close: () => store.close(),
   };

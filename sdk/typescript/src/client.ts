@@ -3,6 +3,7 @@ import { RawJson } from './raw_json.ts';
 import type {
   ApiKey,
   ApiKeyWithToken,
+  AuditEntry,
   CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
@@ -11,6 +12,7 @@ import type {
   JoinMeetingInput,
   LeaveMeetingInput,
   LeftMeeting,
+  ListAuditQuery,
   ListDeliveriesQuery,
   ListInstancesQuery,
   ListMeetingInstancesQuery,
@@ -258,6 +260,11 @@ export class ConvokeClient {
   /** Makes a new token; the former one is taken as well until the overlap ends. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
+  }
+
+  /** Who did what to what, from where and when; the newest entry first unless `order` says otherwise. For admins. */
+  listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
+    return this.#call('GET', ['audit'], { ...options, query });
   }
 
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {

@@ -306,6 +306,44 @@ export interface Diagnosis {
   advice: string;
 }
 
+export type AuditAction =
+  | 'instance.register'
+  | 'instance.update'
+  | 'instance.hand_over'
+  | 'instance.delete'
+  | 'instance.rotate_secret'
+  | 'instance.recover'
+  | 'instance.webhook_test'
+  | 'meeting.join'
+  | 'meeting.leave'
+  | 'delivery.retry'
+  | 'key.create'
+  | 'key.rotate'
+  | 'key.revoke'
+  | 'encryption.reencrypt'
+  | 'authenticate'
+  | 'service.start';
+
+/** Who did what to what, from where and when. */
+export interface AuditEntry {
+  /** From 1, without gaps. */
+  seq: number;
+  at: string;
+  /** A key_id; or `open`, `local command`, `service`, `unknown`. */
+  principal: string;
+  address: string | null;
+  action: AuditAction;
+  target_kind: 'instance' | 'delivery' | 'key' | 'service';
+  target_id: string | null;
+  outcome: 'done' | 'refused';
+  /** Why it was refused. */
+  code: string | null;
+  details: Record<string, string | number | boolean | null | string[]>;
+  /** The hash of the entry before; 64 zeros before the first. */
+  prev_hash: string;
+  hash: string;
+}
+
 /** One invalid field: `path` is dotted (`agent_ids.3`). */
 export interface FieldError {
   path: string;
@@ -374,4 +412,17 @@ export interface ListDeliveriesQuery extends PageQuery {
   meeting_id?: string | undefined;
   message_id?: string | undefined;
   state?: DeliveryState | undefined;
+}
+
+export interface ListAuditQuery extends PageQuery {
+  action?: AuditAction | undefined;
+  /** Who did it: a key_id, or another word for a principal. */
+  key_id?: string | undefined;
+  instance_id?: string | undefined;
+  /** At or after this time. */
+  since?: string | undefined;
+  /** Before this time. */
+  until?: string | undefined;
+  /** Which entry comes first; the newest when absent. */
+  order?: 'newest' | 'oldest' | undefined;
 }

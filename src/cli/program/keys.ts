@@ -1,18 +1,12 @@
-import { all, type ApiKey, ConvokeClient, ConvokeError, type Scope } from '@convoke/sdk';
+import { all, type ApiKey, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { access } from 'node:fs/promises';
-import { resolve } from 'node:path';
-import { type Config, ConfigError, readConfig, SETTINGS } from '../../config.ts';
-import type { KeysOfFile } from '../../convoke.ts';
 import { SCOPES } from '../../domain/api_key.ts';
-import { apiKeyOption, clientFor, collect, DEFAULT_URL, wholeNumber } from './api.ts';
-import { dataFile, makeDirectory } from './data_directory.ts';
+import { collect, wholeNumber } from './api.ts';
 import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
 import { reencryptCommand } from './reencrypt.ts';
-import { isSystemError } from './system_error.ts';
+import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, listInWords, quoted } from './words.ts';
+import { ago, listInWords } from './words.ts';
 
 export function keysCommand(): Command {
   const command = new Command('keys')
@@ -28,26 +22,7 @@ export function keysCommand(): Command {
   });
 }
 
-interface KeysOptions {
-  url?: string;
-  apiKey?: string;
-  data?: string;
-  json?: true;
-}
-
-function withKeys(command: Command): Command {
-  return command
-    .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL'))
-    .addOption(apiKeyOption())
-    .addOption(
-      new Option('--data <directory>', 'the data directory, to work on its file while no service runs').env(
-        'CONVOKE_DATA',
-      ),
-    )
-    .option('--json', 'print JSON, for programs');
-}
-
-interface CreateOptions extends KeysOptions {
+interface CreateOptions extends ServiceOrFileOptions {
   scope: Scope[];
   name?: string;
   meeting?: string[];
@@ -69,7 +44,7 @@ function createCommand(): Command {
     .option('--expires-at <time>', 'refuse it from then on, such as 2027-03-01T09:30:00Z')
     .action(async ({ scope, name, meeting, instance, expiresAt, ...options }: CreateOptions) => {
       const limits = { meeting_ids: meeting, instance_id: instance, expires_at: expiresAt };
-      const { token, ...key } = await onKeys(options, true, (client) =>
+      const { token, ...key } = await onServiceOrFile(options, true, (client) =>
         client.createKey({ scopes: scope, name, ...limits }),
       );
       if (options.json) {
@@ -80,7 +55,7 @@ function createCommand(): Command {
       print(`its token, shown only now: ${token}`);
       note('Give it as CONVOKE_API_KEY to the commands, as api_key to the SDK, or as authorization: Bearer …');
     });
-  return withExamples(withKeys(command), {
+  return withExamples(withServiceOrFile(command), {
     'convoke keys create --scope admin --data /var/lib/convoke': 'the first key, before the first start',
     'convoke keys create --scope instance --scope send --instance laptop-anna': 'for one machine that also speaks',
     'convoke keys create --scope read --meeting standup-42 --expires-at 2027-03-01T09:30:00Z': 'to look at one meeting',
@@ -96,8 +71,8 @@ function collectScope(value: string, before: Scope[] | undefined): Scope[] {
 function listCommand(): Command {
   const command = new Command('list')
     .description('list the keys, revoked ones included')
-    .action(async (options: KeysOptions) => {
-      const keys = await onKeys(options, false, async (client) => {
+    .action(async (options: ServiceOrFileOptions) => {
+      const keys = await onServiceOrFile(options, false, async (client) => {
         const found: ApiKey[] = [];
         for await (const key of all((page) => client.listKeys({ limit: 500, ...page }))) found.push(key);
         return found;
@@ -105,7 +80,7 @@ function listCommand(): Command {
       if (options.json) printJson(keys);
       else printKeys(keys);
     });
-  return withExamples(withKeys(command), { 'convoke keys list --json': 'for a program' });
+  return withExamples(withServiceOrFile(command), { 'convoke keys list --json': 'for a program' });
 }
 
 function printKeys(keys: readonly ApiKey[]): void {
@@ -146,15 +121,15 @@ function revokeCommand(): Command {
   const command = new Command('revoke')
     .description('refuse a key from now on; the instances that it owns stay')
     .argument('<key_id>')
-    .action(async (key_id: string, options: KeysOptions) => {
-      await onKeys(options, false, (client) => client.revokeKey(key_id));
+    .action(async (key_id: string, options: ServiceOrFileOptions) => {
+      await onServiceOrFile(options, false, (client) => client.revokeKey(key_id));
       if (options.json) printJson({ key_id, revoked: true });
       else print(`the key ${key_id} is revoked`);
     });
-  return withExamples(withKeys(command), { 'convoke keys revoke 4f7k2m9q0a1b': 'it is refused at once' });
+  return withExamples(withServiceOrFile(command), { 'convoke keys revoke 4f7k2m9q0a1b': 'it is refused at once' });
 }
 
-interface RotateOptions extends KeysOptions {
+interface RotateOptions extends ServiceOrFileOptions {
   overlap?: number;
 }
 
@@ -164,7 +139,9 @@ function rotateCommand(): Command {
     .argument('<key_id>')
     .option('--overlap <seconds>', 'how long the former token is taken as well', wholeNumber(0, 2_592_000))
     .action(async (key_id: string, { overlap, ...options }: RotateOptions) => {
-      const key = await onKeys(options, false, (client) => client.rotateKey(key_id, { overlap_seconds: overlap }));
+      const key = await onServiceOrFile(options, false, (client) =>
+        client.rotateKey(key_id, { overlap_seconds: overlap }),
+      );
       if (options.json) {
         printJson(key);
         return;
@@ -175,87 +152,8 @@ function rotateCommand(): Command {
         'the former one is taken until': key.previous_token_expires_at ?? 'now',
       });
     });
-  return withExamples(withKeys(command), {
+  return withExamples(withServiceOrFile(command), {
     'convoke keys rotate 4f7k2m9q0a1b': 'both tokens work for a day, so that nothing stops',
     'convoke keys rotate 4f7k2m9q0a1b --overlap 0': 'the former token leaked: it is refused at once',
   });
-}
-
-/**
- * Calls the API of keys where they are: that of the service that `--url` names, or else of the file in the directory that
- * `--data` names, or else of the service at the usual place, or else of the file in the usual directory.
- */
-async function onKeys<T>(
-  options: KeysOptions,
-  may_create: boolean,
-  use: (client: ConvokeClient) => Promise<T>,
-): Promise<T> {
-  const { url, data } = options;
-  if (url !== undefined) return onService(url, options, use);
-  if (data === undefined && (await isAnswered(DEFAULT_URL))) return onService(DEFAULT_URL, options, use);
-  return onFile(resolve(data ?? SETTINGS.data.default), may_create, use);
-}
-
-async function onService<T>(url: string, options: KeysOptions, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
-  try {
-    return await use(clientFor({ ...options, url }));
-  } catch (error) {
-    if (!(error instanceof ConvokeError) || error.code !== 'api_key_missing') throw error;
-    throw new CommandFailure(
-      EXIT.refused,
-      `the service at ${url} wants an admin key: set CONVOKE_API_KEY to one; if there is none any more, stop the service ` +
-        'and run this again with --data and its data directory (api_key_missing)',
-    );
-  }
-}
-
-async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
-  const file = dataFile(data);
-  const exists = await access(file).then(
-    () => true,
-    () => false,
-  );
-  if (!exists && !may_create) {
-    throw new CommandFailure(
-      EXIT.failed,
-      `there is no ${file}; give --data of a data directory, or --url of a running service`,
-    );
-  }
-  await makeDirectory(data);
-  const keys = await openFile(configOf(data), file);
-  try {
-    return await use(new ConvokeClient({ base_url: keys.url, api_key: keys.token }));
-  } finally {
-    await keys.close();
-  }
-}
-
-/** The settings that the service would have here: without the data key the file does not open. */
-function configOf(data: string): Config {
-  try {
-    return readConfig({ flags: { data }, env: process.env }).config;
-  } catch (error) {
-    if (error instanceof ConfigError) throw new CommandFailure(EXIT.usage, error.faults.join('\nconvoke: '));
-    throw error;
-  }
-}
-
-async function openFile(config: Config, file: string): Promise<KeysOfFile> {
-  const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
-  try {
-    return await openKeys(config, { log: pino({ level: 'silent' }) });
-  } catch (error) {
-    // Which service it is cannot be seen from here, and a guess could make a key for another one.
-    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
-    throw new CommandFailure(
-      EXIT.failed,
-      `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
-        `wants one; or stop it and run this again with --data ${quoted(config.data)}`,
-    );
-  }
-}
-
-async function isAnswered(url: string): Promise<boolean> {
-  const { askService } = await import('./doctor.ts');
-  return (await askService(url)) !== null;
 }

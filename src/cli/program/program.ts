@@ -3,6 +3,7 @@ import { Command, CommanderError } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
+import { auditCommand } from './audit.ts';
 import { configCommand } from './config.ts';
 import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
@@ -55,7 +56,7 @@ export function program(): Command {
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
-    'Who may do what:': [keysCommand()],
+    'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
   };
   for (const [heading, commands] of Object.entries(groups)) {

@@ -1,6 +1,6 @@
 /** What travels between the thread that calls the store and the thread that owns the file. */
 import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
-import { type Accepted, StoreError } from '../store.ts';
+import { type Accepted, type Audited, StoreError } from '../store.ts';
 import type { Operations } from './operations.ts';
 
 /** One call of a store method, as it travels to the thread that owns the file. */
@@ -9,6 +9,8 @@ export interface Call {
   noun: keyof Operations;
   method: string;
   args: unknown[];
+  /** What the audit log is told when the call changed something. */
+  audited?: Audited;
 }
 
 /** Its answer. Errors are plain data, because classes do not survive the way between threads. */

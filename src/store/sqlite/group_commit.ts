@@ -1,7 +1,7 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DataKeys, KeySource } from '../data_keys.ts';
-import { StoreError } from '../store.ts';
+import { NO_QUOTAS, type Quotas, StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
 import { Database, storeErrorOf } from './database.ts';
 import { openDataKeys } from './encryption.ts';
@@ -19,7 +19,7 @@ export class GroupCommit {
   readonly #recipients: Recipients;
   readonly #operations: Operations;
 
-  constructor(file: string, key_source: KeySource) {
+  constructor(file: string, key_source: KeySource, quotas: Quotas = NO_QUOTAS) {
     this.#db = new Database(file);
     const keys = this.#openDataKeys(key_source);
     this.#recipients = new Recipients(this.#db);
@@ -30,6 +30,7 @@ export class GroupCommit {
       new NumberSource(Date.now, last_number),
       new IdCodec(tag),
       this.#recipients,
+      quotas,
     );
   }
 
@@ -72,6 +73,9 @@ export class GroupCommit {
       const method = operations[call.method];
       if (method === undefined) throw new Error(`the store has no ${call.noun}.${call.method}`);
       const value = method(...call.args);
+      if (call.audited !== undefined && hasChanged(value)) {
+        this.#operations.audit.append({ ...call.audited.subject, outcome: 'done', code: null }, call.audited.wall_ms);
+      }
       this.#db.prepare('RELEASE call').run();
       return { id: call.id, value };
     } catch (error) {
@@ -86,6 +90,11 @@ export class GroupCommit {
   close(): void {
     this.#db.close();
   }
+}
+
+/** Null stands for what does not exist, or is not the caller's; removing says so otherwise. */
+function hasChanged(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !('existed' in value && value.existed === false);
 }
 
 /** What a reply says of an error. */

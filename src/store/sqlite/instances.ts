@@ -6,12 +6,21 @@ import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { DataKeys } from '../data_keys.ts';
-import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../store.ts';
+import {
+  type InstanceFilter,
+  type InstancePatch,
+  type InstanceRow,
+  type InstanceStore,
+  NO_QUOTAS,
+  type Quotas,
+  type Registration,
+} from '../store.ts';
 import type { Database } from './database.ts';
 import { type SecretColumn, secretPlace } from './encryption.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
 import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
 import type { InstancesTable } from './tables.ts';
 
@@ -82,6 +91,7 @@ export function instanceOperations(
   keys: DataKeys,
   numbers: NumberSource,
   recipients: Recipients,
+  quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
   const seal = (column: SecretColumn, instance_id: string, text: string): string =>
     keys.seal(text, secretPlace(column, instance_id));
@@ -168,6 +178,7 @@ export function instanceOperations(
       if (former !== undefined && former.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new one is in no meeting yet.
       const created = former === undefined;
+      if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
       if (former?.switched_on === 0) recipients.forgetAll();
       const headers = webhook_headers ?? (created ? {} : null);
       const secret = webhook_secret ?? (created ? registration.new_secret : null);

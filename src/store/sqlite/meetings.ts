@@ -3,11 +3,12 @@ import { healthOf } from '../../domain/instance.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
-import type { MeetingStore, Membership, PageRequest } from '../store.ts';
+import { type MeetingStore, type Membership, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from './like.ts';
 import type { Sync } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
+import { assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
 
 const TOUCH = `
@@ -29,7 +30,11 @@ const LEAVE = `
     AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
   RETURNING left_at`;
 
-export function meetingOperations(db: Database, recipients: Recipients): Sync<MeetingStore> {
+export function meetingOperations(
+  db: Database,
+  recipients: Recipients,
+  quotas: Quotas = NO_QUOTAS,
+): Sync<MeetingStore> {
   return {
     join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number, owned?: Ownership | null) {
       const instance = db
@@ -41,10 +46,11 @@ export function meetingOperations(db: Database, recipients: Recipients): Sync<Me
           `No instance ${JSON.stringify(instance_id)} is registered; register it before it joins a meeting.`,
         );
       }
-      const created =
-        db
-          .prepare('SELECT 1 FROM memberships WHERE meeting_id = ? AND instance_id = ?')
-          .get(meeting_id, instance_id) === undefined;
+      const former = db
+        .prepare('SELECT left_at FROM memberships WHERE meeting_id = ? AND instance_id = ?')
+        .get(meeting_id, instance_id) as { left_at: number | null } | undefined;
+      const created = former === undefined;
+      if (former === undefined || former.left_at !== null) assertRoomForMembership(db, quotas, meeting_id, instance_id);
       recipients.forget(meeting_id);
       db.prepare(TOUCH).run({ meeting_id, wall_ms });
       const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, JSON.stringify(agent_ids), wall_ms) as {

@@ -130,4 +130,46 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN first_no INTEGER NOT NULL DEFAULT 0;
   CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
   `,
+  `
+  -- Counted as they come and go: counting a hundred thousand rows takes too long to do it with every new one.
+  ALTER TABLE this_file ADD COLUMN instance_count INTEGER NOT NULL DEFAULT 0;
+  UPDATE this_file SET instance_count = (SELECT count(*) FROM instances);
+  CREATE TRIGGER instance_added AFTER INSERT ON instances BEGIN
+    UPDATE this_file SET instance_count = instance_count + 1;
+  END;
+  CREATE TRIGGER instance_removed AFTER DELETE ON instances BEGIN
+    UPDATE this_file SET instance_count = instance_count - 1;
+  END;
+  CREATE INDEX memberships_present_of_instance ON memberships (instance_id) WHERE left_at IS NULL;
+  `,
+  `
+  -- details is JSON. hash is SHA-256 over prev_hash and the rest of the row: src/domain/audit.ts says how.
+  CREATE TABLE audit_log (
+    seq INTEGER PRIMARY KEY,
+    at INTEGER NOT NULL,
+    principal TEXT NOT NULL,
+    address TEXT,
+    action TEXT NOT NULL,
+    target_kind TEXT NOT NULL,
+    target_id TEXT,
+    outcome TEXT NOT NULL,
+    code TEXT,
+    details TEXT NOT NULL,
+    prev_hash TEXT NOT NULL,
+    hash TEXT NOT NULL
+  ) STRICT;
+  CREATE INDEX audit_log_of_principal ON audit_log (principal, seq);
+  CREATE INDEX audit_log_of_target ON audit_log (target_kind, target_id, seq);
+  CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+  END;
+  CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+  END;
+  -- INSERT OR REPLACE would remove a row without asking the trigger above.
+  CREATE TRIGGER audit_log_grows_at_its_end BEFORE INSERT ON audit_log
+  WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit_log) BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+  END;
+  `,
 ];

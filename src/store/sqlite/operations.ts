@@ -1,14 +1,18 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import type { DataKeys } from '../data_keys.ts';
-import type {
-  ApiKeyStore,
-  DeliveryStore,
-  EncryptionStore,
-  InstanceStore,
-  MeetingStore,
-  MessageStore,
+import {
+  type ApiKeyStore,
+  type AuditStore,
+  type DeliveryStore,
+  type EncryptionStore,
+  type InstanceStore,
+  type MeetingStore,
+  type MessageStore,
+  NO_QUOTAS,
+  type Quotas,
 } from '../store.ts';
 import { apiKeyOperations } from './api_keys.ts';
+import { auditOperations } from './audit.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
@@ -29,6 +33,7 @@ export interface Operations {
   deliveries: Sync<DeliveryStore>;
   encryption: Sync<EncryptionStore>;
   api_keys: Sync<ApiKeyStore>;
+  audit: Sync<AuditStore>;
   file: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
@@ -41,14 +46,16 @@ export function operationsOf(
   numbers: NumberSource,
   ids: IdCodec,
   recipients: Recipients,
+  quotas: Quotas = NO_QUOTAS,
 ): Operations {
   return {
-    instances: instanceOperations(db, keys, numbers, recipients),
-    meetings: meetingOperations(db, recipients),
+    instances: instanceOperations(db, keys, numbers, recipients, quotas),
+    meetings: meetingOperations(db, recipients, quotas),
     messages: messageOperations(db, numbers, ids, recipients),
     deliveries: deliveryOperations(db, ids, recipients),
     encryption: encryptionOperations(db, keys),
     api_keys: apiKeyOperations(db),
+    audit: auditOperations(db),
     file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

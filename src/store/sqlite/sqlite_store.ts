@@ -3,7 +3,7 @@ import { dirname, join } from 'node:path';
 import { Worker } from 'node:worker_threads';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
-import { type Store, StoreError } from '../store.ts';
+import { type Audited, NO_QUOTAS, type Quotas, type Store, StoreError } from '../store.ts';
 import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';
 
@@ -14,6 +14,7 @@ import type { Operations } from './operations.ts';
  * @param file path of the data file; created when missing
  * @param keys what secrets are encrypted under; null takes the key from a file beside the data, and makes it for a new one
  * @param observer is told of every commit
+ * @param quotas how many there may be of what
  * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
  * file is in use, unreadable, of a newer version, or under another key
  */
@@ -21,11 +22,12 @@ export function openSqliteStore(
   file: string,
   keys: GivenKeys | null,
   observer: StoreObserver = {},
+  quotas: Quotas = NO_QUOTAS,
 ): { store: Store; opened: Promise<void> } {
   const key_source: KeySource =
     keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
-    workerData: { file, key_source },
+    workerData: { file, key_source, quotas: quotasOf(quotas) },
     // What this process was started with (--input-type, --eval) is not meant for the thread.
     execArgv: [],
   });
@@ -37,12 +39,26 @@ export function openSqliteStore(
     deliveries: calls.of('deliveries'),
     encryption: calls.of('encryption'),
     api_keys: calls.of('api_keys'),
+    audit: calls.of('audit'),
+    audited: (audited) => ({
+      instances: calls.of('instances', audited),
+      meetings: calls.of('meetings', audited),
+      deliveries: calls.of('deliveries', audited),
+      encryption: calls.of('encryption', audited),
+      api_keys: calls.of('api_keys', audited),
+    }),
     async ping() {
       await calls.call('file', 'touch', []);
     },
     close: () => calls.close(),
   };
   return { store, opened: calls.opened };
+}
+
+/** What the thread is told: the quotas and nothing that came with them. */
+function quotasOf(from: Quotas): Quotas {
+  const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
+  return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };
 }
 
 /** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
@@ -93,21 +109,23 @@ class Calls {
   }
 
   /** A noun of the store whose methods call across. */
-  of<Noun extends keyof Operations & keyof Store>(noun: Noun): Store[Noun] {
+  of<Noun extends keyof Operations & keyof Store>(noun: Noun, audited?: Audited): Store[Noun] {
     return new Proxy({} as Store[Noun], {
       get:
         (_, method) =>
         (...args: unknown[]) =>
-          this.call(noun, String(method), args),
+          this.call(noun, String(method), args, audited),
     });
   }
 
-  call(noun: keyof Operations, method: string, args: unknown[]): Promise<unknown> {
+  call(noun: keyof Operations, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
     if (this.#failed !== null) return Promise.reject(this.#failed);
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const id = ++this.#last_id;
     this.#waiting.set(id, { method, resolve, reject });
-    this.#outbox.push(packCall({ id, noun, method, args }));
+    this.#outbox.push(
+      packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
+    );
     if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
     return promise;
   }

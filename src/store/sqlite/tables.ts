@@ -6,6 +6,7 @@ export interface Tables {
   messages: MessagesTable;
   deliveries: DeliveriesTable;
   api_keys: ApiKeysTable;
+  audit_log: AuditLogTable;
 }
 
 export interface InstancesTable {
@@ -91,4 +92,19 @@ export interface ApiKeysTable {
   revoked_at: number | null;
   last_used_at: number | null;
   change_no: number;
+}
+
+export interface AuditLogTable {
+  seq: number;
+  at: number;
+  principal: string;
+  address: string | null;
+  action: string;
+  target_kind: string;
+  target_id: string | null;
+  outcome: string;
+  code: string | null;
+  details: string;
+  prev_hash: string;
+  hash: string;
 }

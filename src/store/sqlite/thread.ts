@@ -5,6 +5,7 @@
 import assert from 'node:assert/strict';
 import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import type { KeySource } from '../data_keys.ts';
+import type { Quotas } from '../store.ts';
 import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 
@@ -15,8 +16,8 @@ assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
 
 try {
-  const { file, key_source } = workerData as { file: string; key_source: KeySource };
-  const group_commit = new GroupCommit(file, key_source);
+  const { file, key_source, quotas } = workerData as { file: string; key_source: KeySource; quotas: Quotas };
+  const group_commit = new GroupCommit(file, key_source, quotas);
   const run = (packed_calls: Call[]): Answer => {
     const calls = packed_calls.map(unpackCall);
     const started_ms = performance.now();

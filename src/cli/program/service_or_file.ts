@@ -1,0 +1,116 @@
+/** Commands that work over the API of a service, or on a data file while no service has it open. */
+import { ConvokeClient, ConvokeError } from '@convoke/sdk';
+import { type Command, Option } from 'commander';
+import { access } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { type Config, ConfigError, readConfig, SETTINGS } from '../../config.ts';
+import type { KeysOfFile } from '../../convoke.ts';
+import { apiKeyOption, clientFor, DEFAULT_URL } from './api.ts';
+import { dataFile, makeDirectory } from './data_directory.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+import { isSystemError } from './system_error.ts';
+import { quoted } from './words.ts';
+
+/** What these commands take. */
+export interface ServiceOrFileOptions {
+  url?: string;
+  apiKey?: string;
+  data?: string;
+  json?: true;
+}
+
+/** Adds `--url`, `--api-key`, `--data` and `--json`. */
+export function withServiceOrFile(command: Command): Command {
+  return command
+    .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL'))
+    .addOption(apiKeyOption())
+    .addOption(
+      new Option('--data <directory>', 'the data directory, to work on its file while no service runs').env(
+        'CONVOKE_DATA',
+      ),
+    )
+    .option('--json', 'print JSON, for programs');
+}
+
+/**
+ * Calls the API where the data is: that of the service that `--url` names, or else of the file in the directory that
+ * `--data` names, or else of the service at the usual place, or else of the file in the usual directory.
+ */
+export async function onServiceOrFile<T>(
+  options: ServiceOrFileOptions,
+  may_create: boolean,
+  use: (client: ConvokeClient) => Promise<T>,
+): Promise<T> {
+  const { url, data } = options;
+  if (url !== undefined) return onService(url, options, use);
+  if (data === undefined && (await isAnswered(DEFAULT_URL))) return onService(DEFAULT_URL, options, use);
+  return onFile(resolve(data ?? SETTINGS.data.default), may_create, use);
+}
+
+async function onService<T>(
+  url: string,
+  options: ServiceOrFileOptions,
+  use: (client: ConvokeClient) => Promise<T>,
+): Promise<T> {
+  try {
+    return await use(clientFor({ ...options, url }));
+  } catch (error) {
+    if (!(error instanceof ConvokeError) || error.code !== 'api_key_missing') throw error;
+    throw new CommandFailure(
+      EXIT.refused,
+      `the service at ${url} wants an admin key: set CONVOKE_API_KEY to one; if there is none any more, stop the service ` +
+        'and run this again with --data and its data directory (api_key_missing)',
+    );
+  }
+}
+
+async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
+  const file = dataFile(data);
+  const exists = await access(file).then(
+    () => true,
+    () => false,
+  );
+  if (!exists && !may_create) {
+    throw new CommandFailure(
+      EXIT.failed,
+      `there is no ${file}; give --data of a data directory, or --url of a running service`,
+    );
+  }
+  await makeDirectory(data);
+  const keys = await openFile(configOf(data), file);
+  try {
+    return await use(new ConvokeClient({ base_url: keys.url, api_key: keys.token }));
+  } finally {
+    await keys.close();
+  }
+}
+
+/** The settings that the service would have here: without the data key the file does not open. */
+function configOf(data: string): Config {
+  try {
+    return readConfig({ flags: { data }, env: process.env }).config;
+  } catch (error) {
+    if (error instanceof ConfigError) throw new CommandFailure(EXIT.usage, error.faults.join('\nconvoke: '));
+    throw error;
+  }
+}
+
+async function openFile(config: Config, file: string): Promise<KeysOfFile> {
+  const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
+  try {
+    return await openKeys(config, { log: pino({ level: 'silent' }) });
+  } catch (error) {
+    // Which service it is cannot be seen from here, and a guess could make a key for another one.
+    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
+    throw new CommandFailure(
+      EXIT.failed,
+      `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
+        `wants one; or stop it and run this again with --data ${quoted(config.data)}`,
+    );
+  }
+}
+
+async function isAnswered(url: string): Promise<boolean> {
+  const { askService } = await import('./doctor.ts');
+  return (await askService(url)) !== null;
+}

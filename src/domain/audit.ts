@@ -1,0 +1,133 @@
+/**
+ * The audit log: who did what to what, from where and when. Each entry carries the hash of the one before it, so that an
+ * entry that is changed, removed, inserted or moved breaks the chain from there on.
+ */
+import { hash } from 'node:crypto';
+
+export const AUDIT_ACTIONS = [
+  'instance.register',
+  'instance.update',
+  'instance.hand_over',
+  'instance.delete',
+  'instance.rotate_secret',
+  'instance.recover',
+  'instance.webhook_test',
+  'meeting.join',
+  'meeting.leave',
+  'delivery.retry',
+  'key.create',
+  'key.rotate',
+  'key.revoke',
+  'encryption.reencrypt',
+  'authenticate',
+  'service.start',
+] as const;
+export type AuditAction = (typeof AUDIT_ACTIONS)[number];
+
+export const AUDIT_TARGETS = ['instance', 'delivery', 'key', 'service'] as const;
+export type AuditTarget = (typeof AUDIT_TARGETS)[number];
+
+export const AUDIT_OUTCOMES = ['done', 'refused'] as const;
+export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
+
+/** Names, numbers and ids; never a secret or the value of a field that may hold one. */
+export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
+
+/** Who did, or tried to do, what to what, and from where. */
+export interface AuditSubject {
+  /** A key_id; or `open`, `local command`, `service`, and `unknown` for whoever could not be identified. */
+  principal: string;
+  /** Null for whoever holds the data file himself. */
+  address: string | null;
+  action: AuditAction;
+  target_kind: AuditTarget;
+  target_id: string | null;
+  details: AuditDetails;
+}
+
+/** An entry on its way in. */
+export interface NewAuditEntry extends AuditSubject {
+  outcome: AuditOutcome;
+  /** The code of the problem, when it was refused. */
+  code: string | null;
+}
+
+/** An entry as it is hashed, answered and exported. */
+export interface AuditEntry extends NewAuditEntry {
+  /** From 1, without gaps. */
+  seq: number;
+  /** RFC 3339. */
+  at: string;
+  prev_hash: string;
+  hash: string;
+}
+
+/** The last entry: whoever keeps it elsewhere can tell later that nothing before it was changed or cut off. */
+export interface AuditHead {
+  seq: number;
+  hash: string;
+}
+
+/** What stands before the first entry. */
+export const CHAIN_START = '0'.repeat(64);
+
+/**
+ * SHA-256 over the hash of the entry before, a line feed, and the entry as canonical JSON without its two hashes: the
+ * fields sorted by name at every level, no spaces.
+ */
+export function hashOf({ hash: _, prev_hash, ...entry }: Omit<AuditEntry, 'hash'> & { hash?: string }): string {
+  return hash('sha256', `${prev_hash}\n${canonicalJson(entry)}`);
+}
+
+/** JSON with the fields sorted by name at every level and no spaces, so that equal values are equal texts. */
+export function canonicalJson(value: unknown): string {
+  return JSON.stringify(value, (_, part: unknown) => {
+    if (typeof part !== 'object' || part === null || Array.isArray(part)) return part;
+    return Object.fromEntries(Object.entries(part).toSorted(([a], [b]) => (a < b ? -1 : 1)));
+  });
+}
+
+/** Where a chain breaks. */
+export interface ChainFault {
+  /** The first entry that is not as it was written, or is not there. */
+  seq: number;
+  reason: string;
+}
+
+/** Follows a chain from its first entry on. */
+export class ChainVerifier {
+  readonly #kept: AuditHead | null;
+  #head: AuditHead = { seq: 0, hash: CHAIN_START };
+
+  /** @param kept a head that was kept elsewhere: the chain must still hold it */
+  constructor(kept: AuditHead | null = null) {
+    this.#kept = kept;
+  }
+
+  get head(): AuditHead {
+    return this.#head;
+  }
+
+  /** The next entry in the order of seq; null when it fits. */
+  next(entry: AuditEntry): ChainFault | null {
+    const seq = this.#head.seq + 1;
+    if (entry.seq !== seq) return { seq, reason: `entry ${seq} is missing` };
+    if (entry.prev_hash !== this.#head.hash) return { seq, reason: 'it does not follow the entry before it' };
+    if (entry.hash !== hashOf(entry)) return { seq, reason: 'it was changed' };
+    if (seq === this.#kept?.seq && entry.hash !== this.#kept.hash) {
+      return {
+        seq,
+        reason: 'it is another one than the head that was kept: the log was written anew up to here or from before',
+      };
+    }
+    this.#head = { seq, hash: entry.hash };
+    return null;
+  }
+
+  /** After the last entry; null when all that must be there was. */
+  end(): ChainFault | null {
+    if (this.#kept === null || this.#head.seq >= this.#kept.seq) return null;
+    const seq = this.#head.seq + 1;
+    return { seq, reason: `the log ends before entry ${seq}, and it went on to ${this.#kept.seq}` };
+  }
+}

@@ -1,0 +1,53 @@
+/** From where a request comes. */
+import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } from './address.ts';
+
+/** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
+const NETWORK_BYTES = 8;
+
+/** Longer headers are not read to their beginning: no chain of proxies is. */
+const HOPS_MAX = 32;
+
+/**
+ * The address of whoever made a request: that of the connection, or, when a trusted proxy made the connection, the last
+ * one in X-Forwarded-For that is not a trusted proxy itself. What stands before it was written by the caller, and says
+ * nothing. Where the header ends or cannot be read, the last address that is known for sure is the answer.
+ */
+export function clientAddress(
+  connected: string | undefined,
+  forwarded_for: string | undefined,
+  trusted: readonly Cidr[],
+): string | null {
+  let known = parsedHop(connected ?? '');
+  if (known === null) return null;
+  const hops = forwarded_for === undefined || trusted.length === 0 ? [] : forwarded_for.split(',').slice(-HOPS_MAX);
+  while (hops.length > 0 && isTrusted(known, trusted)) {
+    const hop = parsedHop(hops.pop() as string);
+    if (hop === null) break;
+    known = hop;
+  }
+  return formatAddress(known);
+}
+
+/**
+ * What is limited together: an IPv4 address, or a /64 of IPv6, because whoever has one address of it has them all.
+ *
+ * @param address as `clientAddress` answers it
+ */
+export function addressGroup(address: string): string {
+  const bytes = parseAddress(address);
+  if (bytes === null || bytes.length === 4) return address;
+  const network = Uint8Array.from(bytes, (byte, i) => (i < NETWORK_BYTES ? byte : 0));
+  return `${formatAddress(network)}/${NETWORK_BYTES * 8}`;
+}
+
+function isTrusted(address: AddressBytes, trusted: readonly Cidr[]): boolean {
+  return trusted.some((cidr) => contains(cidr, address));
+}
+
+/** Some proxies write the port behind the address. */
+function parsedHop(text: string): AddressBytes | null {
+  const hop = text.trim();
+  const [, bracketed, dotted] = /^\[([^\]]*)\](?::\d{1,5})?$|^(\d[\d.]*):\d{1,5}$/.exec(hop) ?? [];
+  // The name of an interface, as in fe80::1%eth0, is no part of the address.
+  return parseAddress((bracketed ?? dotted ?? hop).replace(/%.*$/, ''));
+}

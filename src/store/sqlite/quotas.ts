@@ -1,0 +1,57 @@
+/** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
+import { Problem } from '../../domain/problem.ts';
+import type { Quotas } from '../store.ts';
+import type { Database } from './database.ts';
+
+/** Stops counting at the quota: more is not asked. */
+const counted = (from: string): string => `SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT ?)`;
+
+const OF_KEY = counted('instances WHERE owner_key_id = ?');
+const IN_MEETING = counted('memberships WHERE meeting_id = ? AND left_at IS NULL');
+const OF_INSTANCE = counted('memberships WHERE instance_id = ? AND left_at IS NULL');
+
+/** @throws Problem `quota_exceeded` when one more instance would be too many */
+export function assertRoomForInstance(
+  db: Database,
+  { max_instances, max_instances_per_key }: Quotas,
+  owner_key_id: string | null,
+): void {
+  if (max_instances > 0) {
+    const { instance_count } = db.prepare('SELECT instance_count FROM this_file').get() as { instance_count: number };
+    if (instance_count >= max_instances)
+      throw exceeded('max_instances', max_instances, 'Instances are registered here');
+  }
+  if (owner_key_id === null || max_instances_per_key === 0) return;
+  if (countOf(db, OF_KEY, owner_key_id, max_instances_per_key) >= max_instances_per_key)
+    throw exceeded('max_instances_per_key', max_instances_per_key, 'Instances belong to this key');
+}
+
+/** @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have */
+export function assertRoomForMembership(
+  db: Database,
+  { max_instances_per_meeting, max_meetings_per_instance }: Quotas,
+  meeting_id: string,
+  instance_id: string,
+): void {
+  if (
+    max_instances_per_meeting > 0 &&
+    countOf(db, IN_MEETING, meeting_id, max_instances_per_meeting) >= max_instances_per_meeting
+  )
+    throw exceeded('max_instances_per_meeting', max_instances_per_meeting, 'Instances are in this meeting');
+  if (
+    max_meetings_per_instance > 0 &&
+    countOf(db, OF_INSTANCE, instance_id, max_meetings_per_instance) >= max_meetings_per_instance
+  )
+    throw exceeded('max_meetings_per_instance', max_meetings_per_instance, 'Meetings have this instance in them');
+}
+
+function countOf(db: Database, sql: string, id: string, limit: number): number {
+  return (db.prepare(sql).get(id, limit) as { count: number }).count;
+}
+
+function exceeded(setting: keyof Quotas, quota: number, what: string): Problem {
+  return new Problem(
+    'quota_exceeded',
+    `${what} as many as CONVOKE_${setting.toUpperCase()} permits: ${quota}. Remove one first, or ask the operator to raise it.`,
+  );
+}
