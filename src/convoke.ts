@@ -85,7 +85,10 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   );
   const limits = new Limits(config, clock);
   const audit_trail = new AuditTrail({
-    ...{ store, keyring, limits, clock },
+    store,
+    keyring,
+    limits,
+    clock,
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
   const building = createServer({

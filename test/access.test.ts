@@ -72,6 +72,7 @@ const TABLE: Record<string, string> = {
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -',
   'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
@@ -157,6 +158,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
   revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
   reencrypt: () => ({ method: 'POST', path: '/api/v1/encryption/reencrypt/' }),
   metrics: () => ({ method: 'GET', path: '/metrics' }),
   healthz: () => ({ method: 'GET', path: '/healthz' }),
@@ -164,7 +166,16 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
 };
 
 /** Rows that are about nothing in particular, or make what they are about. */
-const ABOUT_NOTHING = ['register', 'sendMessage', 'createKey', 'listKeys', 'reencrypt', 'metrics', ...PUBLIC];
+const ABOUT_NOTHING = [
+  'register',
+  'sendMessage',
+  'createKey',
+  'listKeys',
+  'listAudit',
+  'reencrypt',
+  'metrics',
+  ...PUBLIC,
+];
 
 /** As long as the ids of what exists: the answers are compared to the byte. */
 const MISSING: Ids = {

@@ -75,8 +75,12 @@ export const CHAIN_START = '0'.repeat(64);
  * SHA-256 over the hash of the entry before, a line feed, and the entry as canonical JSON without its two hashes: the
  * fields sorted by name at every level, no spaces.
  */
-export function hashOf({ hash: _, prev_hash, ...entry }: Omit<AuditEntry, 'hash'> & { hash?: string }): string {
+export function hashOf({ prev_hash, ...entry }: Omit<AuditEntry, 'hash'>): string {
   return hash('sha256', `${prev_hash}\n${canonicalJson(entry)}`);
+}
+
+function hashOfEntry({ hash: _hash, ...entry }: AuditEntry): string {
+  return hashOf(entry);
 }
 
 /** JSON with the fields sorted by name at every level and no spaces, so that equal values are equal texts. */
@@ -113,7 +117,7 @@ export class ChainVerifier {
     const seq = this.#head.seq + 1;
     if (entry.seq !== seq) return { seq, reason: `entry ${seq} is missing` };
     if (entry.prev_hash !== this.#head.hash) return { seq, reason: 'it does not follow the entry before it' };
-    if (entry.hash !== hashOf(entry)) return { seq, reason: 'it was changed' };
+    if (entry.hash !== hashOfEntry(entry)) return { seq, reason: 'it was changed' };
     if (seq === this.#kept?.seq && entry.hash !== this.#kept.hash) {
       return {
         seq,

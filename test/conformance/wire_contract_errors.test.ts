@@ -32,7 +32,8 @@ const codes_of_keys = [
 
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
   const encryption_key = Buffer.alloc(32, 7).toString('base64');
-  const service = useService({ max_message_bytes: '1024', encryption_key });
+  const service = useService({ max_message_bytes: '1024', encryption_key, max_meetings_per_instance: '1' });
+  const limited = useService({ register_rate_per_address: '1/h:1' });
   const send = (body: object | string | Buffer, headers: Record<string, string> = {}) =>
     service.request('POST', messagesPath('m'), { body, headers });
 
@@ -49,6 +50,18 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     idempotency_key_reused: async () => {
       await send({ message: { n: 1 } }, { 'idempotency-key': 'k' });
       return send({ message: { n: 2 } }, { 'idempotency-key': 'k' });
+    },
+    quota_exceeded: async () => {
+      const { instance_id } = await service.register({ webhook_url: WEBHOOK_URL });
+      await service.join('the first', instance_id, ['a']);
+      const second = { instance_id, meeting_id: 'the second', agent_ids: ['a'] };
+      return service.post('/api/v1/instances/join-meeting/', second);
+    },
+    rate_limited: async () => {
+      const registration = { instance_id: 'i', instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL };
+      const register = () => limited.post('/api/v1/instances/register/', registration);
+      await register();
+      return register();
     },
     delivery_not_retryable: async () => {
       const { instance_id } = await service.register({ webhook_url: 'http://127.0.0.1:1/' });
