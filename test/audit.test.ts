@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
-import { type AuditHead, CHAIN_START, ChainVerifier, hashOf } from '../src/domain/audit.ts';
+import { type AuditHead, CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../src/domain/audit.ts';
 import { convoke, serve, stop, temporaryDirectory } from './support/command_line.ts';
 import { openStoreHere } from './support/node.ts';
 import { messagesPath, type Service, startService } from './support/service.ts';
@@ -138,17 +138,16 @@ describe('every route that changes something', () => {
 });
 
 describe('the chain', () => {
-  const entry = (n: number) =>
-    ({
-      principal: 'open',
-      address: '127.0.0.1',
-      action: 'instance.register',
-      target_kind: 'instance',
-      target_id: `i${n}`,
-      outcome: 'done',
-      code: null,
-      details: { fields: ['b', 'a'] },
-    }) as const;
+  const entry = (n: number): NewAuditEntry => ({
+    principal: 'open',
+    address: '127.0.0.1',
+    action: 'instance.register',
+    target_kind: 'instance',
+    target_id: `i${n}`,
+    outcome: 'done',
+    code: null,
+    details: { fields: ['b', 'a'] },
+  });
 
   async function written(t: TestContext, count = 6): Promise<AuditEntry[]> {
     const store = openStoreHere();
