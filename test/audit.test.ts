@@ -257,15 +257,15 @@ test('the chain goes on over restarts and a SIGKILL, and is one when many ask at
 
 test('no secret is in it, and the start names settings without their values', async (t) => {
   const encryption_key = Buffer.alloc(32, 7).toString('base64');
-  const service = await startService(t, { encryption_key, max_message_bytes: '4096' } as never);
+  const service = await startService(t, { encryption_key, max_message_bytes: '4096' });
   const { token } = await service.endOpenMode();
   const canaries = ['canary-in-a-header', `whsec_${Buffer.alloc(32, 5).toString('base64')}`, token, encryption_key];
   const { instance_id } = await service.register({
     webhook_url: WEBHOOK_URL,
-    webhook_headers: { authorization: canaries[0]! },
-    webhook_secret: canaries[1]!,
+    webhook_headers: { authorization: canaries[0] as string },
+    webhook_secret: canaries[1] as string,
   });
-  await service.patch(instance_id, { webhook_headers: { authorization: canaries[0]! } });
+  await service.patch(instance_id, { webhook_headers: { authorization: canaries[0] as string } });
   await service.post('/api/v1/instances/register/', { instance_id, [canaries[0]!]: canaries[1] });
   await service.request('GET', '/api/v1/instances/', { headers: { authorization: `Bearer ${token}x` } });
   const entries = await entriesOf(clientOf(service));
@@ -273,7 +273,7 @@ test('no secret is in it, and the start names settings without their values', as
   for (const canary of canaries) assert.ok(!text.includes(canary), canary);
   assert.ok(text.includes('webhook_headers'), 'control: the names are there');
   const start = entries.find(({ action }) => action === 'service.start');
-  assert.ok((start?.details['settings'] as string[]).includes('max_message_bytes'));
+  assert.ok(JSON.stringify(start?.details).includes('max_message_bytes'));
 });
 
 test('a change whose entry cannot be written is not made', async (t) => {

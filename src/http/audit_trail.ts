@@ -58,14 +58,17 @@ export class AuditTrail {
     await store.audit.append({ ...this.#subjectOf(request), outcome: 'done', code: null }, clock.wall());
   }
 
-  /** A request was refused. Resolves when that is written, or counted; what a failing store cannot take is only logged. */
-  async refused(request: FastifyRequest, { code, status }: Problem): Promise<void> {
+  /**
+   * A request was refused. The answer does not wait for the entry: nothing was changed, and whoever compares answers must
+   * not see which of them is written. Whatever the store is asked next comes after it.
+   */
+  refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;
     const is_stranger = request.principal === null;
     const is_wrong_key = status === 401 || (is_stranger && code === 'rate_limited');
     if (status >= 500 || (!is_wrong_key && (audit === undefined || audit === 'none'))) return;
     const subject = is_wrong_key ? this.#strangerOf(request) : this.#subjectOf(request);
-    await (is_stranger ? this.#of_strangers : this.#of_keys).note(subject, code);
+    (is_stranger ? this.#of_strangers : this.#of_keys).note(subject, code);
   }
 
   /** Writes what was only counted so far; call it before the store is closed. */
@@ -125,7 +128,7 @@ class Refusals {
     this.#parts = parts;
   }
 
-  async note(subject: AuditSubject, code: ProblemCode): Promise<void> {
+  note(subject: AuditSubject, code: ProblemCode): void {
     this.#timer ??= this.#parts.clock.after(REFUSALS_MS, () => void this.#flush());
     const { principal, address, action, target_id } = subject;
     const kind = JSON.stringify([principal, address, action, target_id, code]);
@@ -136,7 +139,7 @@ class Refusals {
       this.#others++;
     } else {
       this.#kinds.set(kind, { subject, code, again: 0 });
-      await this.#write(subject, code);
+      void this.#write(subject, code);
     }
   }
 

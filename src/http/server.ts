@@ -170,17 +170,17 @@ function assertLocalCaller({ host, origin }: IncomingHttpHeaders): void {
   if (origin !== undefined && !LOOPBACK_ORIGIN.test(origin)) throw new Problem('origin_not_allowed');
 }
 
-async function answerError(
+function answerError(
   error: FastifyError,
   request: FastifyRequest,
   reply: FastifyReply,
   { audit_trail }: HttpParts,
-): Promise<FastifyReply> {
+): FastifyReply {
   const problem = problemOf(error);
   if (problem.code === 'internal_error') request.log.error({ err: error, request_id: request.id }, 'request failed');
   if (problem.code === 'storage_unavailable')
     request.log.error({ err: error, request_id: request.id }, 'storage failed');
-  await audit_trail.refused(request, problem);
+  audit_trail.refused(request, problem);
   return sendProblem(reply, problem);
 }
 
