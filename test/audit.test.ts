@@ -263,7 +263,7 @@ test('no secret is in it, and the start names settings without their values', as
   const { instance_id } = await service.register({
     webhook_url: WEBHOOK_URL,
     webhook_headers: { authorization: canaries[0] as string },
-    webhook_secret: canaries[1] as string,
+    webhook_secret: canaries[1],
   });
   await service.patch(instance_id, { webhook_headers: { authorization: canaries[0] as string } });
   await service.post('/api/v1/instances/register/', { instance_id, [canaries[0]!]: canaries[1] });
