@@ -41,6 +41,8 @@ const HIDDEN = '[hidden]';
  * @param is_cut whether the text ends in the middle, where a part of a value may stand
  */
 export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
+  // Most answers are a word.
+  if (text.length < (is_cut ? PART_CHARS_MIN : SECRET_CHARS_MIN)) return text;
   let hidden = text;
   for (const [name, value] of Object.entries(headers)) {
     if (RESERVED_HEADERS.has(name)) continue;
