@@ -191,6 +191,7 @@ describe('the end of a delivery', () => {
     assert.deepEqual(await node.states(), ['pending']);
     await node.clock.advance(20 * MINUTE);
     assert.deepEqual(await node.states(), ['failed expired']);
+    assert.deepEqual(node.settled_without_attempt, new Map([['failed expired', 1]]));
     const sent = node.transport.pushes.length;
     await node.clock.advance(HOUR);
     assert.equal(node.transport.pushes.length, sent);

@@ -11,7 +11,8 @@ export class Metrics {
   readonly #accepted: Counter;
   readonly #queued: Counter;
   readonly #attempts = new Map<Outcome, number>();
-  readonly #settled: Counter<'state' | 'reason'>;
+  /** By state and reason, with a space between. */
+  readonly #settled = new Map<string, number>();
   readonly #delivery_seconds: Histogram;
   readonly #attempt_seconds: Histogram;
   readonly #commit_items: Histogram;
@@ -42,11 +43,19 @@ export class Metrics {
         for (const outcome of Object.keys(OUTCOMES) as Outcome[]) this.inc({ outcome }, counted.get(outcome) ?? 0);
       },
     });
-    this.#settled = new Counter({
+    const settled = this.#settled;
+    new Counter({
       name: 'convoke_deliveries_settled_total',
       help: 'Deliveries that came to their end, by what became of them.',
       labelNames: ['state', 'reason'],
       registers,
+      collect() {
+        this.reset();
+        for (const [key, deliveries] of settled) {
+          const [state = '', reason = ''] = key.split(' ');
+          this.inc({ state, reason }, deliveries);
+        }
+      },
     });
     this.#delivery_seconds = new Histogram({
       name: 'convoke_delivery_seconds',
@@ -113,16 +122,18 @@ export class Metrics {
     this.#commit_seconds.observe(duration_ms / 1000);
   }
 
-  /** Deliveries that came to their end without an attempt. */
-  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void {
-    this.#settled.inc({ state, reason }, deliveries);
+  /** Deliveries that came to their end, by an attempt or without one. */
+  settled(state: 'delivered' | 'failed' | 'cancelled', reason: DeliveryReason | null, deliveries: number): void {
+    if (deliveries === 0) return;
+    const key = `${state} ${reason ?? 'none'}`;
+    this.#settled.set(key, (this.#settled.get(key) ?? 0) + deliveries);
   }
 
   attempted({ attempt, state, reason, accepted_at }: AttemptEvent, wall_ms: number): void {
     this.#attempts.set(attempt.outcome, (this.#attempts.get(attempt.outcome) ?? 0) + 1);
     this.#attempt_seconds.observe(attempt.duration_ms / 1000);
     if (state === 'pending') return;
-    this.#settled.inc({ state, reason: reason ?? 'none' });
+    this.settled(state, reason, 1);
     if (state === 'delivered') this.#delivery_seconds.observe(Math.max(0, wall_ms - accepted_at) / 1000);
   }
 

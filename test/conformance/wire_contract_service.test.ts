@@ -18,7 +18,7 @@ describe('for those who watch the service:', { concurrency: true }, () => {
 
   test('/metrics is Prometheus text that counts what happens', async (t) => {
     const alone = await startService(t);
-    const { receiver } = await alone.member(t, 'm');
+    const { receiver, instance_id } = await alone.member(t, 'm');
     const value = async (name: string): Promise<number> => {
       const { status, headers, text } = await alone.get('/metrics');
       assert.equal(status, 200);
@@ -30,11 +30,18 @@ describe('for those who watch the service:', { concurrency: true }, () => {
     await alone.settled(await alone.send('m', {}));
     assert.equal(await value('convoke_messages_accepted_total'), 1);
     assert.equal(await value('convoke_attempts_total{outcome="ok"}'), 1);
+    assert.equal(await value('convoke_deliveries_settled_total{state="delivered",reason="none"}'), 1);
+    assert.ok((await value('convoke_commit_batch_size_sum')) >= 2);
     assert.equal(await value('convoke_deliveries_pending'), 0);
+    assert.equal(await value('convoke_oldest_pending_seconds'), 0);
     await receiver.down();
     await alone.attempted(await alone.send('m', {}));
     assert.equal(await value('convoke_attempts_total{outcome="connect_refused"}'), 1);
     assert.equal(await value('convoke_deliveries_pending'), 1);
+    assert.ok((await value('convoke_oldest_pending_seconds')) > 0);
+    await alone.request('DELETE', `/api/v1/instances/${instance_id}/`);
+    assert.equal(await value('convoke_deliveries_settled_total{state="cancelled",reason="instance_deleted"}'), 1);
+    assert.equal(await value('convoke_deliveries_pending'), 0);
   });
 
   test('no metric names an instance, a meeting or an agent', async (t) => {
