@@ -14,6 +14,9 @@ WEBHOOK_URL = "http://127.0.0.1:9/"
 # Base64 has lengths that do not exist, and names of headers some that are taken.
 WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,88}={0,2}\Z")
 WEBHOOK_SECRET_EXAMPLE = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
+SCOPES = ["admin", "send", "read", "instance"]
+KEY_ID = re.compile(r"[0-9a-v]{12}\Z")
+TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)\Z")
 
 
 @schemathesis.hook
@@ -34,4 +37,16 @@ def map_body(context, body):
         replaced["webhook_url"] = WEBHOOK_URL
     if isinstance(secret, str) and WEBHOOK_SECRET.match(secret):
         replaced["webhook_secret"] = WEBHOOK_SECRET_EXAMPLE
+    # Limits are limits of a scope that the key has, an admin has none, and an end is a time to come.
+    if is_list_of(body.get("scopes"), SCOPES):
+        replaced["scopes"] = ["send", "read", "instance"]
+    if isinstance(body.get("expires_at"), str) and TIME.match(body["expires_at"]):
+        replaced["expires_at"] = "2099-01-01T00:00:00Z"
+    # No key has an id that was made up.
+    if isinstance(body.get("owner_key_id"), str) and KEY_ID.match(body["owner_key_id"]):
+        replaced["owner_key_id"] = None
     return {**body, **replaced}
+
+
+def is_list_of(value, allowed):
+    return isinstance(value, list) and 0 < len(value) <= len(allowed) and all(each in allowed for each in value)
