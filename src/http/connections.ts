@@ -30,8 +30,7 @@ export interface Exchange {
 }
 
 /**
- * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector: at ten
- * thousand requests a second that is a good part of what a request takes.
+ * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector.
  */
 const EXCHANGE = Symbol('exchange');
 

@@ -2,11 +2,18 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { connect } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { RegisteredInstance } from '@convoke/sdk';
 import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
-import { type Answer, assertProblem, messagesPath, startService, useService } from '../support/service.ts';
+import {
+  type Answer,
+  assertProblem,
+  messagesPath,
+  type Service,
+  startService,
+  useService,
+} from '../support/service.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { until } from '../support/wait.ts';
@@ -367,6 +374,20 @@ describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () 
 });
 
 describe('while the service is stopping:', () => {
+  const HEAD = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
+  const BODY = '{"message":{}}';
+
+  /** A connection of which the test decides what is written when. */
+  function connected(t: TestContext, service: Service): { socket: Socket; heard: () => string } {
+    const { hostname, port } = new URL(service.url);
+    const socket = connect(Number(port), hostname);
+    t.after(() => socket.destroy());
+    let text = '';
+    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+    socket.on('error', () => {});
+    return { socket, heard: () => text };
+  }
+
   test('a send on a connection that is there is refused as shutting_down, to be tried again', async (t) => {
     const service = await startService(t);
     const gate = Promise.withResolvers<void>();
@@ -375,26 +396,16 @@ describe('while the service is stopping:', () => {
     await service.join('m', instance_id, ['a']);
     await service.send('m', {});
     await receiver.next();
-    const { hostname, port } = new URL(service.url);
-    const socket = connect(Number(port), hostname);
-    t.after(() => socket.destroy());
-    let text = '';
-    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-    socket.on('error', () => {});
-    const body = '{"message":{}}';
-    const head = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
+    const { socket, heard } = connected(t, service);
     // Begun before the service stops, ended afterwards.
-    socket.write(`${head}content-length: ${body.length}\r\n\r\n${body.slice(0, 5)}`);
+    socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY.slice(0, 5)}`);
     await service.get('/healthz');
     const closed = service.close();
-    socket.write(body.slice(5));
-    await until(
-      'an answer',
-      () => text,
-      (answer) => answer.includes('\r\n\r\n') || socket.destroyed,
-    );
+    socket.write(BODY.slice(5));
+    await until('an answer', heard, (answer) => answer.includes('\r\n\r\n') || socket.destroyed);
     gate.resolve();
     await closed;
+    const text = heard();
     assert.match(text, /^HTTP\/1\.1 503 /);
     assert.match(text, /application\/problem\+json/);
     assert.match(text, /"code":"shutting_down"/);
@@ -404,28 +415,18 @@ describe('while the service is stopping:', () => {
   /** One request is answered, and the next is sent on the same connection when the service stops. */
   async function answerToTheNext(t: TestContext, farewell_ms: number): Promise<string> {
     const service = await startService(t);
-    const { hostname, port } = new URL(service.url);
-    const socket = connect(Number(port), hostname);
-    t.after(() => socket.destroy());
-    let text = '';
-    socket.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-    socket.on('error', () => {});
-    const send = 'POST /api/v1/meetings/m/messages/ HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n';
-    const request = `${send}content-length: 14\r\n\r\n{"message":{}}`;
+    const { socket, heard } = connected(t, service);
+    const request = `${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`;
     socket.write(request);
-    await until(
-      'the first answer',
-      () => text,
-      (answer) => answer.includes('deliveries_queued'),
-    );
-    text = '';
+    await until('the first answer', heard, (answer) => answer.includes('deliveries_queued'));
+    const first_chars = heard().length;
     const closed = service.close(farewell_ms);
     // The turn in which an idle connection is closed.
     await new Promise((resolve) => setImmediate(resolve));
     socket.write(request);
     await once(socket, 'close');
     await closed;
-    return text;
+    return heard().slice(first_chars);
   }
 
   test('the next request on an open connection is answered, and told that the connection closes', async (t) => {

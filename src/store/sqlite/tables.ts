@@ -1,4 +1,5 @@
 /** The rows as SQLite holds them: the types of the queries made with `Database.build`. */
+import type { ApiKey } from '../../domain/api_key.ts';
 export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;
@@ -78,20 +79,9 @@ export interface DeliveriesTable {
   settled_at: number | null;
 }
 
-export interface ApiKeysTable {
-  key_id: string;
-  name: string | null;
+export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids'> {
   scopes: string;
   meeting_ids: string | null;
-  instance_id: string | null;
-  digest: string;
-  previous_digest: string | null;
-  previous_until: number | null;
-  created_at: number;
-  expires_at: number | null;
-  revoked_at: number | null;
-  last_used_at: number | null;
-  change_no: number;
 }
 
 export interface AuditLogTable {
