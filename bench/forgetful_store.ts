@@ -69,6 +69,7 @@ export class ForgetfulStore implements Store {
   readonly api_keys = {} as ApiKeyStore;
   readonly audit = {} as AuditStore;
   readonly audited = () => this;
+  readonly cluster = null;
 
   constructor(fleet: Fleet) {
     this.#meetings = meetingsOf(fleet);
@@ -131,7 +132,7 @@ export class ForgetfulStore implements Store {
       lane.push(queued);
     }
     const accepted = { message_id, meeting_id, seq, accepted_at: wall_ms, deliveries_queued: deliveries.length };
-    return { kind: 'accepted', message: accepted, deliveries };
+    return { kind: 'accepted', message: accepted, deliveries, run_from: null };
   }
 
   #laneOf({ instance_id, meeting_id }: LaneKey): QueuedDelivery[] {
@@ -154,6 +155,7 @@ export class ForgetfulStore implements Store {
     return lane.slice(0, limit);
   }
 
+  onChange(): void {}
   async ping(): Promise<void> {}
   async close(): Promise<void> {}
 }

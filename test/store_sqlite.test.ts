@@ -83,6 +83,7 @@ function settled(delivery: QueuedDelivery, changes: Partial<DeliverySettlement> 
     next_attempt_at: null,
     aside: false,
     settled_at: WALL,
+    epoch: 0,
     ...changes,
   };
 }
@@ -336,7 +337,7 @@ test('who hears a meeting is told anew after every change, however often it was 
   const [row] = await store.instances.load(['b']);
   assert.ok(row !== undefined);
   assert.deepEqual(await heard(), ['a ["x","y"]', b]);
-  await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at }]);
+  await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at, epoch: 0 }]);
   assert.deepEqual(await heard(), ['a ["x","y"]']);
   await store.instances.remove('a', 1000, WALL);
   assert.deepEqual(await heard(), []);
@@ -465,6 +466,7 @@ describe('what is counted and said of what waits', () => {
       backoff_step: 1,
       backoff_until: WALL + 1,
       gone_as_of: null,
+      epoch: 0,
     };
     await store.deliveries.settle([], [health]);
     assert.deepEqual(await waiting(), [null, 'back_off', 'back_off']);
@@ -523,6 +525,7 @@ describe('a settlement', () => {
       backoff_step: 1,
       backoff_until: NEVER,
       gone_as_of: instance.updated_at,
+      epoch: 0,
     };
     await store.deliveries.settle([], [{ ...health, webhook_url: 'http://former.test/', gone_as_of: WALL - 1 }]);
     const unchanged = await store.instances.get('i');

@@ -770,6 +770,7 @@ export class Engine {
       next_attempt_at,
       aside,
       settled_at: state === 'pending' ? null : this.#clock.wall(),
+      epoch: 0,
     };
   }
 

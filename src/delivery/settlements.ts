@@ -105,7 +105,8 @@ export class Settlements {
 function healthSettlementsOf(instances: Iterable<InstanceLanes>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
   for (const { health, gone_as_of, instance_id, target, dropped } of instances) {
-    if (target !== null && !dropped) settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of });
+    if (target !== null && !dropped)
+      settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of, epoch: 0 });
   }
   return settlements;
 }

@@ -202,6 +202,11 @@ export type Accepted =
       kind: 'accepted';
       message: AcceptedMessage;
       deliveries: { delivery_id: string; instance_id: string; target_agents: string }[];
+      /**
+       * The first seq of the run that the message is in: messages of its meeting that were accepted by this node, all of
+       * them answered to it, without one of another node in between. Null where there is only one node.
+       */
+      run_from: number | null;
     }
   /** The same key and body were accepted before: the first answer. */
   | { kind: 'repeated'; message: AcceptedMessage }
@@ -264,6 +269,8 @@ export interface DeliverySettlement {
   next_attempt_at: number | null;
   aside: boolean;
   settled_at: number | null;
+  /** Of the partition of its instance, as this node held it when the attempt began; 0 without a cluster. */
+  epoch: number;
 }
 
 /** What attempts made of an instance. Void when the instance has another URL by now: health is that of a URL. */
@@ -272,6 +279,8 @@ export interface HealthSettlement extends InstanceHealth {
   webhook_url: string;
   /** A 410 switches the webhook off, unless the instance was changed after this `updated_at`. */
   gone_as_of: number | null;
+  /** Of the partition of the instance, as this node held it; 0 without a cluster. */
+  epoch: number;
 }
 
 export interface DeliveryRow {
@@ -304,7 +313,10 @@ export interface LaneKey {
 }
 
 export interface DeliveryStore {
-  /** Only what is still pending, and was not queued again by hand meanwhile, is changed. */
+  /**
+   * Only what is still pending, and was not queued again by hand meanwhile, is changed; in a cluster only while the
+   * partition still has the epoch: what a node says of what it no longer holds is void.
+   */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
    * The next pending deliveries of lanes, each in the order of seq, after a seq. A page may be shorter than its limit, when
@@ -317,10 +329,10 @@ export interface DeliveryStore {
     now_ms: number,
     limit: number,
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
-  /** Lanes with something pending, in the order of their keys. */
-  pendingLanes(after: LaneKey | null, limit: number): Promise<LaneKey[]>;
-  /** Instances with something pending beside their lanes, with the time when it is due. */
-  pendingAside(): Promise<{ instance_id: string; next_at: number }[]>;
+  /** Lanes with something pending, in the order of their keys; with `partitions`, only of instances in these. */
+  pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
+  /** Instances with something pending beside their lanes, with the time when it is due; `partitions` as above. */
+  pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   get(delivery_id: string, now_ms: number, sight?: Sight | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, sight?: Sight | null): Promise<Page<DeliveryRow>>;
   /**
@@ -438,7 +450,78 @@ export interface Audited {
 /** The nouns whose changes are audited. */
 export type AuditedStore = Pick<Store, 'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys'>;
 
+/** What another node did that this one must know. */
+export type Change =
+  /** Pending deliveries came into these lanes, in partitions of this node, by another node or by a hand-over. */
+  | { kind: 'deliveries'; lanes: LaneKey[] }
+  /**
+   * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or
+   * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.
+   */
+  | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
+  /** API keys changed. */
+  | { kind: 'keys' }
+  /** Any text that one node tells all. */
+  | { kind: 'told'; topic: string; text: string }
+  /**
+   * Changes may have been missed (the connection was lost), or a batch was given up of which is not known whether it was
+   * stored: look at everything again.
+   */
+  | { kind: 'unsure' };
+
+/** One node of a cluster. Times are on the clock of the database. */
+export interface NodeRow {
+  /** A text that no other start of a node ever has. */
+  node_id: string;
+  /** Its number, in the order in which nodes joined. */
+  node_no: number;
+  version: string;
+  /** Where it answers requests. */
+  address: string;
+  started_at: number;
+  seen_at: number;
+  lease_until: number;
+  /** It gives back what it holds and takes nothing more. */
+  stopping: boolean;
+  partition_count: number;
+}
+
+export interface Lease {
+  /** This node's. */
+  node_no: number;
+  /** What this node holds. The epoch of a partition rises whenever it is taken, even by whoever had it before. */
+  partitions: { partition_no: number; epoch: number }[];
+  /** Those with a lease, and this one: the `seen_at` of its row is the time of this renewal. */
+  nodes: NodeRow[];
+}
+
+/**
+ * What the nodes on one store know of each other.
+ *
+ * So that no delivery is overlooked, the owner is told of whatever another node stores for him. When the answer to an
+ * accept has come, the store tells of all deliveries but those in partitions that this node certainly holds: those of the
+ * last lease, less those that a `renew` or `leave` gives back since it was asked for, and none `LEASE_TRUSTED_MS` after that
+ * lease was asked for. Whoever takes a partition reads all of it after that.
+ */
+export interface ClusterStore {
+  /**
+   * Renews the lease of this node, or joins. Gives back `release` (what it does not hold is passed over), and takes what is
+   * free, or what a node without a lease holds, up to its `fairShare`; a node that is stopping takes nothing. What nobody
+   * took while its own lease had ended it keeps, with its epoch. One transaction.
+   */
+  renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
+  /** Gives back everything and removes the node; it does not come back under this id. */
+  leave(): Promise<void>;
+  list(): Promise<NodeRow[]>;
+  /** Tells all other nodes, but not this one; lost to those that are not connected. At most 7,000 bytes. */
+  tell(topic: string, text: string): Promise<void>;
+}
+
 export interface Store {
+  /** Null for an engine that one process has for itself. */
+  cluster: ClusterStore | null;
+  /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */
+  onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
   /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;

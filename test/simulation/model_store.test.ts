@@ -92,6 +92,7 @@ class Commands {
               next_attempt_at: state === 'pending' ? due : null,
               aside: aside && state === 'pending',
               settled_at: state === 'pending' ? null : wall,
+              epoch: 0,
             })),
             [
               {
@@ -103,6 +104,7 @@ class Commands {
                 backoff_step: limit,
                 backoff_until: now + 1_000,
                 gone_as_of: aside ? (store.instances.get(instance_id)?.updated_at ?? null) : null,
+                epoch: 0,
               },
             ],
           );

@@ -44,7 +44,7 @@ interface Message {
   message: string;
 }
 
-export interface ModelDelivery extends Omit<DeliverySettlement, 'attempts'> {
+export interface ModelDelivery extends Omit<DeliverySettlement, 'attempts' | 'epoch'> {
   attempts: Attempt[];
   delivery_no: number;
   message: Message;
@@ -349,7 +349,7 @@ export class ModelStore implements StoreOperations {
     if (idempotency !== null && key !== null) {
       this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
     }
-    return { kind: 'accepted', message: { ...accepted }, deliveries };
+    return { kind: 'accepted', message: { ...accepted }, deliveries, run_from: null };
   }
 
   readonly messages: StoreOperations['messages'] = {
@@ -440,14 +440,14 @@ export class ModelStore implements StoreOperations {
 
   readonly deliveries: StoreOperations['deliveries'] = {
     settle: (deliveries, healths) => {
-      for (const settled of deliveries) {
+      for (const { epoch: _, ...settled } of deliveries) {
         const row = this.#deliveries.get(settled.delivery_id);
         if (row === undefined) continue;
         if (row.state !== 'pending') continue;
         if (row.expires_at !== settled.expires_at) continue;
         Object.assign(row, settled, { attempts: JSON.parse(settled.attempts) as Attempt[] });
       }
-      for (const { webhook_url, gone_as_of, instance_id, ...health } of healths) {
+      for (const { webhook_url, gone_as_of, instance_id, epoch: _, ...health } of healths) {
         const instance = this.#instances.get(instance_id);
         if (instance === undefined) continue;
         if (instance.webhook_url === webhook_url) this.#change(instance_id, health);

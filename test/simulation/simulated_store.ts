@@ -60,6 +60,8 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
     return methods as unknown as Store[N];
   };
   const store: Store = {
+    cluster: null,
+    onChange() {},
     instances: of('instances'),
     meetings: of('meetings'),
     messages: of('messages'),

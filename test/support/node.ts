@@ -82,6 +82,8 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
     });
   const instances = of('instances');
   return {
+    cluster: null,
+    onChange() {},
     instances,
     meetings: of('meetings'),
     messages: of('messages'),
@@ -124,6 +126,8 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
         },
     });
   return {
+    cluster: store.cluster,
+    onChange: (listener) => store.onChange(listener),
     instances: of('instances'),
     meetings: of('meetings'),
     messages: of('messages'),

@@ -79,7 +79,7 @@ export function messageOperations(
     if (idempotency !== null) {
       db.prepare(KEEP_KEY).run(meeting_id, idempotency.key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
-    return { kind: 'accepted', message: accepted, deliveries };
+    return { kind: 'accepted', message: accepted, deliveries, run_from: null };
   }
 
   return {

@@ -33,6 +33,9 @@ export function openSqliteStore(
   });
   const calls = new Calls(worker, observer);
   const store: Store = {
+    // The file belongs to this process alone.
+    cluster: null,
+    onChange() {},
     instances: calls.of('instances'),
     meetings: calls.of('meetings'),
     messages: calls.of('messages'),
