@@ -14,6 +14,7 @@ import type {
   LaneKey,
   MeetingStore,
   MessageStore,
+  SessionStore,
   NewMessage,
   QueuedDelivery,
   Store,
@@ -68,6 +69,7 @@ export class ForgetfulStore implements Store {
   readonly encryption = {} as EncryptionStore;
   readonly api_keys = {} as ApiKeyStore;
   readonly audit = {} as AuditStore;
+  readonly sessions = {} as SessionStore;
   readonly audited = () => this;
   readonly cluster = null;
 

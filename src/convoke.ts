@@ -77,7 +77,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     settings: { ...config, user_agent },
   });
   const maintenance = new Maintenance(clock, store, config, {
-    expired: (deliveries) => metrics.settled('failed', 'expired', deliveries),
+    expired(lanes) {
+      for (const { count } of lanes) metrics.settled('failed', 'expired', count);
+    },
     failed: (error) => log.error({ err: error }, 'maintenance failed'),
   });
   const keyring = new Keyring(clock, store.api_keys, (error) =>

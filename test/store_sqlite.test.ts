@@ -6,7 +6,14 @@ import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
-import type { DeliverySettlement, NewMessage, QueuedDelivery, Store } from '../src/store/store.ts';
+import type { Session } from '../src/domain/session.ts';
+import {
+  type DeliverySettlement,
+  type NewMessage,
+  type QueuedDelivery,
+  SESSIONS_PER_KEY_MAX,
+  type Store,
+} from '../src/store/store.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import { openStoreHere, SECRET, temporaryFile } from './support/node.ts';
 
@@ -614,13 +621,17 @@ describe('what expires', () => {
       [],
     );
     assert.deepEqual(await store.deliveries.expire(null, 2, WALL - 1, WALL), {
-      expired: 0,
+      expired: [],
       next: { instance_id: 'i', meeting_id: 'm2' },
     });
     const first = await store.deliveries.expire(null, 2, WALL, WALL);
-    assert.deepEqual(first, { expired: 5, next: { instance_id: 'i', meeting_id: 'm2' } });
+    const inLane = (meeting_id: string, count: number) => ({ instance_id: 'i', meeting_id, count });
+    assert.deepEqual(first, {
+      expired: [inLane('m1', 3), inLane('m2', 2)],
+      next: { instance_id: 'i', meeting_id: 'm2' },
+    });
     const second = await store.deliveries.expire(first.next, 2, WALL, WALL);
-    assert.deepEqual(second, { expired: 4, next: null });
+    assert.deepEqual(second, { expired: [inLane('m2', 1), inLane('m3', 3)], next: null });
     assert.equal(await store.deliveries.countPending(), 6);
     const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
     assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
@@ -648,5 +659,61 @@ describe('a deletion', () => {
     assert.deepEqual(await store.instances.remove('i', 4, WALL), { existed: false, done: true, cancelled: 0 });
     const [sent] = await store.messages.accept(messages('m', 1));
     assert.equal(sent?.kind === 'accepted' && sent.deliveries.length, 1);
+  });
+});
+
+describe('sessions', () => {
+  const session = (n: number, more: Partial<Session> = {}): Session => ({
+    digest: `digest-${n}`,
+    key_id: 'key',
+    created_at: WALL + n,
+    expires_at: WALL + 10_000,
+    ...more,
+  });
+
+  test('are found until they end or are removed', async (t) => {
+    const store = storeHere(t);
+    await store.sessions.create(session(1));
+    await store.sessions.create(session(2, { key_id: null }));
+    assert.deepEqual(await store.sessions.find('digest-1', WALL + 9_999), session(1));
+    assert.deepEqual(await store.sessions.find('digest-2', WALL), session(2, { key_id: null }));
+    assert.equal(await store.sessions.find('digest-1', WALL + 10_000), null);
+    assert.deepEqual(await store.sessions.remove('digest-1'), session(1));
+    assert.equal(await store.sessions.remove('digest-1'), null);
+    assert.equal(await store.sessions.find('digest-1', WALL), null);
+  });
+
+  test('are so many for one key and no more: the oldest ends; what has ended is removed', async (t) => {
+    const store = storeHere(t);
+    await store.sessions.create(session(0, { key_id: 'other', expires_at: WALL + 1 }));
+    await store.sessions.create(session(1, { key_id: null }));
+    for (let n = 2; n < SESSIONS_PER_KEY_MAX + 3; n++) await store.sessions.create(session(n));
+    assert.equal(await store.sessions.find('digest-0', 0), null);
+    assert.notEqual(await store.sessions.find('digest-1', WALL), null);
+    assert.equal(await store.sessions.find('digest-2', WALL), null);
+    assert.notEqual(await store.sessions.find('digest-3', WALL), null);
+  });
+});
+
+describe('messages of all meetings', () => {
+  test('are told from one on, of some meetings or for an instance', async (t) => {
+    const store = storeHere(t);
+    assert.equal(await store.messages.last(), null);
+    await meeting(store, 'm1', 'i');
+    await store.messages.accept([...messages('m1', 2), ...messages('m2', 1)]);
+    const all = await store.messages.since(null, { limit: 9 });
+    assert.deepEqual(
+      all.map(({ meeting_id, seq, deliveries_queued }) => [meeting_id, seq, deliveries_queued]),
+      [
+        ['m1', 1, 1],
+        ['m1', 2, 1],
+        ['m2', 1, 0],
+      ],
+    );
+    assert.equal(await store.messages.last(), all[2]!.message_id);
+    assert.deepEqual(await store.messages.since(all[0]!.message_id, { limit: 1 }), [all[1]]);
+    assert.deepEqual(await store.messages.since(null, { limit: 9, meeting_ids: ['m2'] }), [all[2]]);
+    assert.deepEqual(await store.messages.since(null, { limit: 9, instance_id: 'i' }), all.slice(0, 2));
+    assert.deepEqual(await store.messages.since(all[2]!.message_id, { limit: 9 }), []);
   });
 });

@@ -1,4 +1,4 @@
-import { IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
+import { type ExpiredInLane, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 
 export interface MaintenanceSettings {
@@ -8,7 +8,7 @@ export interface MaintenanceSettings {
 
 export interface MaintenanceObserver {
   /** Deliveries failed because their time was up. */
-  expired(deliveries: number): void;
+  expired(deliveries: ExpiredInLane[]): void;
   /** A round failed; the next one tries again. */
   failed(error: unknown): void;
 }
@@ -58,7 +58,7 @@ export class Maintenance {
     do {
       const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, this.#clock.now(), this.#clock.wall());
       after = step.next;
-      if (step.expired > 0) this.#observer.expired(step.expired);
+      if (step.expired.length > 0) this.#observer.expired(step.expired);
     } while (after !== null && !this.#stopped);
 
     const wall_ms = this.#clock.wall();

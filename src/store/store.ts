@@ -19,6 +19,7 @@ import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } 
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
+import type { Session } from '../domain/session.ts';
 
 /** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
 export class StoreError extends Error {
@@ -222,6 +223,11 @@ export interface MessageRow {
   message: string;
 }
 
+/** A message as those are told who only want to know that it is there. */
+export interface MessageHead extends AcceptedMessage {
+  target_agents: string[] | null;
+}
+
 export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
@@ -233,6 +239,16 @@ export interface MessageStore {
     meeting_id: string,
     filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; chars_max: number },
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
+  /** The message_id that was accepted last, of all meetings; null when there is none. */
+  last(): Promise<string | null>;
+  /**
+   * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
+   * of some, and only what went to an instance when one is given.
+   */
+  since(
+    after: string | null,
+    filter: { meeting_ids?: string[] | undefined; instance_id?: string | undefined; limit: number },
+  ): Promise<MessageHead[]>;
 }
 
 /** A pending delivery as the engine needs it. */
@@ -312,6 +328,11 @@ export interface LaneKey {
   meeting_id: string;
 }
 
+/** How many deliveries expired in a lane and beside it. */
+export interface ExpiredInLane extends LaneKey {
+  count: number;
+}
+
 export interface DeliveryStore {
   /**
    * Only what is still pending, and was not queued again by hand meanwhile, is changed; in a cluster only while the
@@ -362,7 +383,7 @@ export interface DeliveryStore {
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
-  ): Promise<{ expired: number; next: LaneKey | null }>;
+  ): Promise<{ expired: ExpiredInLane[]; next: LaneKey | null }>;
   /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   countPending(): Promise<number>;
@@ -409,6 +430,19 @@ export interface ApiKeyStore {
   noteUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
 }
 
+/** Sessions of one key, or by a link, at a time: one more ends the oldest. */
+export const SESSIONS_PER_KEY_MAX = 100;
+
+/** Who signed in on a page. */
+export interface SessionStore {
+  /** Removes those that have ended, too. */
+  create(session: Session): Promise<Session>;
+  /** Null when there is none with this digest, or it has ended. */
+  find(digest: string, wall_ms: number): Promise<Session | null>;
+  /** The session that was removed. */
+  remove(digest: string): Promise<Session | null>;
+}
+
 /** How many there may be; 0: no limit. */
 export interface Quotas {
   max_instances: number;
@@ -448,7 +482,10 @@ export interface Audited {
 }
 
 /** The nouns whose changes are audited. */
-export type AuditedStore = Pick<Store, 'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys'>;
+export type AuditedStore = Pick<
+  Store,
+  'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'sessions'
+>;
 
 /** What another node did that this one must know. */
 export type Change =
@@ -531,6 +568,7 @@ export interface Store {
   deliveries: DeliveryStore;
   encryption: EncryptionStore;
   api_keys: ApiKeyStore;
+  sessions: SessionStore;
   /** Resolves when a write has reached the disk; rejects with `StoreError`, when the disk is full for one. */
   ping(): Promise<void>;
   close(): Promise<void>;

@@ -9,6 +9,7 @@ import { agentsToNotify } from '../../src/domain/message.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/cursor.ts';
+import { ExpiredInLanes } from '../../src/store/expired_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,
@@ -23,7 +24,7 @@ import {
 } from '../../src/store/store.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
-export type StoreOperations = Omit<Operations, 'file' | 'encryption' | 'api_keys' | 'audit'>;
+export type StoreOperations = Omit<Operations, 'file' | 'encryption' | 'api_keys' | 'audit' | 'sessions'>;
 
 interface Meeting {
   meeting_id: string;
@@ -379,7 +380,22 @@ export class ModelStore implements StoreOperations {
       }));
       return { data, has_more };
     },
+    last: () => [...this.#messages.values()].at(-1)?.message_id ?? null,
+    since: (after, { meeting_ids, instance_id, limit }) =>
+      [...this.#messages.values()]
+        .filter(
+          ({ message_id, meeting_id }) =>
+            (after === null || message_id > after) &&
+            (meeting_ids === undefined || meeting_ids.includes(meeting_id)) &&
+            (instance_id === undefined || this.#isFor(instance_id, message_id)),
+        )
+        .slice(0, limit)
+        .map(({ message_no: _, timestamp: __, message: ___, ...head }) => head),
   };
+
+  #isFor(instance_id: string, message_id: string): boolean {
+    return (this.#of_instance.get(instance_id) ?? []).some((row) => row.message.message_id === message_id);
+  }
 
   #queued(row: ModelDelivery): QueuedDelivery {
     const { message_id, meeting_id, seq, message, timestamp, accepted_at } = row.message;
@@ -523,22 +539,24 @@ export class ModelStore implements StoreOperations {
       return { recovered: failed.length };
     },
     expire: (after, lanes_max, now_ms, wall_ms) => {
-      let expired = 0;
+      const expired = new ExpiredInLanes();
       const lanes = this.#pendingLanes(after, lanes_max);
       for (const lane of lanes) {
+        let count = 0;
         for (const row of this.#lane(lane).slice(0, LANE_FRONT)) {
           if (row.expires_at > now_ms) break;
           this.#expire(row, wall_ms);
-          expired++;
+          count++;
         }
+        if (count > 0) expired.add(lane, count);
       }
-      if (lanes.length >= lanes_max) return { expired, next: lanes.at(-1) ?? null };
+      if (lanes.length >= lanes_max) return { expired: expired.list(), next: lanes.at(-1) ?? null };
       for (const row of this.#deliveries.values()) {
         if (row.state !== 'pending' || !row.aside || row.expires_at > now_ms) continue;
         this.#expire(row, wall_ms);
-        expired++;
+        expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
-      return { expired, next: null };
+      return { expired: expired.list(), next: null };
     },
     prune: (before, limit) => {
       const oldest = [...this.#deliveries.values()].slice(0, PRUNE_WINDOW);

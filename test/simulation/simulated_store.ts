@@ -2,6 +2,7 @@ import {
   type ApiKeyStore,
   type AuditStore,
   type EncryptionStore,
+  type SessionStore,
   type Store,
   StoreError,
 } from '../../src/store/store.ts';
@@ -69,6 +70,7 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
     encryption: {} as EncryptionStore,
     api_keys: {} as ApiKeyStore,
     audit: {} as AuditStore,
+    sessions: {} as SessionStore,
     audited: () => store,
     ping: async () => {},
     close: async () => {},

@@ -11,6 +11,7 @@ import { Maintenance } from '../../src/delivery/maintenance.ts';
 import type {
   AcceptedMessage,
   Audited,
+  AuditedStore,
   DeliveryFilter,
   DeliveryRow,
   InstancePatch,
@@ -37,6 +38,8 @@ export const SETTINGS: EngineSettings = {
   instance_concurrency: 4,
   user_agent: 'Convoke/test',
 };
+
+type Noun = keyof AuditedStore | 'messages' | 'audit';
 
 /** A temporary directory for the time of a test. */
 export function temporaryFile(t: TestContext): string {
@@ -65,11 +68,8 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
       else reject(error);
     }
   };
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys' | 'audit'>(
-    noun: Noun,
-    audited?: Audited,
-  ): Store[Noun] =>
-    new Proxy({} as Store[Noun], {
+  const of = <N extends Noun>(noun: N, audited?: Audited): Store[N] =>
+    new Proxy({} as Store[N], {
       get:
         (_, method) =>
         (...args: unknown[]) => {
@@ -91,12 +91,14 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
     encryption: of('encryption'),
     api_keys: of('api_keys'),
     audit: of('audit'),
+    sessions: of('sessions'),
     audited: (audited) => ({
       instances: of('instances', audited),
       meetings: of('meetings', audited),
       deliveries: of('deliveries', audited),
       encryption: of('encryption', audited),
       api_keys: of('api_keys', audited),
+      sessions: of('sessions', audited),
     }),
     ping: async () => void (await instances.load([])),
     close: async () => group_commit.close(),
@@ -108,10 +110,8 @@ export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'l
 
 /** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
-  const of = <Noun extends 'instances' | 'meetings' | 'messages' | 'deliveries' | 'encryption' | 'api_keys' | 'audit'>(
-    noun: Noun,
-  ): Store[Noun] =>
-    new Proxy({} as Store[Noun], {
+  const of = <N extends Noun>(noun: N): Store[N] =>
+    new Proxy({} as Store[N], {
       get:
         (_, method) =>
         (...args: unknown[]): Promise<unknown> => {
@@ -135,6 +135,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     encryption: of('encryption'),
     api_keys: of('api_keys'),
     audit: of('audit'),
+    sessions: of('sessions'),
     audited: (audited) => store.audited(audited),
     ping: () => store.ping(),
     close: () => store.close(),
@@ -243,7 +244,7 @@ export class TestNode {
   maintenance(): Maintenance {
     const settings = { retention_deliveries_ms: 7 * 24 * HOUR, retention_messages_ms: 30 * 24 * HOUR };
     return new Maintenance(this.clock, this.store, settings, {
-      expired: (deliveries) => this.#count('failed expired', deliveries),
+      expired: (lanes) => lanes.forEach(({ count }) => this.#count('failed expired', count)),
       failed: (error) => void this.storage_errors.push(error),
     });
   }

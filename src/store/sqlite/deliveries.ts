@@ -4,6 +4,7 @@ import type { IdCodec } from '../../domain/id.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
+import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type {
   DeliveryFilter,
@@ -230,7 +231,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     expire(after: LaneKey | null, lanes_max: number, now_ms: number, wall_ms: number) {
-      let expired = 0;
+      const expired = new ExpiredInLanes();
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
         const front = db.prepare(LANE_FRONT).all(lane.instance_id, lane.meeting_id) as {
@@ -241,14 +242,16 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         const up = (first_kept === -1 ? front : front.slice(0, first_kept)).map((row) => row.delivery_no);
         if (up.length === 0) continue;
         db.prepare(`${EXPIRE} delivery_no IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
-        expired += up.length;
+        expired.add(lane, up.length);
       }
       const done = lanes.length < lanes_max;
       if (done) {
-        const beside = db.prepare(`${EXPIRE} state = 'pending' AND aside = 1 AND expires_at <= ?`).run(wall_ms, now_ms);
-        expired += Number(beside.changes);
+        const beside = db
+          .prepare(`${EXPIRE} state = 'pending' AND aside = 1 AND expires_at <= ? RETURNING instance_id, meeting_id`)
+          .all(wall_ms, now_ms) as unknown as LaneKey[];
+        for (const lane of beside) expired.add(lane, 1);
       }
-      return { expired, next: done ? null : (lanes.at(-1) ?? null) };
+      return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
     },
     prune(before, limit) {
       const deliveries = db

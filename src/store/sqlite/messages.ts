@@ -1,7 +1,7 @@
 import { agentsToNotify } from '../../domain/message.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../store.ts';
-import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../store.ts';
+import type { Accepted, AcceptedMessage, MessageHead, MessageRow, MessageStore, NewMessage } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
@@ -26,6 +26,15 @@ const INSERT_MESSAGE = `
 const INSERT_DELIVERY = `
   INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
+
+/** The numbers of its deliveries follow that of the message. */
+const HEADS_SINCE = `
+  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
+  WHERE message_no > $after
+    AND ($meeting_ids IS NULL OR meeting_id IN (SELECT value FROM json_each($meeting_ids)))
+    AND ($instance_id IS NULL OR EXISTS (SELECT 1 FROM deliveries
+      WHERE delivery_no > m.message_no AND delivery_no <= m.message_no + m.deliveries_queued AND instance_id = $instance_id))
+  ORDER BY message_no LIMIT $limit`;
 
 const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message';
 
@@ -117,5 +126,28 @@ export function messageOperations(
       if (!forward) data.reverse();
       return { data, has_more };
     },
+    last() {
+      const { last } = db.prepare('SELECT max(message_no) AS last FROM messages').get() as { last: number | null };
+      return last === null ? null : ids.encode('msg', last);
+    },
+    since(after, { meeting_ids, instance_id, limit }) {
+      const rows = db.prepare(HEADS_SINCE).all({
+        // One that another file made stands for no place in this one: everything is after it.
+        after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
+        meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
+        instance_id: instance_id ?? null,
+        limit,
+      });
+      return (rows as unknown as Omit<MessagesTable, 'timestamp' | 'message'>[]).map(headOf);
+    },
   };
+
+  function headOf(row: Omit<MessagesTable, 'timestamp' | 'message'>): MessageHead {
+    const { message_no, target_agents, ...rest } = row;
+    return {
+      message_id: ids.encode('msg', message_no),
+      ...rest,
+      target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
+    };
+  }
 }

@@ -172,4 +172,14 @@ export const MIGRATIONS: readonly string[] = [
     SELECT RAISE(ABORT, 'the audit log is append-only');
   END;
   `,
+  `
+  -- digest is SHA-256 of the token in the cookie, which is not kept.
+  CREATE TABLE sessions (
+    digest TEXT PRIMARY KEY,
+    key_id TEXT,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
+  `,
 ];

@@ -10,6 +10,7 @@ import {
   type MessageStore,
   NO_QUOTAS,
   type Quotas,
+  type SessionStore,
 } from '../store.ts';
 import { apiKeyOperations } from './api_keys.ts';
 import { auditOperations } from './audit.ts';
@@ -20,6 +21,7 @@ import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import type { Recipients } from './recipients.ts';
+import { sessionOperations } from './sessions.ts';
 
 /** The same methods, answering at once: what an engine inside the process is made of. */
 export type Sync<T> = {
@@ -34,6 +36,7 @@ export interface Operations {
   encryption: Sync<EncryptionStore>;
   api_keys: Sync<ApiKeyStore>;
   audit: Sync<AuditStore>;
+  sessions: Sync<SessionStore>;
   file: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
@@ -56,6 +59,7 @@ export function operationsOf(
     encryption: encryptionOperations(db, keys),
     api_keys: apiKeyOperations(db),
     audit: auditOperations(db),
+    sessions: sessionOperations(db),
     file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

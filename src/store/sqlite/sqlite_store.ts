@@ -43,12 +43,14 @@ export function openSqliteStore(
     encryption: calls.of('encryption'),
     api_keys: calls.of('api_keys'),
     audit: calls.of('audit'),
+    sessions: calls.of('sessions'),
     audited: (audited) => ({
       instances: calls.of('instances', audited),
       meetings: calls.of('meetings', audited),
       deliveries: calls.of('deliveries', audited),
       encryption: calls.of('encryption', audited),
       api_keys: calls.of('api_keys', audited),
+      sessions: calls.of('sessions', audited),
     }),
     async ping() {
       await calls.call('file', 'touch', []);
