@@ -24,6 +24,7 @@ import { Keyring, OwnersKeyring } from './http/keyring.ts';
 import { Limits } from './http/limits.ts';
 import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
+import { schemaOfFile } from './store/sqlite/schema.ts';
 import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
 import { VERSION } from './version.ts';
 
@@ -187,6 +188,26 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
       await store.close();
     },
   };
+}
+
+/**
+ * The schema that the data has and the one that this version wants, as numbers of steps. Changes nothing.
+ *
+ * @throws StoreError when the data file is in use, or is none
+ */
+export function schemaOf({ data }: Config): { present: number; wanted: number } {
+  return schemaOfFile(join(data, DATABASE_FILE));
+}
+
+/**
+ * Does to the data what a start does before anything is served.
+ *
+ * @throws StoreError when it cannot be used, or was written by a newer Convoke
+ */
+export async function migrateStore(config: Config): Promise<void> {
+  const { store, opened } = openStore(config);
+  await opened;
+  await store.close();
 }
 
 /** What the audit log is told of a start: of the settings only the names. */

@@ -74,6 +74,8 @@ const TABLE: Record<string, string> = {
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'beginBackup':                  'yes    -     -      -      -     -      -      -     -       -      -',
+  'fetchBackup':                  'no     -     -      -      -     -      -      -     -       -      -',
   'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -',
   'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
@@ -160,6 +162,8 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
   listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
   reencrypt: () => ({ method: 'POST', path: '/api/v1/encryption/reencrypt/' }),
+  beginBackup: () => ({ method: 'POST', path: '/api/v1/backups/' }),
+  fetchBackup: () => ({ method: 'GET', path: '/api/v1/backups/none/' }),
   metrics: () => ({ method: 'GET', path: '/metrics' }),
   healthz: () => ({ method: 'GET', path: '/healthz' }),
   readyz: () => ({ method: 'GET', path: '/readyz' }),
@@ -173,6 +177,7 @@ const ABOUT_NOTHING = [
   'listKeys',
   'listAudit',
   'reencrypt',
+  'beginBackup',
   'metrics',
   ...PUBLIC,
 ];
@@ -245,6 +250,7 @@ class House {
     const ids = await this.furnish(owner, row);
     const ask = ASKS[row]!;
     const answer = await this.ask(ask(ids), this.tokens[column]);
+    if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
     const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
     const is_alike = missing !== null && told(answer, ids) === told(missing, ids);
     const { code } = (answer.body ?? {}) as { code?: string };
@@ -252,6 +258,16 @@ class House {
     if (code === 'instance_id_taken') return 'taken';
     if (is_alike) return 'no';
     return answer.status < 300 ? 'yes' : `${answer.status} ${code ?? ''}`;
+  }
+
+  /** One is made at a time: the next row, or the next walk, wants another. */
+  async fetchBackup({ backup_id }: { backup_id: string }): Promise<void> {
+    const ask = { method: 'GET', path: `/api/v1/backups/${backup_id}/` };
+    await until(
+      'a copy',
+      () => this.ask(ask, this.tokens.admin),
+      ({ status }) => status === 200,
+    );
   }
 
   /** Where the service and the table disagree. */

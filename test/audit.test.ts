@@ -60,6 +60,7 @@ describe('every route that changes something', () => {
     revokeKey: () => [undefined, 'key.revoke'],
     rotateKey: () => [undefined, 'key.rotate'],
     reencrypt: () => [undefined, 'encryption.reencrypt'],
+    beginBackup: () => [undefined, 'service.backup'],
   };
 
   test('leaves an entry when it is done and when it is refused, or is named as exempt', async (t) => {

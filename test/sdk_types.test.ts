@@ -34,6 +34,8 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.RotatedSecretSchema, sdk.RotatedSecret>(true);
   answer<typeof http.RecoveredSchema, sdk.Recovered>(true);
   answer<typeof http.ReencryptionSchema, sdk.Reencryption>(true);
+  answer<typeof http.BackupSchema, sdk.Backup>(true);
+  answer<typeof http.BackupProgressSchema, sdk.BackupProgress>(true);
   answer<typeof http.MembershipSchema, sdk.Membership>(true);
   answer<typeof http.LeftMeetingSchema, sdk.LeftMeeting>(true);
   answer<typeof http.MeetingInstanceSchema, sdk.MeetingInstance>(true);

@@ -21,6 +21,7 @@ export const AUDIT_ACTIONS = [
   'encryption.reencrypt',
   'authenticate',
   'service.start',
+  'service.backup',
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 

@@ -77,6 +77,12 @@ export const PROBLEMS = {
     title: 'No such delivery',
     advice: 'List deliveries with GET /api/v1/deliveries/; settled ones are removed when their retention ends.',
   },
+  backup_does_not_exist: {
+    status: 404,
+    title: 'No such backup',
+    advice:
+      'It was handed over, or it failed, or nobody asked for it for a minute: begin another with POST /api/v1/backups/.',
+  },
   method_not_allowed: {
     status: 405,
     title: 'This path does not take this method',
@@ -135,6 +141,16 @@ export const PROBLEMS = {
     advice:
       'Start the service with a new key as CONVOKE_ENCRYPTION_KEY and the present one as CONVOKE_ENCRYPTION_KEY_PREVIOUS, then ask again.',
   },
+  backup_under_way: {
+    status: 409,
+    title: 'A backup is being made',
+    advice: 'One is made at a time; begin yours when that one was handed over, or a minute after it was given up.',
+  },
+  backup_not_made_here: {
+    status: 409,
+    title: 'The data of this service is in PostgreSQL',
+    advice: 'Back it up with the tools of PostgreSQL: pg_dump --format=custom --file=FILE DATABASE_URL.',
+  },
   body_too_large: {
     status: 413,
     title: 'The body is too large',
@@ -184,6 +200,12 @@ export const PROBLEMS = {
     status: 503,
     title: 'Too much is under way',
     advice: 'Nothing was accepted. Try again after the time in Retry-After.',
+  },
+  backup_no_room: {
+    status: 507,
+    title: 'There is no room for a backup',
+    advice:
+      'A copy is made in the data directory first: make room for it there, or stop the service and run `convoke backup` with --data.',
   },
   shutting_down: {
     status: 503,

@@ -224,6 +224,13 @@ export const ReencryptionSchema = Type.Object({
   done: Type.Boolean({ description: 'Whether the former key is dropped. While false, call again.' }),
 });
 
+export const BackupSchema = Type.Object({ backup_id: Type.String() });
+
+export const BackupProgressSchema = Type.Object({
+  pages_total: Type.Integer({ description: 'Pages of the data file; 0 while nothing is copied.' }),
+  pages_left: Type.Integer({ description: 'Those that are not copied yet.' }),
+});
+
 export const RecoveredSchema = Type.Object({
   recovered: Type.Integer({ description: 'How many failed deliveries were queued again.' }),
 });
@@ -620,6 +627,7 @@ export const ListAuditQuery = Type.Object(
   { additionalProperties: false },
 );
 
+export const BackupParams = Type.Object({ backup_id: Type.String({ maxLength: 100 }) });
 export const KeyParams = Type.Object({ key_id: Type.String({ maxLength: 100 }) });
 export const InstanceParams = Type.Object({ instance_id: InstanceId });
 export const MeetingParams = Type.Object({ meeting_id: MeetingId });

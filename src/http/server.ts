@@ -14,6 +14,7 @@ import { VERSION } from '../version.ts';
 import { assertAudited, guard, SECURITY_SCHEME } from './access.ts';
 import { apiKeyRoutes } from './api_keys.ts';
 import { auditRoutes } from './audit.ts';
+import { backupRoutes } from './backups.ts';
 import { Connections } from './connections.ts';
 import { deliveryRoutes } from './deliveries.ts';
 import { encryptionRoutes } from './encryption.ts';
@@ -148,6 +149,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     encryptionRoutes(typed, parts);
     apiKeyRoutes(typed, parts);
     auditRoutes(typed, parts);
+    backupRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });

@@ -74,7 +74,8 @@ export function writeKeyFile(path: string, { current, former }: FileKeys): void 
   syncDirectory(dirname(path));
 }
 
-function syncDirectory(path: string): void {
+/** What was renamed, made or removed in it is on disk then. */
+export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {
     fsyncSync(directory);

@@ -554,12 +554,31 @@ export interface ClusterStore {
   tell(topic: string, text: string): Promise<void>;
 }
 
+/** How far a copy is. Pages are the engine's own, of one size. */
+export interface BackupProgress {
+  pages_total: number;
+  pages_left: number;
+}
+
+/** Copies of everything that is stored, made while everything goes on; one at a time. */
+export interface BackupStore {
+  /** Begins a copy that will hold all that is stored by now. Rejects with `backup_under_way` and `backup_no_room`. */
+  begin(): Promise<{ backup_id: string }>;
+  /**
+   * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and from now on the caller's to remove.
+   * Null when there is no such copy: it was handed over, it failed before, or nobody asked for it for a minute.
+   */
+  wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
+}
+
 export interface Store {
   /** Null for an engine that one process has for itself. */
   cluster: ClusterStore | null;
   /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
+  /** Absent in an engine that has tools of its own for it. */
+  backups?: BackupStore;
   /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;

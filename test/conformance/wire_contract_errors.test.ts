@@ -79,6 +79,11 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
       return service.post(`/api/v1/deliveries/${delivery_id}/retry/`);
     },
     encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
+    backup_does_not_exist: () => service.get('/api/v1/backups/none/'),
+    backup_under_way: async () => {
+      await service.post('/api/v1/backups/');
+      return service.post('/api/v1/backups/');
+    },
     method_not_allowed: () => service.request('PUT', '/api/v1/instances/', { body: {} }),
     request_timeout: () =>
       service.request('POST', messagesPath('m'), { body: '{"message":', headers: { 'content-length': '14' } }),
@@ -104,9 +109,13 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     });
   }
 
+  /** Only a service on PostgreSQL gives them. */
+  const codes_of_postgres = ['backup_not_made_here'];
+
   test('those of the service itself are the only ones that are left', () => {
-    const left = Object.keys(PROBLEMS).filter((code) => !(code in cases) && !codes_of_keys.includes(code));
-    assert.deepEqual(left, ['internal_error', 'storage_unavailable', 'overloaded', 'shutting_down']);
+    const elsewhere = [...codes_of_keys, ...codes_of_postgres];
+    const left = Object.keys(PROBLEMS).filter((code) => !(code in cases) && !elsewhere.includes(code));
+    assert.deepEqual(left, ['internal_error', 'storage_unavailable', 'overloaded', 'backup_no_room', 'shutting_down']);
   });
 });
 

@@ -61,13 +61,16 @@ interface Document {
   components: { schemas: Record<string, Schema> };
 }
 
-/** Every operation that answers JSON. */
+/** Every operation that answers JSON and nothing else. */
 export function operationsOf({ paths, components }: Document): Operation[] {
   const resolved = (schema: Schema): Schema =>
     schema.$ref === undefined ? schema : (components.schemas[schema.$ref.split('/').at(-1) as string] as Schema);
   return Object.entries(paths).flatMap(([path, methods]) =>
     Object.entries(methods)
-      .filter(([, { responses }]) => responses['200']?.content?.['text/plain'] === undefined)
+      .filter(([, { responses }]) => {
+        const types = Object.keys(responses['200']?.content ?? {});
+        return types.every((type) => type === 'application/json');
+      })
       .map(([method, { parameters = [], requestBody, responses }]) => ({
         method: method.toUpperCase(),
         path,

@@ -4,6 +4,8 @@ import type {
   ApiKey,
   ApiKeyWithToken,
   AuditEntry,
+  Backup,
+  BackupProgress,
   CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
@@ -238,6 +240,33 @@ export class ConvokeClient {
     return this.#call('POST', ['encryption', 'reencrypt'], { ...options });
   }
 
+  /** Begins a copy of all data, which holds everything that was answered before. One at a time. For admins. */
+  beginBackup(options?: CallOptions): Promise<Backup> {
+    return this.#call('POST', ['backups'], { ...options });
+  }
+
+  /**
+   * How far the copy is, or when it is whole the copy itself, once. Reading it takes as long as it takes: only `signal` ends
+   * that. Fails with `backup_does_not_exist` when it was handed over, or nobody asked for it for a minute.
+   */
+  async fetchBackup(
+    backup_id: string,
+    options: CallOptions = {},
+  ): Promise<BackupProgress | ReadableStream<Uint8Array<ArrayBuffer>>> {
+    const url = this.#urlOf(['backups', backup_id]);
+    options.signal?.throwIfAborted();
+    try {
+      const signal = options.signal ?? null;
+      const answer = await this.#fetch(url, { headers: this.#headers, redirect: 'manual', signal });
+      if (answer.status === 200 && answer.body !== null) return answer.body;
+      return parseAnswer<BackupProgress>(answer, await answer.text(), url);
+    } catch (error) {
+      if (error instanceof ConvokeError) throw error;
+      options.signal?.throwIfAborted();
+      throw errorFromFailure(error, url);
+    }
+  }
+
   /** Makes a key. The answer carries its `token` once. The first key must be one with the scope `admin`. */
   createKey(input: CreateKeyInput, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#call('POST', ['keys'], { ...options, body: input });
@@ -267,9 +296,13 @@ export class ConvokeClient {
     return this.#call('GET', ['audit'], { ...options, query });
   }
 
+  #urlOf(path: readonly (string | number)[], query?: object): string {
+    return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
+  }
+
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {
     call.signal?.throwIfAborted();
-    const url = `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(call.query)}`;
+    const url = this.#urlOf(path, call.query);
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
     if (body !== null) headers['content-type'] = 'application/json';

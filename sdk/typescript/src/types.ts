@@ -165,6 +165,18 @@ export interface Reencryption {
   done: boolean;
 }
 
+/** A copy of all data that is being made. */
+export interface Backup {
+  backup_id: string;
+}
+
+/** How far a copy is. */
+export interface BackupProgress {
+  /** Pages of the data file; 0 while nothing is copied. */
+  pages_total: number;
+  pages_left: number;
+}
+
 export interface Recovered {
   /** How many deliveries were queued again. */
   recovered: number;
@@ -322,7 +334,8 @@ export type AuditAction =
   | 'key.revoke'
   | 'encryption.reencrypt'
   | 'authenticate'
-  | 'service.start';
+  | 'service.start'
+  | 'service.backup';
 
 /** Who did what to what, from where and when. */
 export interface AuditEntry {

@@ -4,6 +4,7 @@ import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
 import { auditCommand } from './audit.ts';
+import { backupCommand } from './backup.ts';
 import { configCommand } from './config.ts';
 import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
@@ -11,6 +12,7 @@ import { doctorCommand } from './doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { instancesCommand } from './instances.ts';
 import { keysCommand } from './keys.ts';
+import { migrateCommand } from './migrate.ts';
 import { joinCommand, leaveCommand } from './memberships.ts';
 import { meetingsCommand } from './meetings.ts';
 import { messagesCommand, sendCommand } from './messages.ts';
@@ -55,6 +57,7 @@ export function program(): Command {
     .addHelpText('after', AFTER_HELP);
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
+    'The data:': [backupCommand(), migrateCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],

@@ -2,7 +2,7 @@
 import { ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { type Command, Option } from 'commander';
 import { access } from 'node:fs/promises';
-import { resolve } from 'node:path';
+import { dirname, resolve } from 'node:path';
 import { type Config, ConfigError, readConfig, SETTINGS } from '../../config.ts';
 import type { KeysOfFile } from '../../convoke.ts';
 import { apiKeyOption, clientFor, DEFAULT_URL } from './api.ts';
@@ -41,13 +41,19 @@ export async function onServiceOrFile<T>(
   may_create: boolean,
   use: (client: ConvokeClient) => Promise<T>,
 ): Promise<T> {
-  const { url, data } = options;
-  if (url !== undefined) return onService(url, options, use);
-  if (data === undefined && (await isAnswered(DEFAULT_URL))) return onService(DEFAULT_URL, options, use);
-  return onFile(resolve(data ?? SETTINGS.data.default), may_create, use);
+  const where = await whereIsData(options);
+  return 'url' in where ? onService(where.url, options, use) : onFile(where.data, may_create, use);
 }
 
-async function onService<T>(
+/** The service to ask, or the directory to work in: see `onServiceOrFile`. */
+export async function whereIsData({ url, data }: ServiceOrFileOptions): Promise<{ url: string } | { data: string }> {
+  if (url !== undefined) return { url };
+  if (data === undefined && (await isAnswered(DEFAULT_URL))) return { url: DEFAULT_URL };
+  return { data: resolve(data ?? SETTINGS.data.default) };
+}
+
+/** Calls the API of a service; when it wants a key, says how to go on without one. */
+export async function onService<T>(
   url: string,
   options: ServiceOrFileOptions,
   use: (client: ConvokeClient) => Promise<T>,
@@ -66,16 +72,7 @@ async function onService<T>(
 
 async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
   const file = dataFile(data);
-  const exists = await access(file).then(
-    () => true,
-    () => false,
-  );
-  if (!exists && !may_create) {
-    throw new CommandFailure(
-      EXIT.failed,
-      `there is no ${file}; give --data of a data directory, or --url of a running service`,
-    );
-  }
+  if (!may_create) await assertThere(file);
   await makeDirectory(data);
   const keys = await openFile(configOf(data), file);
   try {
@@ -83,6 +80,19 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   } finally {
     await keys.close();
   }
+}
+
+/** @throws CommandFailure that says what to give instead */
+export async function assertThere(file: string): Promise<void> {
+  const exists = await access(file).then(
+    () => true,
+    () => false,
+  );
+  if (exists) return;
+  throw new CommandFailure(
+    EXIT.failed,
+    `there is no ${file}; give --data of a data directory, or --url of a running service`,
+  );
 }
 
 /** The settings that the service would have here: without the data key the file does not open. */
@@ -100,14 +110,17 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
   try {
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {
-    // Which service it is cannot be seen from here, and a guess could make a key for another one.
-    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
-    throw new CommandFailure(
-      EXIT.failed,
-      `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
-        `wants one; or stop it and run this again with --data ${quoted(config.data)}`,
-    );
+    throw isSystemError(error) && error.code === 'SQLITE_BUSY' ? inUse(file) : error;
   }
+}
+
+/** Which service has it open cannot be seen from here, and a guess could make a key for another one. */
+export function inUse(file: string): CommandFailure {
+  return new CommandFailure(
+    EXIT.failed,
+    `a running service has ${file} open: give its address with --url, and an admin key with CONVOKE_API_KEY if it ` +
+      `wants one; or stop it and run this again with --data ${quoted(dirname(file))}`,
+  );
 }
 
 async function isAnswered(url: string): Promise<boolean> {

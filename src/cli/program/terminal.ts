@@ -25,6 +25,11 @@ export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
+/** Says how far it is, on one line that the next one overwrites; nothing where nobody watches. */
+export function noteProgress(text: string): void {
+  if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
+}
+
 /** Colours only where they are shown: on a terminal, and when NO_COLOR does not forbid it. */
 export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });

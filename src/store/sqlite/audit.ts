@@ -67,7 +67,7 @@ export function auditOperations(db: Database): Sync<AuditStore> {
 }
 
 /** As it stands there: whether it is whole is for the chain to say. */
-function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
+export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
   return {
     ...row,
     at: timeOf(at),

@@ -4,7 +4,9 @@ import { dirname } from 'node:path';
 import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
 import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
 import { makeTag } from '../../domain/id.ts';
-import { StoreError } from '../store.ts';
+import { type BackupProgress, StoreError } from '../store.ts';
+import { copyDatabase } from './copy.ts';
+import { isBusy, storeErrorOf } from './errors.ts';
 import { MIGRATIONS } from './migrations.ts';
 import type { Tables } from './tables.ts';
 
@@ -13,8 +15,6 @@ const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
-
-const SQLITE_BUSY = 5;
 
 /** One open file. All access is synchronous; whoever owns it decides in which thread. */
 export class Database {
@@ -55,7 +55,7 @@ export class Database {
     } catch (error) {
       // Whoever looks why, and starts again, finds the file free.
       this.#db.close();
-      if (errcodeOf(error) === SQLITE_BUSY) {
+      if (isBusy(error)) {
         throw new StoreError(
           'SQLITE_BUSY',
           `${file} is in use by another process: stop that one, or give this one its own directory with --data.`,
@@ -122,6 +122,11 @@ export class Database {
     return this.#db.isTransaction;
   }
 
+  /** See `copyDatabase`. */
+  copyTo(path: string, onProgress: (progress: BackupProgress) => void): Promise<void> {
+    return copyDatabase(this.#db, path, onProgress);
+  }
+
   close(): void {
     this.#statements.clear();
     this.#db.close();
@@ -148,28 +153,4 @@ function createFile(file: string): void {
   if (existsSync(file)) return;
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });
   closeSync(openSync(file, 'a', 0o600));
-}
-
-/** What people call the failures that can be met in operation (https://sqlite.org/rescode.html). */
-const NAMES: Record<number, string> = {
-  5: 'SQLITE_BUSY',
-  8: 'SQLITE_READONLY',
-  10: 'SQLITE_IOERR',
-  11: 'SQLITE_CORRUPT',
-  13: 'SQLITE_FULL',
-  14: 'SQLITE_CANTOPEN',
-  26: 'SQLITE_NOTADB',
-};
-
-function errcodeOf(error: unknown): number | undefined {
-  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
-}
-
-/** Errors of SQLite and of the file system as StoreError; anything else, a defect, stays what it is. */
-export function storeErrorOf(error: unknown): unknown {
-  if (error instanceof StoreError) return error;
-  const errcode = errcodeOf(error);
-  if (errcode !== undefined) return new StoreError(NAMES[errcode] ?? `SQLITE_${errcode}`, (error as Error).message);
-  const { code, syscall } = error as NodeJS.ErrnoException;
-  return code !== undefined && syscall !== undefined ? new StoreError(code, (error as Error).message) : error;
 }

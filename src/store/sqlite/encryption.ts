@@ -3,7 +3,8 @@ import { Problem } from '../../domain/problem.ts';
 import { type DataKey, isSealed, open, seal, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
 import { DataKeys, type KeySource } from '../data_keys.ts';
 import { type EncryptionStore, StoreError } from '../store.ts';
-import { type Database, storeErrorOf } from './database.ts';
+import type { Database } from './database.ts';
+import { storeErrorOf } from './errors.ts';
 import type { Sync } from './operations.ts';
 import type { InstancesTable } from './tables.ts';
 

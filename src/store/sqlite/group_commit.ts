@@ -1,10 +1,11 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DataKeys, KeySource } from '../data_keys.ts';
-import { NO_QUOTAS, type Quotas, StoreError } from '../store.ts';
+import { type BackupProgress, NO_QUOTAS, type Quotas, StoreError } from '../store.ts';
 import type { Call, Reply } from './calls.ts';
-import { Database, storeErrorOf } from './database.ts';
+import { Database } from './database.ts';
 import { openDataKeys } from './encryption.ts';
+import { storeErrorOf } from './errors.ts';
 import { type Operations, operationsOf } from './operations.ts';
 import { Recipients } from './recipients.ts';
 
@@ -85,6 +86,11 @@ export class GroupCommit {
       this.#db.prepare('RELEASE call').run();
       return { id: call.id, problem: { code: error.code, detail: error.message, errors: error.errors } };
     }
+  }
+
+  /** See `copyDatabase`. */
+  copyTo(path: string, onProgress: (progress: BackupProgress) => void): Promise<void> {
+    return this.#db.copyTo(path, onProgress);
   }
 
   close(): void {

@@ -1,9 +1,10 @@
 import { once } from 'node:events';
 import { dirname, join } from 'node:path';
-import { Worker } from 'node:worker_threads';
+import { MessageChannel, Worker } from 'node:worker_threads';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { type Audited, NO_QUOTAS, type Quotas, type Store, StoreError } from '../store.ts';
+import { Backups } from './backups.ts';
 import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
 import type { Operations } from './operations.ts';
 
@@ -26,8 +27,10 @@ export function openSqliteStore(
 ): { store: Store; opened: Promise<void> } {
   const key_source: KeySource =
     keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
+  const backup_channel = new MessageChannel();
   const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
-    workerData: { file, key_source, quotas: quotasOf(quotas) },
+    workerData: { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 },
+    transferList: [backup_channel.port2],
     // What this process was started with (--input-type, --eval) is not meant for the thread.
     execArgv: [],
   });
@@ -44,6 +47,7 @@ export function openSqliteStore(
     api_keys: calls.of('api_keys'),
     audit: calls.of('audit'),
     sessions: calls.of('sessions'),
+    backups: new Backups(backup_channel.port1, file),
     audited: (audited) => ({
       instances: calls.of('instances', audited),
       meetings: calls.of('meetings', audited),

@@ -3,9 +3,10 @@
  * Calls that arrive while a commit is waiting make up the next one.
  */
 import assert from 'node:assert/strict';
-import { parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
+import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
+import { CopyMaker } from './backups.ts';
 import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
 import { failureOf, GroupCommit } from './group_commit.ts';
 
@@ -16,8 +17,19 @@ assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
 
 try {
-  const { file, key_source, quotas } = workerData as { file: string; key_source: KeySource; quotas: Quotas };
+  const { file, key_source, quotas, backup_port } = workerData as {
+    file: string;
+    key_source: KeySource;
+    quotas: Quotas;
+    backup_port: MessagePort;
+  };
   const group_commit = new GroupCommit(file, key_source, quotas);
+  const copy_maker = new CopyMaker(backup_port, file, group_commit);
+  const close = async (): Promise<void> => {
+    await copy_maker.close();
+    group_commit.close();
+    port.close();
+  };
   const run = (packed_calls: Call[]): Answer => {
     const calls = packed_calls.map(unpackCall);
     const started_ms = performance.now();
@@ -31,8 +43,7 @@ try {
     for (let next: Call[] | 'close' | undefined = message; next !== undefined; next = receive()) {
       if (next === 'close') {
         if (calls.length > 0) port.postMessage(run(calls));
-        group_commit.close();
-        port.close();
+        void close();
         return;
       }
       calls = calls.length === 0 ? next : [...calls, ...next];

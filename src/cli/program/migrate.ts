@@ -1,0 +1,61 @@
+import { Command } from 'commander';
+import { dataFile } from './data_directory.ts';
+import { withExamples } from './examples.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+import { assertThere } from './service_or_file.ts';
+import { settingsOf, withSettings } from './settings.ts';
+import { isSystemError } from './system_error.ts';
+import { print, printJson } from './terminal.ts';
+
+interface MigrateOptions {
+  check?: true;
+  json?: true;
+}
+
+export function migrateCommand(): Command {
+  const command = new Command('migrate')
+    .description('bring the schema of the data up to what this version wants; the start of a service does it too')
+    .option('--check', 'change nothing: exit 0 when it is up to date, 1 when it is not')
+    .option('--json', 'print JSON, for programs')
+    .action(migrate);
+  withSettings(command);
+  return withExamples(command, {
+    'convoke migrate --check': 'whether the next start has something to do',
+    'convoke migrate --data /var/lib/convoke': 'before the start, while no service runs',
+  });
+}
+
+async function migrate({ check, json }: MigrateOptions, command: Command): Promise<void> {
+  const { config } = settingsOf(command);
+  const file = dataFile(config.data);
+  await assertThere(file);
+  const { schemaOf, migrateStore } = await import('../../convoke.ts');
+  try {
+    const { present, wanted } = schemaOf(config);
+    if (check) {
+      if (json) printJson({ present, wanted });
+      else print(sayVersions(present, wanted));
+      if (present !== wanted) process.exitCode = EXIT.failed;
+      return;
+    }
+    if (present > wanted) throw new CommandFailure(EXIT.failed, sayVersions(present, wanted));
+    await migrateStore(config);
+    if (json) printJson({ present: wanted, wanted, was: present });
+    else if (present === wanted) print(sayVersions(present, wanted));
+    else print(`the schema was ${present} and is ${wanted} now`);
+  } catch (error) {
+    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
+    throw new CommandFailure(
+      EXIT.failed,
+      `a running service has ${file} open, and brought it up to date when it started; stop it before another version starts on it`,
+    );
+  }
+}
+
+function sayVersions(present: number, wanted: number): string {
+  if (present === wanted) return `the schema is ${present}, which this Convoke wants: nothing to do`;
+  if (present > wanted) {
+    return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;
+  }
+  return `the schema is ${present}, and this Convoke wants ${wanted}: run convoke migrate, or start the service`;
+}

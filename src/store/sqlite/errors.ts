@@ -1,0 +1,36 @@
+/** Errors of SQLite as StoreError, and which of them pass by themselves. */
+import { StoreError } from '../store.ts';
+
+/** What people call the failures that can be met in operation (https://sqlite.org/rescode.html). */
+const NAMES: Record<number, string> = {
+  5: 'SQLITE_BUSY',
+  8: 'SQLITE_READONLY',
+  10: 'SQLITE_IOERR',
+  11: 'SQLITE_CORRUPT',
+  13: 'SQLITE_FULL',
+  14: 'SQLITE_CANTOPEN',
+  26: 'SQLITE_NOTADB',
+};
+
+const SQLITE_BUSY = 5;
+const SQLITE_LOCKED = 6;
+
+/** SQLite's own code, without what it adds to it; undefined for errors of others. */
+export function errcodeOf(error: unknown): number | undefined {
+  return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
+}
+
+/** Whether another connection, or a transaction of this one, stood in the way. */
+export function isBusy(error: unknown): boolean {
+  const errcode = errcodeOf(error);
+  return errcode === SQLITE_BUSY || errcode === SQLITE_LOCKED;
+}
+
+/** Errors of SQLite and of the file system as StoreError; anything else, a defect, stays what it is. */
+export function storeErrorOf(error: unknown): unknown {
+  if (error instanceof StoreError) return error;
+  const errcode = errcodeOf(error);
+  if (errcode !== undefined) return new StoreError(NAMES[errcode] ?? `SQLITE_${errcode}`, (error as Error).message);
+  const { code, syscall } = error as NodeJS.ErrnoException;
+  return code !== undefined && syscall !== undefined ? new StoreError(code, (error as Error).message) : error;
+}
