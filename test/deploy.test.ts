@@ -1,0 +1,99 @@
+/** The files in docs/deploy: what can be checked of them without the machines that they are for. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { readFileSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { test, type TestContext } from 'node:test';
+import { parse } from 'yaml';
+import { settingNames, variableOf } from '../src/config.ts';
+import { temporaryDirectory } from './support/command_line.ts';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
+
+/** What systemd finds wrong with a unit; its paths lead into this clone. */
+function faultsOf(t: TestContext, unit: string): string {
+  const file = join(temporaryDirectory(t), 'convoke.service');
+  writeFileSync(file, unit.replaceAll('/opt/convoke/', ROOT).replaceAll('/opt/convoke', ROOT));
+  const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', file], { encoding: 'utf8' });
+  return status === 0 && stdout + stderr === '' ? '' : `${status}: ${stdout}${stderr}`;
+}
+
+const has_systemd = spawnSync('systemd-analyze', ['--version']).status === 0;
+
+test(
+  'systemd takes the unit, and would say so if it did not',
+  { skip: has_systemd ? false : 'there is no systemd-analyze here' },
+  (t) => {
+    const unit = read('convoke.service');
+    assert.equal(faultsOf(t, unit), '');
+    assert.match(faultsOf(t, unit.replace('NoNewPrivileges=', 'NoNewPrivilege=')), /NoNewPrivilege/);
+    assert.match(faultsOf(t, unit.replace('.bin/node', '.bin/none')), /none/);
+  },
+);
+
+test('the unit is hardened, and gives a stop the time it takes', () => {
+  const unit = read('convoke.service');
+  for (const line of [
+    'Type=exec',
+    'NoNewPrivileges=yes',
+    'ProtectSystem=strict',
+    'StateDirectory=convoke',
+    'StateDirectoryMode=0700',
+    'TimeoutStopSec=10',
+    'CapabilityBoundingSet=',
+  ]) {
+    assert.ok(unit.split('\n').includes(line), line);
+  }
+  assert.match(unit, /^LimitNOFILE=\d{5,}$/m);
+});
+
+interface Compose {
+  services: Record<
+    string,
+    { environment?: Record<string, string>; volumes?: string[]; networks?: string[]; depends_on?: object }
+  >;
+  volumes: object;
+  networks: object;
+}
+
+test('every setting that the files name is one', () => {
+  const known = settingNames().map(variableOf);
+  // Its table has it when the nodes speak to PostgreSQL.
+  known.push('CONVOKE_DATABASE_URL');
+  for (const file of ['convoke.service', 'Dockerfile', 'compose.yaml', 'nginx.conf']) {
+    const named = [...read(file).matchAll(/\bCONVOKE_[A-Z_]+\b/g)].map(([name]) => name);
+    for (const name of named) assert.ok(known.includes(name) || name === 'CONVOKE_NAME', `${file}: ${name}`);
+  }
+});
+
+test('compose: what services refer to is there, and all nodes are alike', () => {
+  const { services, volumes, networks } = parse(read('compose.yaml'), { merge: true }) as Compose;
+  const nodes = Object.entries(services).filter(([name]) => name.startsWith('node-'));
+  assert.equal(nodes.length, 3);
+  for (const [, node] of nodes) assert.deepEqual(node, nodes[0]![1]);
+  for (const [name, { depends_on = {}, networks: used = [], volumes: mounted = [] }] of Object.entries(services)) {
+    const needed = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on);
+    for (const other of needed) assert.ok(other in services, `${name} depends on ${other}`);
+    for (const network of used) assert.ok(network in networks, `${name}: ${network}`);
+    for (const volume of mounted) {
+      const [source = ''] = volume.split(':');
+      assert.ok(source.startsWith('./') ? read(source) !== '' : source in volumes, `${name}: ${source}`);
+    }
+  }
+  for (const file of ['nginx.conf', 'haproxy.cfg']) {
+    const named = [...read(file).matchAll(/server (?:[\w-]+ )?(node-\d):8080/g)].map(([, name]) => name);
+    assert.deepEqual(
+      named,
+      nodes.map(([name]) => name),
+      file,
+    );
+  }
+});
+
+test('nginx passes the live feed on as it comes', () => {
+  const [, feed = ''] = /location \/api\/v1\/events\/ \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
+  assert.match(feed, /proxy_buffering off;/);
+  assert.match(feed, /gzip off;/);
+});
