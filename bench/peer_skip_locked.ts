@@ -34,7 +34,7 @@ await pool.query(`
     state text NOT NULL DEFAULT 'new', started_at timestamptz, status int);
   CREATE INDEX jobs_new ON jobs (id) WHERE state = 'new'`);
 
-let ended = false;
+const end = new AbortController();
 const asleep = new Set<() => void>();
 
 const gatherer = new Gatherer<PushJob>(JOBS_PER_INSERT, INSERTS_UNDER_WAY, async (jobs) => {
@@ -47,7 +47,7 @@ await listen(fleet, (jobs) => gatherer.add(jobs));
 const push = sender(fleet);
 
 async function work(): Promise<void> {
-  while (!ended) {
+  while (!end.signal.aborted) {
     const { rows } = await pool.query<PushJob & { id: string }>({ name: 'take', text: TAKE });
     if (rows.length === 0) {
       await sleep();
@@ -71,7 +71,7 @@ async function sleep(): Promise<void> {
 const workers = Array.from({ length: WORKERS }, () => work().catch((error: unknown) => console.error(error)));
 
 onEnd(async () => {
-  ended = true;
+  end.abort();
   for (const wake of asleep) wake();
   await Promise.all(workers);
   await pool.end();
