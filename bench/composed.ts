@@ -16,7 +16,9 @@ import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
 import { AuditTrail } from '../src/http/audit_trail.ts';
 import { Keyring } from '../src/http/keyring.ts';
 import { Limits } from '../src/http/limits.ts';
+import { Feed } from '../src/http/feed.ts';
 import { createServer } from '../src/http/server.ts';
+import { Sessions } from '../src/http/sessions.ts';
 import type { Store } from '../src/store/store.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import type { Fleet } from './fleet.ts';
@@ -59,6 +61,8 @@ const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as un
 const metrics: Metrics = new Metrics(clock, () => engine, store);
 const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
 const limits = new Limits(config, clock);
+const onError = (error: unknown): void => console.error(error);
+const written = (): Promise<void> => engine.written();
 const server = await createServer({
   store,
   engine,
@@ -73,7 +77,9 @@ const server = await createServer({
   user_agent,
   keyring,
   limits,
-  audit_trail: new AuditTrail({ store, keyring, limits, clock, onError: (error) => console.error(error) }),
+  sessions: new Sessions({ store, keyring, limits, clock }),
+  audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
+  feed: new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError }),
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

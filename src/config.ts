@@ -31,6 +31,7 @@ export interface Config {
   max_message_bytes: number;
   max_request_bytes_in_flight: number;
   max_connections: number;
+  max_feed_listeners: number;
   /** Proxies whose X-Forwarded-For is believed. */
   trust_proxy: Cidr[];
   /** Null: no limit. */
@@ -149,10 +150,15 @@ export const SETTINGS = {
     '10000',
     'Connections of clients at a time; beyond them the one that has been idle for longest is closed.',
   ),
+  max_feed_listeners: setting(
+    wholeNumber(0, 10_000),
+    '100',
+    'Connections that listen to the live feed at a time.',
+  ),
   trust_proxy: setting(
     cidrs(),
     '',
-    'Address ranges of reverse proxies whose X-Forwarded-For says where a request comes from, separated by commas.',
+    'Address ranges of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto say where a request comes from and whether by https, separated by commas.',
   ),
   send_rate: setting(rate(), '0', 'How often one key may send.'),
   send_rate_per_address: setting(rate(), '0', 'How often one client address (of IPv6: one /64) may send.'),

@@ -20,10 +20,14 @@ import { Metrics } from './delivery/metrics.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
 import { AuditTrail } from './http/audit_trail.ts';
+import { Feed } from './http/feed.ts';
+import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './http/feed_events.ts';
 import { Keyring, OwnersKeyring } from './http/keyring.ts';
 import { Limits } from './http/limits.ts';
 import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
+import { Sessions } from './http/sessions.ts';
+import type { Accepted, NewMessage } from './store/store.ts';
 import { schemaOfFile } from './store/sqlite/schema.ts';
 import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
 import { VERSION } from './version.ts';
@@ -42,6 +46,8 @@ export interface Convoke {
   url: string;
   /** Whether no key is needed yet. */
   is_open: boolean;
+  /** Makes the address of the page that signs in an admin, once, within five minutes. Nobody else may see it. */
+  signInLink(): string;
   /**
    * Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything.
    *
@@ -68,18 +74,29 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
   const { store, opened } = openStore(config, { committed: (commit) => metrics.committed(commit) });
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const metrics: Metrics = new Metrics(clock, () => engine, store);
+  const feed = new Feed({
+    clock,
+    store,
+    listeners_max: config.max_feed_listeners,
+    written: () => engine.written(),
+    onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
+  });
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
     load: eventLoopLoad(),
     store,
     transport,
-    observer: observerOf(metrics, log),
+    observer: observerOf(metrics, feed, log),
     settings: { ...config, user_agent },
   });
   const maintenance = new Maintenance(clock, store, config, {
     expired(lanes) {
-      for (const { count } of lanes) metrics.settled('failed', 'expired', count);
+      for (const { count: deliveries, ...lane } of lanes) {
+        metrics.settled('failed', 'expired', deliveries);
+        const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
+        feed.tell(settledEvent(settled, clock.wall()));
+      }
     },
     failed: (error) => log.error({ err: error }, 'maintenance failed'),
   });
@@ -87,6 +104,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
   const limits = new Limits(config, clock);
+  const sessions = new Sessions({ store, keyring, limits, clock });
   const audit_trail = new AuditTrail({
     store,
     keyring,
@@ -108,7 +126,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     user_agent,
     keyring,
     limits,
+    sessions,
     audit_trail,
+    feed,
     metrics: () => metrics.text(),
   });
 
@@ -141,8 +161,11 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     get is_open() {
       return keyring.is_open;
     },
+    signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(farewell_ms = 0) {
       maintenance.stop();
+      feed.stop();
+      sessions.close();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const engine_stopped = engine.stop();
       if (farewell_ms > 0) await sayFarewell(server.server, farewell_ms);
@@ -176,7 +199,8 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   // Nothing else is asked for, so the other parts are never taken hold of.
   const limits = new Limits(config, clock);
   const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
-  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log, limits, audit_trail };
+  const sessions = new Sessions({ store, keyring, limits, clock });
+  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log, limits, sessions, audit_trail };
   const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
   await server.listen({ host: '127.0.0.1', port: 0 });
   return {
@@ -255,16 +279,22 @@ function urlOf({ family, address, port }: AddressInfo): string {
 }
 
 /** One line for each attempt: a failure is a warning, a success only told at level debug. Never the message or a secret. */
-function observerOf(metrics: Metrics, log: Logger): Observer {
+function observerOf(metrics: Metrics, feed: Feed, log: Logger): Observer {
   return {
-    accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
+    accepted(messages, deliveries, batch, results) {
+      metrics.accepted(messages, deliveries);
+      if (feed.is_active) tellAccepted(feed, batch, results);
+    },
     attempted(event: AttemptEvent) {
       metrics.attempted(event, Date.now());
+      if (feed.is_active) tellAttempted(feed, event);
       const failed = event.attempt.outcome !== 'ok';
       if (!log.isLevelEnabled(failed ? 'warn' : 'debug')) return;
       const {
         attempt: { response_excerpt: _, ...attempt },
         accepted_at: __,
+        health_before: ___,
+        health_after: ____,
         ...delivery
       } = event;
       const line = { ...delivery, ...attempt };
@@ -274,4 +304,21 @@ function observerOf(metrics: Metrics, log: Logger): Observer {
     settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
+}
+
+function tellAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
+  for (const [i, result] of results.entries()) {
+    if (result.kind !== 'accepted') continue;
+    const target_agents = batch[i]?.target_agents ?? null;
+    const instance_ids = result.deliveries.map(({ instance_id }) => instance_id);
+    feed.tell(acceptedEvent({ ...result.message, target_agents }, instance_ids));
+  }
+}
+
+function tellAttempted(feed: Feed, event: AttemptEvent): void {
+  const { instance_id, health_before, health_after, reason } = event;
+  feed.tell(attemptedEvent(event, event.attempt));
+  const changed = healthEvent(instance_id, health_before, health_after, Date.now());
+  if (changed !== null) feed.tell(changed);
+  if (reason === 'gone') feed.tell(goneEvent(instance_id, Date.now()));
 }

@@ -5,6 +5,7 @@
 import { test } from 'node:test';
 import type { Static, TSchema } from 'typebox';
 import type * as sdk from '@convoke/sdk';
+import type * as feed from '../src/domain/feed_event.ts';
 import type * as http from '../src/http/schemas.ts';
 
 /** Makes intersections and mapped types plain, so that only what they hold is compared. */
@@ -50,6 +51,8 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.ApiKeySchema, sdk.ApiKey>(true);
   answer<typeof http.ApiKeyWithTokenSchema, sdk.ApiKeyWithToken>(true);
   answer<typeof http.AuditEntrySchema, sdk.AuditEntry>(true);
+  answer<typeof http.SessionSchema, sdk.Session>(true);
+  same<feed.FeedData, sdk.FeedData>(true);
   answer<typeof http.ProblemSchema, sdk.ProblemDetails>(true);
   same<Static<ReturnType<typeof http.pageOf<typeof http.InstanceSchema>>>, sdk.Page<sdk.Instance>>(true);
 
@@ -67,6 +70,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   input<typeof http.ListMessagesQuery, sdk.ListMessagesQuery>(true);
   input<typeof http.ListAuditQuery, sdk.ListAuditQuery>(true);
   input<typeof http.ListKeysQuery, sdk.PageQuery>(true);
+  input<typeof http.EventsQuery, sdk.EventsQuery>(true);
   input<typeof http.ListDeliveriesQuery, sdk.ListDeliveriesQuery>(true);
 });
 

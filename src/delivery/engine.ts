@@ -21,7 +21,7 @@ import {
   verdictOf,
   withAttempt,
 } from '../domain/delivery.ts';
-import type { Instance } from '../domain/instance.ts';
+import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
@@ -57,7 +57,8 @@ export interface EngineSettings {
 
 /** What the engine tells those who keep logs and metrics. */
 export interface Observer {
-  accepted(messages: number, deliveries: number): void;
+  /** Of each message of the batch there is a result; `messages` counts those that are new, `deliveries` theirs. */
+  accepted(messages: number, deliveries: number, batch: readonly NewMessage[], results: readonly Accepted[]): void;
   attempted(event: AttemptEvent): void;
   /** Deliveries that came to their end without an attempt. */
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
@@ -78,6 +79,9 @@ export interface AttemptEvent {
   /** The delay before the next attempt; null when there is none, or when the instance backs off. */
   retry_in_ms: number | null;
   accepted_at: number;
+  /** Of the instance; the same object when the attempt said nothing about it. */
+  health_before: InstanceHealth;
+  health_after: InstanceHealth;
 }
 
 export interface EngineParts {
@@ -253,7 +257,7 @@ export class Engine {
       if (result.deliveries.length > 0) this.#enqueue(batch[i] as NewMessage, result);
     }
     if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
-    this.#observer.accepted(messages, deliveries);
+    this.#observer.accepted(messages, deliveries, batch, results);
     this.#pump();
     return results;
   }
@@ -696,7 +700,8 @@ export class Engine {
       this.#random(),
     );
 
-    const health = healthAfter(instance.health, result, now, wall, this.#random());
+    const health_before = instance.health;
+    const health = healthAfter(health_before, result, now, wall, this.#random());
     instance.learn(target, health, result.outcome === 'gone');
     this.#settlements.touch(instance);
     this.#wakeAfterBackoff(instance);
@@ -740,6 +745,8 @@ export class Engine {
       reason: verdict.state === 'failed' ? verdict.reason : null,
       retry_in_ms,
       accepted_at: delivery.accepted_at,
+      health_before,
+      health_after: instance.health,
     });
 
     if (instance.dropped) {
@@ -930,6 +937,11 @@ export class Engine {
     await Promise.race([this.#settlements.written(), given_up.promise]);
     timer.cancel();
     this.#wakes.stop();
+  }
+
+  /** Resolves when what attempts made so far is on disk. */
+  written(): Promise<void> {
+    return this.#settlements.written();
   }
 
   /** Whether nothing is under way: for those who wait for it. */

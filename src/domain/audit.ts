@@ -18,6 +18,8 @@ export const AUDIT_ACTIONS = [
   'key.create',
   'key.rotate',
   'key.revoke',
+  'session.begin',
+  'session.end',
   'encryption.reencrypt',
   'authenticate',
   'service.start',
@@ -36,7 +38,7 @@ export type AuditDetails = Record<string, string | number | boolean | null | str
 
 /** Who did, or tried to do, what to what, and from where. */
 export interface AuditSubject {
-  /** A key_id; or `open`, `local command`, `service`, and `unknown` for whoever could not be identified. */
+  /** A key_id; or `open`, `local command`, `sign-in link`, `service`, and `unknown` for whoever could not be identified. */
   principal: string;
   /** Null for whoever holds the data file himself. */
   address: string | null;

@@ -29,6 +29,21 @@ export function clientAddress(
 }
 
 /**
+ * Whether whoever made a request made it by https. A trusted proxy says so; of several, the first in the header is the
+ * one that the client spoke to. Who writes it himself gets a cookie that only his own browser keeps back.
+ */
+export function isForwardedHttps(
+  connected: string | undefined,
+  forwarded_proto: string | string[] | undefined,
+  trusted: readonly Cidr[],
+): boolean {
+  const address = parsedHop(connected ?? '');
+  if (address === null || forwarded_proto === undefined || !isTrusted(address, trusted)) return false;
+  const [first = ''] = [forwarded_proto].flat().join(',').split(',');
+  return first.trim().toLowerCase() === 'https';
+}
+
+/**
  * What is limited together: an IPv4 address, or a /64 of IPv6, because whoever has one address of it has them all.
  *
  * @param address as `clientAddress` answers it

@@ -40,6 +40,22 @@ export const PROBLEMS = {
     title: 'This API key has expired',
     advice: 'Ask an admin for a new one.',
   },
+  session_ended: {
+    status: 401,
+    title: 'This session has ended',
+    advice: 'Sign in again: sessions last for 12 hours, and no longer than the key that they were begun with.',
+  },
+  sign_in_link_not_valid: {
+    status: 401,
+    title: 'This link cannot be used to sign in',
+    advice: 'A link can be used once, within five minutes of the start of the service: sign in with a key instead.',
+  },
+  csrf_token_wrong: {
+    status: 403,
+    title: 'The header convoke-csrf is missing or wrong',
+    advice:
+      'With a session, whatever changes something takes the header convoke-csrf with the csrf_token of GET /api/v1/session/. Programs use a key, and need none.',
+  },
   not_permitted: {
     status: 403,
     title: 'This API key does not permit that',
@@ -55,7 +71,7 @@ export const PROBLEMS = {
     status: 403,
     title: 'The request comes from a web page of another origin',
     advice:
-      'Without keys, web pages may call the API only from a loopback address; a program should send no Origin header.',
+      'Without keys, web pages may call the API only from a loopback address, and with a session only pages of the service itself; a program should send no Origin header.',
   },
   route_does_not_exist: {
     status: 404,

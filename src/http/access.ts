@@ -3,6 +3,7 @@ import { assertScope, type Principal } from '../domain/access.ts';
 import type { Scope } from '../domain/api_key.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limited, Limits } from './limits.ts';
+import type { Sessions } from './sessions.ts';
 
 /** Who may call a route: everybody, or keys with one of the scopes. Admins may call every route. */
 export type Access = 'public' | readonly Scope[];
@@ -28,21 +29,29 @@ export const SECURITY_SCHEME = 'api_key';
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */
-export function guard(route: RouteOptions, parts: () => { keyring: Keyring; limits: Limits }): void {
+export function guard(
+  route: RouteOptions,
+  parts: () => { keyring: Keyring; limits: Limits; sessions: Sessions },
+): void {
   const access = accessOf(route);
   if (route.schema !== undefined) route.schema = { ...route.schema, security: securityOf(access) };
   if (access === 'public') return;
   const limited = route.config?.limited;
   const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
-    try {
-      const { keyring, limits } = parts();
-      request.principal = limits.identify(keyring, request);
-      assertScope(request.principal, access);
-      if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
-      done();
-    } catch (error) {
-      done(error as Error);
-    }
+    const { keyring, limits, sessions } = parts();
+    const admit = (by_session: Principal | null): void => {
+      try {
+        request.principal = by_session ?? limits.identify(keyring, request);
+        assertScope(request.principal, access);
+        if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
+        done();
+      } catch (error) {
+        done(error as Error);
+      }
+    };
+    // A session is asked of the store; a key is known here.
+    if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
+    else admit(null);
   };
   route.onRequest = [identify, ...[route.onRequest ?? []].flat()];
 }

@@ -81,8 +81,9 @@ export class AuditTrail {
     if (audit === undefined || audit === 'none') throw new Error('the route does not say what it does: config.audit');
     const { keyring } = this.#parts;
     const { principal } = request as { principal: FastifyRequest['principal'] | null };
+    const nameless = request.signed_in === null ? keyring.nameless : 'sign-in link';
     return {
-      principal: principal === null ? 'unknown' : (principal.key_id ?? keyring.nameless),
+      principal: principal === null ? 'unknown' : (principal.key_id ?? nameless),
       address: this.#addressOf(request),
       action: audit.action,
       target_kind: audit.target,

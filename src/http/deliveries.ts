@@ -1,11 +1,12 @@
 import { assertMeeting } from '../domain/access.ts';
 import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
+import { queuedEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
 import { DeliveryParams, DeliverySchema, DeliveryWithAttemptsSchema, ListDeliveriesQuery, pageOf } from './schemas.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from './wire.ts';
 
-export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms, audit_trail }: HttpParts): void {
+export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpParts): void {
   app.get(
     '/api/v1/deliveries/',
     {
@@ -71,6 +72,8 @@ export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms
       if (retried === null) throw noSuchDelivery(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });
+      const { instance_id, meeting_id } = retried;
+      feed.tell(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
       if (row === null) throw noSuchDelivery(delivery_id);
       return wireDeliveryWithAttempts(row);
     },

@@ -9,6 +9,7 @@ import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { AuditSubject } from '../domain/audit.ts';
 import type { Keyring } from './keyring.ts';
+import { changedEvent, queuedEvent, registeredEvent, removedEvent, settledEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
 import {
@@ -36,7 +37,7 @@ const SECRET_BYTES = 32;
 
 export function instanceRoutes(
   app: App,
-  { store, engine, transport, clock, keyring, audit_trail, ...parts }: HttpParts,
+  { store, engine, transport, clock, keyring, audit_trail, feed, ...parts }: HttpParts,
 ): void {
   app.post(
     '/api/v1/instances/register/',
@@ -78,6 +79,7 @@ export function instanceRoutes(
         principal.owned,
       );
       engine.instanceChanged(instance, true);
+      feed.tell(registeredEvent(instance, created, clock.wall()));
       const secret_was_made = created && body.webhook_secret === undefined;
       return reply.code(created ? 201 : 200).send({
         ...wireInstance(instance),
@@ -146,6 +148,7 @@ export function instanceRoutes(
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
       const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owned), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
+      feed.tell(changedEvent(row, Object.keys(body), clock.wall()));
       return wireInstance(row);
     },
   );
@@ -184,6 +187,9 @@ export function instanceRoutes(
       }
       if (!existed) throw noSuchInstance(instance_id);
       engine.instanceRemoved(instance_id, cancelled);
+      const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
+      if (cancelled > 0) feed.tell(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
+      feed.tell(removedEvent(instance_id, clock.wall()));
       return reply.code(204).send();
     },
   );
@@ -239,6 +245,7 @@ export function instanceRoutes(
         instance_id,
       );
       engine.instanceChanged(row, false);
+      feed.tell(changedEvent(row, ['webhook_secret'], clock.wall()));
       return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
     },
   );
@@ -271,6 +278,8 @@ export function instanceRoutes(
         instance_id,
       );
       engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
+      const queued = { instance_id, meeting_id: null, delivery_id: null, deliveries: recovered.recovered };
+      if (queued.deliveries > 0) feed.tell(queuedEvent(queued, clock.wall()));
       return recovered;
     },
   );

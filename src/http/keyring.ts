@@ -94,6 +94,20 @@ export class Keyring {
     return key.scopes.includes('instance') || key.scopes.includes('admin');
   }
 
+  /** Whom a key makes of a request that came with something that stands for it, and until when; null when there is no such key. */
+  known(key_id: string): { principal: Principal; key: ApiKey } | null {
+    const known = this.#keys.get(key_id);
+    return known === undefined ? null : { principal: known.principal, key: known.key };
+  }
+
+  /** Why a key cannot be used now; null when it can. */
+  whyNot(key_id: string): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
+    const key = this.#keys.get(key_id)?.key;
+    if (key === undefined) return 'api_key_unknown';
+    if (key.revoked_at !== null) return 'api_key_revoked';
+    return isActive(key, this.#clock.wall()) ? null : 'api_key_expired';
+  }
+
   /** Who does something without a key. */
   get nameless(): 'open' | 'local command' {
     return 'open';

@@ -3,7 +3,7 @@ import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../delivery/clock.ts';
 import type { Principal } from '../domain/access.ts';
 import type { Cidr } from '../domain/address.ts';
-import { addressGroup, clientAddress } from '../domain/client_address.ts';
+import { addressGroup, clientAddress, isForwardedHttps } from '../domain/client_address.ts';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { type Rate, TokenBuckets } from '../domain/token_bucket.ts';
 import type { Keyring } from './keyring.ts';
@@ -72,6 +72,31 @@ export class Limits {
       Array.isArray(forwarded_for) ? forwarded_for.join(',') : forwarded_for,
       this.#trust_proxy,
     );
+  }
+
+  /** Whether a request came by https, as far as a trusted proxy says so: the service itself does not speak it. */
+  isHttps({ socket, headers }: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
+    if (this.#trust_proxy.length === 0) return false;
+    return isForwardedHttps(socket.remoteAddress, headers['x-forwarded-proto'], this.#trust_proxy);
+  }
+
+  /**
+   * Somebody tries something that could be guessed, so often and no more.
+   *
+   * @throws Problem `rate_limited` from an address with too many failures, and whatever `attempt` throws
+   */
+  guess(request: FastifyRequest, attempt: () => void): void {
+    const failures = this.#failures;
+    if (failures === null) return attempt();
+    const { buckets, setting } = failures.address;
+    const wait_ms = buckets.size === 0 ? 0 : buckets.wait(this.#groupOf(request), this.#clock.now());
+    if (wait_ms > 0) throw tooOften(setting, wait_ms);
+    try {
+      attempt();
+    } catch (error) {
+      buckets.take(this.#groupOf(request), this.#clock.now());
+      throw error;
+    }
   }
 
   /** @throws Problem `rate_limited` when the key or the address does it too often; nothing is taken from either then */

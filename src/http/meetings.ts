@@ -3,6 +3,7 @@ import { uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import type { JsonBody } from './json_body.ts';
 import { answers } from './answers.ts';
+import { membershipEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
 import {
   JoinMeetingBody,
@@ -19,7 +20,7 @@ import {
 } from './schemas.ts';
 import { isoTimeOrNull, wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
 
-export function meetingRoutes(app: App, { store, clock, log, audit_trail }: HttpParts): void {
+export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }: HttpParts): void {
   app.post(
     '/api/v1/instances/join-meeting/',
     {
@@ -46,6 +47,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail }: Http
       const { created, membership } = await audit_trail
         .changing(request, { details: { meeting_id } })
         .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owned);
+      feed.tell(membershipEvent('instance.joined', body.instance_id, meeting_id, membership.joined_at));
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
     },
   );
@@ -72,6 +74,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail }: Http
       const { meetings } = audit_trail.changing(request, { details: { meeting_id } });
       const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owned);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
+      else feed.tell(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
       return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };
     },
   );

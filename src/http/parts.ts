@@ -9,8 +9,10 @@ import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
 import type { JsonBody } from './json_body.ts';
 import type { AuditTrail } from './audit_trail.ts';
+import type { Feed } from './feed.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
+import type { Sessions } from './sessions.ts';
 
 /** What the routes work with. */
 export interface HttpParts {
@@ -28,7 +30,9 @@ export interface HttpParts {
   /** Who may do what. While it is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
   keyring: Keyring;
   limits: Limits;
+  sessions: Sessions;
   audit_trail: AuditTrail;
+  feed: Feed;
   /** Makes the text of /metrics. */
   metrics: () => Promise<{ content_type: string; text: string }>;
 }

@@ -473,7 +473,7 @@ export const AuditEntrySchema = Type.Object({
   at: time('When it was done or refused.'),
   principal: Type.String({
     description:
-      'The key_id of whoever did it; or open (no key is needed yet), local command (on the data file), service, unknown (no right key).',
+      'The key_id of whoever did it; or open (no key is needed yet), local command (on the data file), sign-in link (printed by convoke serve), service, unknown (no right key).',
   }),
   address: nullable(
     Type.String({ description: 'From where; for strangers of IPv6 the /64. Null for a local command.' }),
@@ -616,7 +616,7 @@ export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperti
 export const ListAuditQuery = Type.Object(
   {
     action: Type.Optional(enumOf(AUDIT_ACTIONS)),
-    key_id: text('Who did it: a key_id, or open, local command, service, unknown.'),
+    key_id: text('Who did it: a key_id, or open, local command, sign-in link, service, unknown.'),
     instance_id: Type.Optional(InstanceId),
     since: Type.Optional(auditTime('At or after this time.')),
     until: Type.Optional(auditTime('Before this time.')),
@@ -642,3 +642,60 @@ export const SendHeaders = Type.Object({
     }),
   ),
 });
+
+const lastEventId = (description: string) =>
+  Type.Optional(
+    Type.String({
+      maxLength: 400,
+      pattern: NO_CONTROLS_PATTERN,
+      description,
+      ...expected('must be the id of an event, at most 400 characters'),
+    }),
+  );
+
+export const EventsQuery = Type.Object(
+  {
+    instance_id: Type.Optional(InstanceId),
+    meeting_id: Type.Optional(MeetingId),
+    last_event_id: lastEventId('The same as the header, for who cannot set one; the header wins.'),
+  },
+  { additionalProperties: false },
+);
+
+export const EventsHeaders = Type.Object({
+  'last-event-id': lastEventId('The id of the last event that was seen: the stream goes on after it.'),
+});
+
+/** Server-sent events (WHATWG HTML, section 9.2). */
+export const EventStream = Type.Unsafe<void>({ content: { 'text/event-stream': { schema: { type: 'string' } } } });
+
+export const SessionSchema = Type.Object({
+  state: enumOf(
+    ['open', 'signed_out', 'signed_in'] as const,
+    'open: no key was made, and everybody on this machine may do everything; signed_out: a key is needed.',
+  ),
+  key_id: nullable(
+    Type.String({ description: 'The key that was given; null when open, signed out, or signed in by a link.' }),
+  ),
+  key_name: nullable(Type.String()),
+  scopes: Type.Array(enumOf(SCOPES), { description: 'What it permits.' }),
+  meeting_ids: nullable(Type.Array(MeetingId, { description: 'The meetings that it is limited to.' })),
+  instance_id: nullable(InstanceId),
+  expires_at: nullable(time('When the session ends; null without a cookie.')),
+  csrf_token: nullable(
+    Type.String({ description: 'Sent as the header convoke-csrf with what changes something; null without a cookie.' }),
+  ),
+  version: Type.String({ description: 'Of the service.' }),
+  features: Type.Object({ cluster: Type.Boolean({ description: 'Whether there may be several nodes.' }) }),
+});
+
+export const UseLinkBody = Type.Object(
+  {
+    token: Type.String({
+      pattern: '^[A-Za-z0-9_-]{43}$',
+      description: 'What stands behind #sign-in= in the link.',
+      ...expected('must be the 43 characters behind #sign-in= in the link'),
+    }),
+  },
+  { additionalProperties: false },
+);

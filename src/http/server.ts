@@ -18,6 +18,7 @@ import { backupRoutes } from './backups.ts';
 import { Connections } from './connections.ts';
 import { deliveryRoutes } from './deliveries.ts';
 import { encryptionRoutes } from './encryption.ts';
+import { eventRoutes } from './events.ts';
 import { instanceRoutes } from './instances.ts';
 import { addIntake, addUnknownRoutes } from './intake.ts';
 import { meetingRoutes } from './meetings.ts';
@@ -26,6 +27,7 @@ import { finished } from './openapi_document.ts';
 import type { App, HttpParts } from './parts.ts';
 import { sendProblem } from './problems.ts';
 import { serviceRoutes } from './service.ts';
+import { sessionRoutes } from './session.ts';
 import { validatorCompiler } from './validate.ts';
 
 /** Bodies of routes that name no limit of their own: a few ids, escaped to the last character. */
@@ -79,6 +81,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.setSerializerCompiler(() => (body) => JSON.stringify(body));
   app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, parts));
   app.decorateRequest('principal', null as never);
+  app.decorateRequest('signed_in', null);
   connections.watch(app.server);
   addIntake(app, connections, parts);
   app.addHook('onRequest', (request, _reply, done) => {
@@ -115,7 +118,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
             scheme: 'bearer',
             bearerFormat: 'cvk_…',
             description:
-              'An API key. Each operation names the scopes that are enough. None is needed while no key was made and the service listens on loopback.',
+              'An API key. Each operation names the scopes that are enough. None is needed while no key was made and the service listens on loopback. Pages use a session instead: POST /api/v1/session/.',
           },
         },
       },
@@ -124,8 +127,10 @@ export async function createServer(parts: HttpParts): Promise<App> {
         { name: 'meetings', description: 'Who takes part in what.' },
         { name: 'messages', description: 'What is said.' },
         { name: 'deliveries', description: 'What became of it.' },
+        { name: 'events', description: 'What happens, as it happens.' },
         { name: 'keys', description: 'Who may do what.' },
         { name: 'audit', description: 'Who did what.' },
+        { name: 'session', description: 'Signing in on a page.' },
         { name: 'service', description: 'For those who watch the service.' },
       ],
     },
@@ -146,10 +151,12 @@ export async function createServer(parts: HttpParts): Promise<App> {
     meetingRoutes(typed, parts);
     messageRoutes(typed, parts);
     deliveryRoutes(typed, parts);
+    eventRoutes(typed, parts);
     encryptionRoutes(typed, parts);
     apiKeyRoutes(typed, parts);
     auditRoutes(typed, parts);
     backupRoutes(typed, parts);
+    sessionRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });

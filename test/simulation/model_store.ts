@@ -19,6 +19,7 @@ import {
   type InstanceRow,
   type LaneKey,
   type Membership,
+  type MessageHead,
   type NewMessage,
   type QueuedDelivery,
 } from '../../src/store/store.ts';
@@ -390,7 +391,7 @@ export class ModelStore implements StoreOperations {
             (instance_id === undefined || this.#isFor(instance_id, message_id)),
         )
         .slice(0, limit)
-        .map(({ message_no: _, timestamp: __, message: ___, ...head }) => head),
+        .map(headOf),
   };
 
   #isFor(instance_id: string, message_id: string): boolean {
@@ -633,4 +634,9 @@ function byLane(a: ModelDelivery, b: ModelDelivery): number {
 
 function earliest(rows: readonly ModelDelivery[]): number | null {
   return rows.length === 0 ? null : Math.min(...rows.map(({ next_attempt_at }) => next_attempt_at ?? 0));
+}
+
+function headOf(row: Message): MessageHead {
+  const { message_no: _, timestamp: __, message: ___, ...head } = row;
+  return head;
 }

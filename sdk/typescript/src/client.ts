@@ -1,4 +1,5 @@
 import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
+import { listen, type EventsOptions } from './events.ts';
 import { RawJson } from './raw_json.ts';
 import type {
   ApiKey,
@@ -10,6 +11,8 @@ import type {
   Delivery,
   DeliveryWithAttempts,
   Diagnosis,
+  EventsQuery,
+  FeedEvent,
   Instance,
   JoinMeetingInput,
   LeaveMeetingInput,
@@ -36,6 +39,7 @@ import type {
   RotateKeyInput,
   RotateSecretInput,
   SentMessage,
+  Session,
   UpdateInstanceInput,
 } from './types.ts';
 
@@ -90,6 +94,8 @@ export class ConvokeClient {
   readonly #timeout_ms: number;
   readonly #send_attempts_max: number;
   readonly #sleep: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
+  /** Of the session that a browser's cookie stands for. */
+  #csrf_token: string | null = null;
 
   /** @throws TypeError when base_url is not an http or https URL */
   constructor(options: ConvokeClientOptions) {
@@ -296,6 +302,48 @@ export class ConvokeClient {
     return this.#call('GET', ['audit'], { ...options, query });
   }
 
+  /**
+   * Who is signed in. A page of Convoke itself asks this first: when the state is `signed_out`, it asks for a key. The
+   * client remembers the token that protects a session, and sends it with whatever changes something.
+   */
+  async session(options?: CallOptions): Promise<Session> {
+    return this.#remember(await this.#call('GET', ['session'], { ...options }));
+  }
+
+  /** Exchanges a key for a session, in a browser: the cookie is kept by it, and sent by it. */
+  async signIn(api_key: string, options?: CallOptions): Promise<Session> {
+    const headers = { authorization: `Bearer ${api_key}` };
+    return this.#remember(await this.#call('POST', ['session'], { ...options, headers }));
+  }
+
+  /** Signs in by what stands behind `#sign-in=` in a link that `convoke serve` printed. */
+  async signInByLink(token: string, options?: CallOptions): Promise<Session> {
+    return this.#remember(await this.#call('POST', ['session', 'link'], { ...options, body: { token } }));
+  }
+
+  /** Ends the session. */
+  async signOut(options?: CallOptions): Promise<void> {
+    await this.#call('DELETE', ['session'], { ...options });
+    this.#csrf_token = null;
+  }
+
+  #remember(session: Session): Session {
+    this.#csrf_token = session.csrf_token;
+    return session;
+  }
+
+  /**
+   * What happens, as it happens. When the connection is lost it is made again, and goes on after the last event; what
+   * cannot be told after all is an event `gap`. It ends when `signal` is aborted, and throws when it is refused for good.
+   *
+   *     for await (const event of client.events({ meeting_id: 'standup' })) …
+   */
+  events(query: EventsQuery = {}, options: EventsOptions = {}): AsyncGenerator<FeedEvent, void, undefined> {
+    const url = this.#urlOf(['events'], { ...query, last_event_id: undefined });
+    const headers = { ...this.#headers, accept: 'text/event-stream' };
+    return listen(this.#fetch, url, headers, query.last_event_id ?? null, options);
+  }
+
   #urlOf(path: readonly (string | number)[], query?: object): string {
     return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
   }
@@ -306,6 +354,7 @@ export class ConvokeClient {
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
     if (body !== null) headers['content-type'] = 'application/json';
+    if (this.#csrf_token !== null && method !== 'GET') headers['convoke-csrf'] = this.#csrf_token;
 
     // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();

@@ -1,6 +1,7 @@
 export { ConvokeClient } from './client.ts';
 export type { CallOptions, ConvokeClientOptions, SendOptions } from './client.ts';
 export { ConvokeError } from './error.ts';
+export type { EventsOptions } from './events.ts';
 export { all, pages } from './pages.ts';
 export type { PageStart } from './pages.ts';
 export { RawJson, rawJson } from './raw_json.ts';

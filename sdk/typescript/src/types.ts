@@ -332,6 +332,8 @@ export type AuditAction =
   | 'key.create'
   | 'key.rotate'
   | 'key.revoke'
+  | 'session.begin'
+  | 'session.end'
   | 'encryption.reencrypt'
   | 'authenticate'
   | 'service.start'
@@ -438,4 +440,109 @@ export interface ListAuditQuery extends PageQuery {
   until?: string | undefined;
   /** Which entry comes first; the newest when absent. */
   order?: 'newest' | 'oldest' | undefined;
+}
+
+/** Who is signed in, and what he may do. */
+export interface Session {
+  /** `open`: no key was made, and everybody on this machine may do everything; `signed_out`: a key is needed. */
+  state: 'open' | 'signed_out' | 'signed_in';
+  /** Null when open, signed out, or signed in by a link. */
+  key_id: string | null;
+  key_name: string | null;
+  scopes: Scope[];
+  meeting_ids: string[] | null;
+  instance_id: string | null;
+  /** When the session ends; null without a cookie. */
+  expires_at: string | null;
+  csrf_token: string | null;
+  version: string;
+  features: { cluster: boolean };
+}
+
+interface HealthChange {
+  instance_id: string;
+  health: Exclude<Health, 'unknown'>;
+  consecutive_failures: number;
+  last_failure: Instance['last_failure'];
+  at: string;
+}
+
+/** The data of each event of the live feed, by its name. */
+export interface FeedData {
+  'message.accepted': {
+    message_id: string;
+    meeting_id: string;
+    seq: number;
+    accepted_at: string;
+    /** Null: a broadcast. At most the first 100. */
+    target_agents: string[] | null;
+    deliveries_queued: number;
+  };
+  'delivery.attempted': {
+    delivery_id: string;
+    message_id: string;
+    meeting_id: string;
+    seq: number;
+    instance_id: string;
+    attempt: number;
+    started_at: string;
+    outcome: Outcome;
+    status_code: number | null;
+    duration_ms: number;
+    detail: string;
+    /** What the attempt made of the delivery. */
+    state: Exclude<DeliveryState, 'cancelled'>;
+    reason: DeliveryReason | null;
+    retry_in_ms: number | null;
+  };
+  /** Deliveries that came to their end without an attempt. */
+  'delivery.settled': {
+    instance_id: string;
+    /** Null: of all meetings. */
+    meeting_id: string | null;
+    state: 'failed' | 'cancelled';
+    reason: DeliveryReason;
+    deliveries: number;
+    at: string;
+  };
+  /** Deliveries that were queued again by hand. */
+  'delivery.queued': {
+    instance_id: string;
+    meeting_id: string | null;
+    delivery_id: string | null;
+    deliveries: number;
+    at: string;
+  };
+  'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
+  'instance.changed': { instance_id: string; fields: string[]; at: string };
+  'instance.removed': { instance_id: string; at: string };
+  'instance.joined': { instance_id: string; meeting_id: string; at: string };
+  'instance.left': { instance_id: string; meeting_id: string; at: string };
+  'instance.up': HealthChange;
+  'instance.failing': HealthChange;
+  'instance.down': HealthChange;
+  /** Not everything can be told: read anew whatever you keep a view of. */
+  gap: {
+    /** Since when; null when that is not known. */
+    since: string | null;
+    /** The names of the events of this time that were told after all. */
+    replayed: (keyof FeedData)[];
+  };
+}
+
+/** An event of the live feed. */
+export type FeedEvent = {
+  [Name in keyof FeedData]: {
+    name: Name;
+    data: FeedData[Name];
+    /** Give it as `last_event_id` to go on after it. */
+    id: string;
+  };
+}[keyof FeedData];
+
+export interface EventsQuery {
+  instance_id?: string | undefined;
+  meeting_id?: string | undefined;
+  /** The id of the last event that was seen; from now on when absent. */
+  last_event_id?: string | undefined;
 }

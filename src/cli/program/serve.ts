@@ -80,11 +80,18 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
   return createConvoke(config, { log });
 }
 
-function announce({ url, is_open }: Convoke, config: Config, say: (line: string) => void): void {
+function announce({ url, is_open, signInLink }: Convoke, config: Config, say: (line: string) => void): void {
   say(`Convoke listens on ${url} (its API: ${url}/docs/)`);
   say(`data in ${dataFile(config.data)}`);
   if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
+  // Never into a log: whoever has it gets in.
+  if (!is_open && process.stderr.isTTY) note(`sign in on ${reachable(signInLink())} (once, within five minutes)`);
   say(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
+}
+
+/** Who listens everywhere is not found at an address that stands for all of them. */
+function reachable(url: string): string {
+  return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }
 
 function jsonLog(config: Config): Log {

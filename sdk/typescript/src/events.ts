@@ -1,0 +1,163 @@
+import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
+import type { FeedEvent } from './types.ts';
+
+/** The service says something every 15 s: a connection that is silent for longer is none. */
+const SILENCE_MS_MAX = 40_000;
+const WAIT_FIRST_MS = 500;
+const WAIT_MS_MAX = 15_000;
+/** Longer than any event is. */
+const LINE_CHARS_MAX = 4 << 20;
+
+export interface EventsOptions {
+  /** Aborting it ends the iteration, without an error. */
+  signal?: AbortSignal | undefined;
+  /** Called when the connection stands, and when it is lost and will be made again. */
+  onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
+  /** How the pauses between connections are made; for tests. */
+  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+}
+
+/** One event as it stands in the stream (WHATWG HTML, section 9.2). */
+interface RawEvent {
+  name: string;
+  data: string;
+  id: string | null;
+}
+
+/** Follows the live feed over as many connections as it takes. */
+export async function* listen(
+  fetch_: typeof fetch,
+  url: string,
+  headers: Record<string, string>,
+  last_event_id: string | null,
+  { signal, onConnection, sleep = pause }: EventsOptions,
+): AsyncGenerator<FeedEvent, void, undefined> {
+  let id = last_event_id;
+  let failures = 0;
+  while (!isAborted(signal)) {
+    let error: ConvokeError | null = null;
+    try {
+      const asking = id === null ? headers : { ...headers, 'last-event-id': id };
+      for await (const event of connection(fetch_, url, asking, signal)) {
+        if (event === 'connected') {
+          failures = 0;
+          onConnection?.('connected', null);
+          continue;
+        }
+        if (event.id !== null) id = event.id;
+        if (event.data === '') continue;
+        // It says why the connection is closed; the next one says whether that is for good.
+        if (event.name === 'end' || event.name === 'overflow') continue;
+        yield { name: event.name, data: JSON.parse(event.data) as unknown, id: id ?? '' } as FeedEvent;
+      }
+    } catch (caught) {
+      if (isAborted(signal)) return;
+      error = caught instanceof ConvokeError ? caught : errorFromFailure(caught, url);
+      if (!isPassing(error)) throw error;
+    }
+    if (isAborted(signal)) return;
+    onConnection?.('reconnecting', error);
+    const wait_ms = Math.min(WAIT_FIRST_MS * 2 ** failures++, WAIT_MS_MAX) * (0.5 + Math.random() / 2);
+    await sleep(Math.max(wait_ms, (error?.retry_after_s ?? 0) * 1000), signal).catch(() => {});
+  }
+}
+
+/** What may go by itself; a key that is wrong does not. */
+function isPassing({ code, status }: ConvokeError): boolean {
+  return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
+}
+
+/** One connection: that it stands, then what comes. */
+async function* connection(
+  fetch_: typeof fetch,
+  url: string,
+  headers: Record<string, string>,
+  signal: AbortSignal | undefined,
+): AsyncGenerator<RawEvent | 'connected', void, undefined> {
+  const abort = new AbortController();
+  const abortByCaller = () => abort.abort();
+  signal?.addEventListener('abort', abortByCaller, { once: true });
+  let timer = setTimeout(abortByCaller, SILENCE_MS_MAX);
+  try {
+    const answer = await fetch_(url, { headers, redirect: 'manual', cache: 'no-store', signal: abort.signal });
+    if (!answer.ok) throw errorFromAnswer(answer, await answer.text(), url, Date.now());
+    const is_stream = answer.headers.get('content-type')?.startsWith('text/event-stream') === true;
+    if (!is_stream || answer.body === null) throw errorFromStranger(answer, url);
+    yield 'connected';
+    const reader = answer.body.getReader();
+    const parser = new EventParser();
+    const decoder = new TextDecoder();
+    for (;;) {
+      const { done, value } = await reader.read();
+      clearTimeout(timer);
+      if (done) return;
+      yield* parser.push(decoder.decode(value, { stream: true }));
+      timer = setTimeout(abortByCaller, SILENCE_MS_MAX);
+    }
+  } catch (error) {
+    if (!abort.signal.aborted || isAborted(signal)) throw error;
+    throw new ConvokeError('timeout', `${url} was silent for ${SILENCE_MS_MAX} ms`, { cause: error });
+  } finally {
+    clearTimeout(timer);
+    signal?.removeEventListener('abort', abortByCaller);
+    // The caller may have stopped in the middle.
+    abort.abort();
+  }
+}
+
+/** Makes events of the text of a stream, however it is cut into pieces. */
+export class EventParser {
+  #rest = '';
+  #name = '';
+  #data: string[] = [];
+  #id: string | null = null;
+
+  /** The events that are complete with this piece. */
+  push(text: string): RawEvent[] {
+    const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
+    this.#rest = lines.pop() ?? '';
+    if (this.#rest.length > LINE_CHARS_MAX) {
+      throw new ConvokeError('unexpected_response', 'a line of the live feed has no end');
+    }
+    const events: RawEvent[] = [];
+    for (const line of lines) {
+      if (line === '') events.push(...this.#dispatch());
+      else this.#take(line);
+    }
+    return events;
+  }
+
+  #take(line: string): void {
+    const colon = line.indexOf(':');
+    const field = colon === -1 ? line : line.slice(0, colon);
+    const value = colon === -1 ? '' : line.slice(colon + 1).replace(/^ /, '');
+    if (field === 'event') this.#name = value;
+    else if (field === 'data') this.#data.push(value);
+    else if (field === 'id') this.#id = value;
+  }
+
+  #dispatch(): RawEvent[] {
+    const event = { name: this.#name === '' ? 'message' : this.#name, data: this.#data.join('\n'), id: this.#id };
+    this.#name = '';
+    this.#data = [];
+    this.#id = null;
+    return event.data === '' && event.id === null ? [] : [event];
+  }
+}
+
+function isAborted(signal: AbortSignal | undefined): boolean {
+  return signal?.aborted === true;
+}
+
+function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve) => {
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, ms);
+    signal?.addEventListener('abort', end);
+    if (isAborted(signal)) end();
+  });
+}

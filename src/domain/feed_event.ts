@@ -1,0 +1,103 @@
+/** What the live feed tells. docs/events.md says it to users. */
+import type { DeliveryReason, DeliveryState } from './delivery.ts';
+import type { Health, LastFailure } from './instance.ts';
+import type { Outcome } from './outcome.ts';
+
+/** The data of each event, by its name. Times are RFC 3339. */
+export interface FeedData {
+  'message.accepted': {
+    message_id: string;
+    meeting_id: string;
+    seq: number;
+    accepted_at: string;
+    /** Null: a broadcast. At most the first TARGETS_TOLD_MAX. */
+    target_agents: string[] | null;
+    deliveries_queued: number;
+  };
+  'delivery.attempted': {
+    delivery_id: string;
+    message_id: string;
+    meeting_id: string;
+    seq: number;
+    instance_id: string;
+    attempt: number;
+    started_at: string;
+    outcome: Outcome;
+    status_code: number | null;
+    duration_ms: number;
+    detail: string;
+    /** What the attempt made of the delivery. */
+    state: Exclude<DeliveryState, 'cancelled'>;
+    reason: DeliveryReason | null;
+    retry_in_ms: number | null;
+  };
+  /** Deliveries that came to their end without an attempt. */
+  'delivery.settled': {
+    instance_id: string;
+    /** Null: of all meetings. */
+    meeting_id: string | null;
+    state: 'failed' | 'cancelled';
+    reason: DeliveryReason;
+    deliveries: number;
+    at: string;
+  };
+  /** Deliveries that were queued again by hand. */
+  'delivery.queued': {
+    instance_id: string;
+    meeting_id: string | null;
+    delivery_id: string | null;
+    deliveries: number;
+    at: string;
+  };
+  'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
+  'instance.changed': { instance_id: string; fields: string[]; at: string };
+  'instance.removed': { instance_id: string; at: string };
+  'instance.joined': { instance_id: string; meeting_id: string; at: string };
+  'instance.left': { instance_id: string; meeting_id: string; at: string };
+  'instance.up': HealthChange;
+  'instance.failing': HealthChange;
+  'instance.down': HealthChange;
+  /** Not everything can be told: whoever keeps a view of something reads it anew. */
+  gap: {
+    /** Since when; null when that is not known. */
+    since: string | null;
+    /** The names of the events of this time that were told after all. */
+    replayed: FeedEventName[];
+  };
+}
+
+interface HealthChange {
+  instance_id: string;
+  health: Exclude<Health, 'unknown'>;
+  consecutive_failures: number;
+  last_failure: LastFailure | null;
+  at: string;
+}
+
+export type FeedEventName = keyof FeedData;
+
+/** One of them, with what decides who sees it. */
+export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
+
+/** What an event is about. */
+export interface About {
+  kind: 'message' | 'delivery' | 'instance' | 'everybody';
+  meeting_id: string | null;
+  instance_ids: readonly string[];
+  /** Of a registration and what changes it: whom the instance belongs to now. */
+  owner_key_id?: string | null;
+}
+
+/** What stored events are told again after a restart. */
+export const STORED_EVENTS = [
+  'message.accepted',
+  'delivery.attempted',
+  'delivery.settled',
+] as const satisfies FeedEventName[];
+
+export const TARGETS_TOLD_MAX = 100;
+
+/** Whoever listens forgets it in an hour, but it should not cost him a megabyte. */
+export function targetsTold(target_agents: readonly string[] | null): string[] | null {
+  return target_agents === null ? null : target_agents.slice(0, TARGETS_TOLD_MAX);
+}

@@ -1,0 +1,139 @@
+/** What happened, as the live feed tells it. */
+import type { AttemptEvent } from '../delivery/engine.ts';
+import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
+import { healthOf, type InstanceHealth } from '../domain/instance.ts';
+import type { Attempt } from '../domain/outcome.ts';
+import type { InstanceRow, MessageHead } from '../store/store.ts';
+import { isoTime } from './wire.ts';
+
+/** @param instance_ids to whom it goes */
+export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {
+  const { message_id, meeting_id, seq, accepted_at, target_agents, deliveries_queued } = message;
+  return {
+    name: 'message.accepted',
+    data: {
+      message_id,
+      meeting_id,
+      seq,
+      accepted_at: isoTime(accepted_at),
+      target_agents: targetsTold(target_agents),
+      deliveries_queued,
+    },
+    about: { kind: 'message', meeting_id, instance_ids },
+  };
+}
+
+export function attemptedEvent(
+  event: Omit<AttemptEvent, 'attempt' | 'accepted_at' | 'health_before' | 'health_after'>,
+  attempt: Attempt,
+): FeedEvent {
+  const { delivery_id, message_id, meeting_id, seq, instance_id, state, reason, retry_in_ms } = event;
+  const { attempt: number, started_at, outcome, status_code, duration_ms, detail } = attempt;
+  return {
+    name: 'delivery.attempted',
+    data: {
+      delivery_id,
+      message_id,
+      meeting_id,
+      seq,
+      instance_id,
+      attempt: number,
+      started_at,
+      outcome,
+      status_code,
+      duration_ms,
+      detail,
+      state,
+      reason,
+      retry_in_ms,
+    },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+  };
+}
+
+/** What an attempt changed of the health of an instance; null when it is what it was. */
+export function healthEvent(
+  instance_id: string,
+  before: InstanceHealth,
+  after: InstanceHealth,
+  wall_ms: number,
+): FeedEvent | null {
+  const health = healthOf(after);
+  if (health === healthOf(before) || health === 'unknown') return null;
+  const { consecutive_failures, last_failure } = after;
+  return {
+    name: `instance.${health}`,
+    data: { instance_id, health, consecutive_failures, last_failure, at: isoTime(wall_ms) },
+    about: aboutInstance(instance_id),
+  };
+}
+
+export function settledEvent(settled: Omit<FeedData['delivery.settled'], 'at'>, wall_ms: number): FeedEvent {
+  const { instance_id, meeting_id } = settled;
+  return {
+    name: 'delivery.settled',
+    data: { ...settled, at: isoTime(wall_ms) },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+  };
+}
+
+export function queuedEvent(queued: Omit<FeedData['delivery.queued'], 'at'>, wall_ms: number): FeedEvent {
+  const { instance_id, meeting_id } = queued;
+  return {
+    name: 'delivery.queued',
+    data: { ...queued, at: isoTime(wall_ms) },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+  };
+}
+
+export function registeredEvent(row: InstanceRow, created: boolean, wall_ms: number): FeedEvent {
+  const { instance_id, instance_name, owner_key_id } = row;
+  return {
+    name: 'instance.registered',
+    data: { instance_id, instance_name, created, at: isoTime(wall_ms) },
+    about: { ...aboutInstance(instance_id), owner_key_id },
+  };
+}
+
+export function changedEvent(row: InstanceRow, fields: string[], wall_ms: number): FeedEvent {
+  const { instance_id, owner_key_id } = row;
+  return {
+    name: 'instance.changed',
+    data: { instance_id, fields, at: isoTime(wall_ms) },
+    about: { ...aboutInstance(instance_id), owner_key_id },
+  };
+}
+
+/** An answer of 410 has switched an instance off. */
+export function goneEvent(instance_id: string, wall_ms: number): FeedEvent {
+  return {
+    name: 'instance.changed',
+    data: { instance_id, fields: ['webhook_enabled'], at: isoTime(wall_ms) },
+    about: aboutInstance(instance_id),
+  };
+}
+
+export function removedEvent(instance_id: string, wall_ms: number): FeedEvent {
+  return {
+    name: 'instance.removed',
+    data: { instance_id, at: isoTime(wall_ms) },
+    about: aboutInstance(instance_id),
+  };
+}
+
+export function membershipEvent(
+  name: 'instance.joined' | 'instance.left',
+  instance_id: string,
+  meeting_id: string,
+  at: number,
+): FeedEvent {
+  return {
+    name,
+    data: { instance_id, meeting_id, at: isoTime(at) },
+    about: { kind: 'instance', meeting_id, instance_ids: [instance_id] },
+  };
+}
+
+function aboutInstance(instance_id: string): About {
+  return { kind: 'instance', meeting_id: null, instance_ids: [instance_id] };
+}

@@ -1,0 +1,129 @@
+import type { About, FeedEvent } from '../domain/feed_event.ts';
+import type { FeedPosition } from '../domain/feed_position.ts';
+
+/** What is kept of the last events: some ten seconds at a thousand messages a second. */
+const EVENTS_MAX = 32_768;
+const CHARS_MAX = 16 << 20;
+/** Given out at once. */
+const CHUNK_CHARS = 65_536;
+/** What was put together for one listener serves all who are at the same place. */
+const CHUNKS_KEPT = 4;
+
+export interface Told {
+  number: number;
+  id: string;
+  /** As it goes over the wire. */
+  text: string;
+  /** The same for the same thing, wherever it was found; null for what is not stored. */
+  key: string | null;
+  about: About;
+}
+
+/** The last events of a node, numbered from 1, each as the text that all listeners are given. */
+export class FeedMemory {
+  /** Tells it from that of another node, or of another time. */
+  readonly name: string;
+  readonly #position: FeedPosition;
+  #events: Told[] = [];
+  #first = 1;
+  #chars = 0;
+  /** Of all that was ever put here. */
+  #chars_put = 0;
+  readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
+
+  constructor(name: string, position: FeedPosition) {
+    this.name = name;
+    this.#position = position;
+  }
+
+  get last(): number {
+    return this.#first + this.#events.length - 1;
+  }
+
+  /** The id of the present end. */
+  get last_id(): string {
+    return this.#events.at(-1)?.id ?? this.#position.textOf(this.name, this.last);
+  }
+
+  get chars_put(): number {
+    return this.#chars_put;
+  }
+
+  /** Whether everything after an event is still here. */
+  holdsAfter(number: number): boolean {
+    return number >= this.#first - 1 && number <= this.last;
+  }
+
+  put(event: FeedEvent): void {
+    const key = keyOf(event);
+    switch (event.name) {
+      case 'message.accepted':
+        this.#position.accepted(event.data.message_id);
+        break;
+      case 'delivery.attempted':
+        this.#position.attempted(event.data);
+        break;
+      case 'delivery.settled':
+        this.#position.passed(Date.parse(event.data.at));
+        break;
+      default:
+        break;
+    }
+    const number = this.last + 1;
+    const id = this.#position.textOf(this.name, number);
+    const text = textOf(id, event);
+    this.#events.push({ number, id, text, key, about: event.about });
+    this.#chars += text.length;
+    this.#chars_put += text.length;
+    if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
+  }
+
+  /** An eighth at a time: what is left moves. */
+  #dropSome(): void {
+    const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
+    this.#events = this.#events.slice(dropped.length);
+    this.#first += dropped.length;
+    for (const { text } of dropped) this.#chars -= text.length;
+  }
+
+  get(number: number): Told | undefined {
+    return this.#events[number - this.#first];
+  }
+
+  /** A part of what follows from an event on, for those who see everything; `next` is where the next part begins. */
+  chunk(from: number): { bytes: Buffer; next: number } {
+    const name = `${from} ${this.last}`;
+    const known = this.#chunks.get(name);
+    if (known !== undefined) return known;
+    let text = '';
+    let next = from;
+    while (next <= this.last && text.length < CHUNK_CHARS) text += this.get(next++)?.text ?? '';
+    const chunk = { bytes: Buffer.from(text), next };
+    if (this.#chunks.size >= CHUNKS_KEPT) this.#chunks.clear();
+    this.#chunks.set(name, chunk);
+    return chunk;
+  }
+
+  /** The same for somebody who sees only some of it. */
+  chunkOf(from: number, sees: (told: Told) => boolean): { bytes: Buffer; next: number } {
+    let text = '';
+    let next = from;
+    for (; next <= this.last && text.length < CHUNK_CHARS; next++) {
+      const told = this.get(next);
+      if (told !== undefined && sees(told)) text += told.text;
+    }
+    return { bytes: Buffer.from(text), next };
+  }
+}
+
+/** An event of the stream (WHATWG HTML, section 9.2): JSON has no line break in it. */
+export function textOf(id: string, { name, data }: Pick<FeedEvent, 'name' | 'data'>): string {
+  return `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
+}
+
+/** What tells an event from all others, in memory and in the store. */
+export function keyOf(event: FeedEvent): string | null {
+  if (event.name === 'message.accepted') return event.data.message_id;
+  if (event.name === 'delivery.attempted') return `${event.data.delivery_id} ${event.data.attempt}`;
+  return null;
+}

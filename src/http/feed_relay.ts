@@ -1,0 +1,135 @@
+/**
+ * The live feed over several nodes. A node that somebody listens to says so to all others, again and again; while they have
+ * heard it lately, they tell it what happens on them, several events in one text. What would be too much is dropped, and
+ * said to be: `lost`.
+ */
+import type { Clock, Timer } from '../delivery/clock.ts';
+import type { FeedEvent } from '../domain/feed_event.ts';
+
+/** Tells all other nodes a text of at most TEXT_BYTES_MAX. */
+export type TellNodes = (topic: string, text: string) => Promise<void>;
+
+const ASKING = 'feed.ask';
+const EVENTS = 'feed.events';
+const LOST = 'lost';
+
+const ASK_EVERY_MS = 5_000;
+const ASKED_FOR_MS = 15_000;
+const LINGER_MS = 50;
+const TEXT_BYTES_MAX = 6_500;
+/** What goes to others in one go; what is beyond it is lost. */
+const BYTES_MAX = 256 << 10;
+
+interface RelayParts {
+  /** Whether somebody listens to this node. */
+  isListening: () => boolean;
+  /** Another node told this. */
+  heard: (event: FeedEvent) => void;
+  /** Another node could not tell all. */
+  lost: () => void;
+  /** Another node wants to be told. */
+  asked: () => void;
+}
+
+export class FeedRelay {
+  readonly #clock: Clock;
+  readonly #tell: TellNodes;
+  readonly #parts: RelayParts;
+  #asked_until = 0;
+  #ask_at = 0;
+  #texts: string[] = [];
+  #bytes = 0;
+  #has_lost = false;
+  #timer: Timer | null = null;
+  #is_telling = false;
+
+  constructor(clock: Clock, tell: TellNodes, parts: RelayParts) {
+    this.#clock = clock;
+    this.#tell = tell;
+    this.#parts = parts;
+  }
+
+  get is_asked(): boolean {
+    return this.#clock.now() < this.#asked_until;
+  }
+
+  /** Somebody begins to listen. */
+  ask(): void {
+    this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
+    // What is not heard is asked again.
+    this.#tell(ASKING, '').catch(() => {});
+  }
+
+  tick(): void {
+    if (this.#parts.isListening() && this.#clock.now() >= this.#ask_at) this.ask();
+  }
+
+  heard(topic: string, text: string): void {
+    if (topic === ASKING) {
+      this.#asked_until = this.#clock.now() + ASKED_FOR_MS;
+      this.#parts.asked();
+    } else if (topic === EVENTS && this.#parts.isListening()) {
+      if (text === LOST) return this.#parts.lost();
+      for (const event of JSON.parse(text) as FeedEvent[]) this.#parts.heard(event);
+    }
+  }
+
+  /** Something happened here. */
+  pass(event: FeedEvent): void {
+    if (!this.is_asked) return;
+    const text = JSON.stringify(event);
+    const bytes = Buffer.byteLength(text);
+    if (bytes > TEXT_BYTES_MAX - 2 || this.#bytes + bytes > BYTES_MAX) this.#has_lost = true;
+    else {
+      this.#texts.push(text);
+      this.#bytes += bytes;
+    }
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.#is_telling) return;
+    this.#timer ??= this.#clock.after(LINGER_MS, () => void this.#flush());
+  }
+
+  async #flush(): Promise<void> {
+    this.#timer = null;
+    this.#is_telling = true;
+    const texts = this.#texts;
+    const has_lost = this.#has_lost;
+    this.#texts = [];
+    this.#bytes = 0;
+    this.#has_lost = false;
+    try {
+      for (const text of packed(texts)) await this.#tell(EVENTS, text);
+      if (has_lost) await this.#tell(EVENTS, LOST);
+    } catch {
+      this.#has_lost = true;
+    }
+    this.#is_telling = false;
+    if (this.#texts.length > 0 || this.#has_lost) this.#schedule();
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+  }
+}
+
+/** Lists of the texts, each as long as one may be. */
+function packed(texts: string[]): string[] {
+  const lists: string[] = [];
+  let list: string[] = [];
+  let bytes = 2;
+  for (const text of texts) {
+    const more = Buffer.byteLength(text) + 1;
+    if (bytes + more > TEXT_BYTES_MAX) {
+      lists.push(`[${list.join(',')}]`);
+      list = [];
+      bytes = 2;
+    }
+    list.push(text);
+    bytes += more;
+  }
+  if (list.length > 0) lists.push(`[${list.join(',')}]`);
+  return lists;
+}
