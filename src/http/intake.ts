@@ -7,6 +7,7 @@ import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
 import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
+import type { Pages } from './pages.ts';
 import type { App } from './parts.ts';
 import { BodyBudget, BodyReader } from './request_body.ts';
 import { ANSWER_LIMITS, limitSlowReaders } from './slow_readers.ts';
@@ -59,16 +60,19 @@ export function addIntake(
 }
 
 /**
- * Answers what no route takes, without waiting for its body. Its hook comes after those that decide who may ask at all,
+ * Answers what no route takes, with a page or a 404, without waiting for its body. Its hook comes after those that decide who may ask at all,
  * and before the routes, whose methods it collects.
  */
-export function addUnknownRoutes(app: App): void {
+export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);
   app.addHook('onRequest', (request, reply, done) => {
     try {
-      if (request.is404) throw noSuchRoute(request, reply, methodsAt);
+      if (request.is404 && !pages.isFor(request)) throw noSuchRoute(request, reply, methodsAt);
       assertMayHaveBody(request.raw);
-      done();
+      if (!request.is404) return done();
+      pages.answer(request, reply).then((answered) => {
+        if (!answered) done(noSuchRoute(request, reply, methodsAt));
+      }, done);
     } catch (error) {
       done(error as Error);
     }

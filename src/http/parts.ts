@@ -12,6 +12,7 @@ import type { AuditTrail } from './audit_trail.ts';
 import type { Feed } from './feed.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
+import type { Pages } from './pages.ts';
 import type { Sessions } from './sessions.ts';
 
 /** What the routes work with. */
@@ -33,6 +34,8 @@ export interface HttpParts {
   sessions: Sessions;
   audit_trail: AuditTrail;
   feed: Feed;
+  /** The pages as they are built; those of the repository when absent. */
+  pages?: Pages;
   /** Makes the text of /metrics. */
   metrics: () => Promise<{ content_type: string; text: string }>;
 }

@@ -24,6 +24,7 @@ import { addIntake, addUnknownRoutes } from './intake.ts';
 import { meetingRoutes } from './meetings.ts';
 import { messageRoutes } from './messages.ts';
 import { finished } from './openapi_document.ts';
+import { Pages } from './pages.ts';
 import type { App, HttpParts } from './parts.ts';
 import { sendProblem } from './problems.ts';
 import { serviceRoutes } from './service.ts';
@@ -92,7 +93,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
       done(error as Error);
     }
   });
-  addUnknownRoutes(app);
+  addUnknownRoutes(app, parts.pages ?? new Pages());
 
   app.addHook('onRoute', (route) => {
     assertAudited(route);

@@ -1,0 +1,194 @@
+/**
+ * The pages, as `npm run build` leaves them in web/dist. They need no key: they hold nothing but what is in the
+ * repository, and ask for one. Only what no route takes comes here, and of it only what a browser asks for, so that a
+ * mistyped path of the API stays what it is.
+ */
+import { hash } from 'node:crypto';
+import { readdir, readFile, stat } from 'node:fs/promises';
+import { extname, join, relative, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+
+const DIRECTORY = fileURLToPath(new URL('../../web/dist/', import.meta.url));
+const INDEX = 'index.html';
+
+/** Every view is a path. What a segment says is for the page to judge. */
+const VIEW = /^\/(?:$|(?:meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
+
+/** An icon, a manifest. */
+const BESIDE_INDEX = /^\/[\w-]+\.\w+$/;
+
+/** Files with a hash of what is in them in their name. */
+const IMMUTABLE = /^assets\//;
+
+const TYPES: Record<string, string> = {
+  '.html': 'text/html; charset=utf-8',
+  '.js': 'text/javascript; charset=utf-8',
+  '.css': 'text/css; charset=utf-8',
+  '.svg': 'image/svg+xml',
+  '.png': 'image/png',
+  '.ico': 'image/x-icon',
+  '.woff2': 'font/woff2',
+  '.json': 'application/json',
+  '.webmanifest': 'application/manifest+json',
+  '.txt': 'text/plain; charset=utf-8',
+};
+
+const ENCODINGS = [
+  { name: 'br', suffix: '.br' },
+  { name: 'gzip', suffix: '.gz' },
+] as const;
+
+/** Nothing inline, nothing from elsewhere, no text that becomes markup. */
+const HEADERS = {
+  'content-security-policy': [
+    "default-src 'none'",
+    "script-src 'self'",
+    "style-src 'self'",
+    "img-src 'self' data:",
+    "font-src 'self'",
+    "connect-src 'self'",
+    "manifest-src 'self'",
+    "base-uri 'none'",
+    "form-action 'none'",
+    "frame-ancestors 'none'",
+    "require-trusted-types-for 'script'",
+    "trusted-types 'none'",
+  ].join('; '),
+  'x-content-type-options': 'nosniff',
+  'referrer-policy': 'no-referrer',
+  'cross-origin-opener-policy': 'same-origin',
+  'cross-origin-resource-policy': 'same-origin',
+  'permissions-policy': 'camera=(), geolocation=(), microphone=()',
+};
+
+const NOT_BUILT = 'The pages are not built. Run `npm run build` where Convoke is installed, then load this again.\n';
+
+/** One representation of a file. */
+interface Variant {
+  bytes: Buffer;
+  etag: string;
+}
+
+interface File {
+  type: string;
+  immutable: boolean;
+  plain: Variant;
+  encoded: { name: string; variant: Variant }[];
+}
+
+/** What was built, as it was when the index was written. */
+interface Built {
+  index_mtime_ms: number;
+  files: ReadonlyMap<string, File>;
+}
+
+export class Pages {
+  readonly #directory: string;
+  #built: Built | null = null;
+  #reading: Promise<Built | null> | null = null;
+
+  /** @param directory where the built pages are */
+  constructor(directory = DIRECTORY) {
+    this.#directory = directory;
+  }
+
+  /** Whether a request that no route takes is for the pages. */
+  isFor({ method, url, headers }: FastifyRequest): boolean {
+    if (method !== 'GET' && method !== 'HEAD') return false;
+    const path = pathOf(url);
+    if (path.startsWith('/assets/')) return true;
+    if (VIEW.test(path)) return isNavigation(headers);
+    return BESIDE_INDEX.test(path);
+  }
+
+  /** Answers it; false when there is no such file. */
+  async answer(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
+    const path = pathOf(request.url);
+    const is_view = VIEW.test(path);
+    const built = await this.#read(is_view);
+    if (built === null) {
+      if (!is_view) return false;
+      void reply.code(503).type('text/plain; charset=utf-8').header('cache-control', 'no-store').send(NOT_BUILT);
+      return true;
+    }
+    const file = built.files.get(is_view ? INDEX : path.slice(1));
+    if (file === undefined) return false;
+    sendFile(request, reply, file);
+    return true;
+  }
+
+  /** What was built; read again when the index is another one. Only whoever asks for a view makes us look. */
+  async #read(is_view: boolean): Promise<Built | null> {
+    if (this.#built !== null && !is_view) return this.#built;
+    this.#reading ??= this.#readAnew().finally(() => (this.#reading = null));
+    return this.#reading;
+  }
+
+  async #readAnew(): Promise<Built | null> {
+    const index = await stat(join(this.#directory, INDEX)).catch(() => null);
+    if (index === null) return (this.#built = null);
+    if (this.#built?.index_mtime_ms === index.mtimeMs) return this.#built;
+    this.#built = { index_mtime_ms: index.mtimeMs, files: await filesIn(this.#directory) };
+    return this.#built;
+  }
+}
+
+async function filesIn(directory: string): Promise<Map<string, File>> {
+  const entries = await readdir(directory, { recursive: true, withFileTypes: true });
+  const bytes = new Map<string, Buffer>();
+  for (const entry of entries) {
+    if (!entry.isFile()) continue;
+    const path = join(entry.parentPath, entry.name);
+    bytes.set(relative(directory, path).split(sep).join('/'), await readFile(path));
+  }
+  const files = new Map<string, File>();
+  for (const [name, plain] of bytes) {
+    const type = TYPES[extname(name)];
+    if (type === undefined) continue;
+    const encoded = ENCODINGS.flatMap((encoding) => {
+      const smaller = bytes.get(name + encoding.suffix);
+      return smaller === undefined ? [] : [{ name: encoding.name, variant: variantOf(smaller) }];
+    });
+    files.set(name, { type, immutable: IMMUTABLE.test(name), plain: variantOf(plain), encoded });
+  }
+  return files;
+}
+
+function variantOf(bytes: Buffer): Variant {
+  return { bytes, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` };
+}
+
+function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File): void {
+  const encoding = file.encoded.find(({ name }) => accepts(headers['accept-encoding'] ?? '', name));
+  const { bytes, etag } = encoding?.variant ?? file.plain;
+  void reply
+    .headers(HEADERS)
+    .type(file.type)
+    .header('etag', etag)
+    .header('cache-control', file.immutable ? 'public, max-age=31536000, immutable' : 'no-cache');
+  if (file.encoded.length > 0) void reply.header('vary', 'accept-encoding');
+  if (encoding !== undefined) void reply.header('content-encoding', encoding.name);
+  if (headers['if-none-match']?.split(',').some((known) => known.trim() === etag) === true) {
+    void reply.code(304).send();
+    return;
+  }
+  void reply.send(bytes);
+}
+
+/** RFC 9110, section 12.5.3: named, and not with the weight 0. */
+function accepts(accept_encoding: string, name: string): boolean {
+  return accept_encoding.split(',').some((part) => {
+    const [coding = '', ...parameters] = part.split(';').map((piece) => piece.trim().toLowerCase());
+    return coding === name && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
+  });
+}
+
+/** Somebody opens a page, and no program asks for JSON. */
+function isNavigation(headers: FastifyRequest['headers']): boolean {
+  return headers['sec-fetch-mode'] === 'navigate' || (headers.accept ?? '').includes('text/html');
+}
+
+function pathOf(url: string): string {
+  return url.split('?', 1)[0] ?? '';
+}
