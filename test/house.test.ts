@@ -71,6 +71,7 @@ test('only one module opens outgoing sockets', async () => {
     'src/http/parts.ts',
     'src/http/server.ts',
     'src/http/connections.ts',
+    'src/http/events.ts',
     'src/http/framing.ts',
     'src/http/intake.ts',
     'src/http/problems.ts',

@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { RegisteredInstance } from '@convoke/sdk';
+import type { RegisteredInstance, Session } from '@convoke/sdk';
 import { PROBLEMS, type ProblemCode } from '../../src/domain/problem.ts';
 import {
   type Answer,
@@ -28,6 +28,9 @@ const codes_of_keys = [
   'api_key_malformed',
   'api_key_unknown',
   'api_key_revoked',
+  'session_ended',
+  'sign_in_link_not_valid',
+  'csrf_token_wrong',
   'api_key_expired',
   'not_permitted',
   'key_does_not_exist',
@@ -128,6 +131,11 @@ describe('every code about keys:', { concurrency: true }, () => {
       headers: { authorization: `Bearer ${token}` },
       ...(body === undefined ? {} : { body }),
     });
+  /** Requests with a cookie carry no key. */
+  const signIn = async () => {
+    const { headers } = await as((await service.createKey({ scopes: ['read'] })).token, 'POST', '/api/v1/session/');
+    return { cookie: String(headers['set-cookie']?.[0]).split(';')[0] as string };
+  };
   const register = { instance_id: 'taken', instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL };
 
   const cases: Partial<Record<ProblemCode, () => Promise<Answer<unknown>>>> = {
@@ -138,6 +146,18 @@ describe('every code about keys:', { concurrency: true }, () => {
       const { key_id, token } = await service.createKey({ scopes: ['read'] });
       await service.request('DELETE', `/api/v1/keys/${key_id}/`);
       return as(token);
+    },
+    session_ended: async () => {
+      const { cookie } = await signIn();
+      const { csrf_token } = (await service.request<Session>('GET', '/api/v1/session/', { headers: { cookie } })).body;
+      const headers = { cookie, origin: service.url, 'convoke-csrf': csrf_token ?? '' };
+      await service.request('DELETE', '/api/v1/session/', { headers });
+      return service.request('GET', '/api/v1/instances/', { headers: { cookie } });
+    },
+    sign_in_link_not_valid: () => as('', 'POST', '/api/v1/session/link/', { token: 'x'.repeat(43) }),
+    csrf_token_wrong: async () => {
+      const { cookie } = await signIn();
+      return service.request('DELETE', '/api/v1/session/', { headers: { cookie, origin: service.url } });
     },
     api_key_expired: async () => {
       const { token } = await service.createKey({ scopes: ['read'], expires_at: inMilliseconds(2_000) });

@@ -73,6 +73,11 @@ export class Service {
     return this.#convoke.url;
   }
 
+  signInLink(): string {
+    assert.ok(this.#convoke !== null, 'the service is not started');
+    return this.#convoke.signInLink();
+  }
+
   async start(): Promise<void> {
     this.#data ||= await mkdtemp(join(tmpdir(), 'convoke-test-'));
     const { config } = readConfig({ flags: { port: '0', data: this.#data, ...this.#settings } });
@@ -108,7 +113,8 @@ export class Service {
     const all_headers: Record<string, string> = {
       ...(bytes === undefined ? {} : { 'content-type': 'application/json' }),
       ...(bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) }),
-      ...(this.token === null ? {} : { authorization: `Bearer ${this.token}` }),
+      // A page comes with its cookie, and with no key.
+      ...(this.token === null || 'cookie' in headers ? {} : { authorization: `Bearer ${this.token}` }),
       ...headers,
     };
     const { hostname, port } = new URL(this.url);
