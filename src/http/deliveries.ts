@@ -6,7 +6,10 @@ import type { App, HttpParts } from './parts.ts';
 import { DeliveryParams, DeliverySchema, DeliveryWithAttemptsSchema, ListDeliveriesQuery, pageOf } from './schemas.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from './wire.ts';
 
-export function deliveryRoutes(app: App, { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpParts): void {
+export function deliveryRoutes(
+  app: App,
+  { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpParts,
+): void {
   app.get(
     '/api/v1/deliveries/',
     {
