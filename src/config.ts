@@ -150,11 +150,7 @@ export const SETTINGS = {
     '10000',
     'Connections of clients at a time; beyond them the one that has been idle for longest is closed.',
   ),
-  max_feed_listeners: setting(
-    wholeNumber(0, 10_000),
-    '100',
-    'Connections that listen to the live feed at a time.',
-  ),
+  max_feed_listeners: setting(wholeNumber(0, 10_000), '100', 'Connections that listen to the live feed at a time.'),
   trust_proxy: setting(
     cidrs(),
     '',

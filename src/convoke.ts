@@ -90,6 +90,12 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     observer: observerOf(metrics, feed, log),
     settings: { ...config, user_agent },
   });
+  const { cluster } = store;
+  if (cluster !== null) feed.joinNodes((topic, text) => cluster.tell(topic, text));
+  store.onChange((change) => {
+    if (change.kind === 'told') feed.heard(change.topic, change.text);
+    else if (change.kind === 'unsure') feed.unsure();
+  });
   const maintenance = new Maintenance(clock, store, config, {
     expired(lanes) {
       for (const { count: deliveries, ...lane } of lanes) {

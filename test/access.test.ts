@@ -248,7 +248,8 @@ class House {
       agent_id: `present-a${number.slice(1)}`,
       meeting_id: HERE,
     };
-    if (row === 'signInByLink') return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
+    if (row === 'signInByLink')
+      return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
     if (PUBLIC.includes(row)) return ids;
     if (row.endsWith('Key')) {
       const { key_id } = await this.service.createKey({ scopes: ['read'] });

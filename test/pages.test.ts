@@ -41,7 +41,15 @@ async function serve(t: TestContext, directory: string): Promise<App> {
 
 test('every view is the index, for whoever opens it; a program gets the 404 that it always got', async (t) => {
   const app = await serve(t, await built(t, FILES));
-  const views = ['/', '/meetings', '/meetings/', '/meetings/stand.up%2F1', '/instances/a?tab=b', '/deliveries/', '/keys/'];
+  const views = [
+    '/',
+    '/meetings',
+    '/meetings/',
+    '/meetings/stand.up%2F1',
+    '/instances/a?tab=b',
+    '/deliveries/',
+    '/keys/',
+  ];
   for (const url of [...views, '/audit/', '/nodes/']) {
     const page = await app.inject({ url, headers: NAVIGATION });
     assert.deepEqual([page.statusCode, page.body], [200, INDEX], url);

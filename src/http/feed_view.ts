@@ -61,8 +61,9 @@ export class FeedView {
 
   sees(about: About): boolean {
     const { sight, instance_id, meeting_id } = this.viewer;
-    const in_sight = sight === null || about.kind === 'everybody' || this.#isInSight(about, sight);
     if (about.kind === 'everybody') return true;
+    // Asked before the filters: it learns from what is told.
+    const in_sight = sight === null || this.#isInSight(about, sight);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
     return in_sight;
@@ -76,9 +77,9 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, sight);
-    return instance_ids.some(
-      (instance_id) => this.#owned.has(instance_id) || (kind === 'instance' && this.#in_meetings.has(instance_id)),
-    );
+    // Of an instance in its meetings it sees how it does, and not in which others it is.
+    const of_itself = kind === 'instance' && meeting_id === null;
+    return instance_ids.some((id) => this.#owned.has(id) || (of_itself && this.#in_meetings.has(id)));
   }
 
   #learnOwner({ instance_ids, owner_key_id }: About, { owned }: Sight): void {

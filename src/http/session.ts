@@ -142,6 +142,6 @@ function described(
     expires_at: isoTimeOrNull(signed_in?.session.expires_at ?? null),
     csrf_token: signed_in?.csrf_token ?? null,
     version: VERSION,
-    features: { cluster: 'cluster' in store && store.cluster !== null },
+    features: { cluster: store.cluster !== null },
   };
 }

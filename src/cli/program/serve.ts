@@ -81,7 +81,7 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
 }
 
 function announce({ url, is_open, signInLink }: Convoke, config: Config, say: (line: string) => void): void {
-  say(`Convoke listens on ${url} (its API: ${url}/docs/)`);
+  say(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
   say(`data in ${dataFile(config.data)}`);
   if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
   // Never into a log: whoever has it gets in.
