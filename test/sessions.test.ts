@@ -1,7 +1,9 @@
 /** Signing in on a page: what the cookie is, what it takes to use it, and when it ends. */
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
-import { type AuditEntry, ConvokeClient, type Page, type Session } from '@convoke/sdk';
+import { type AuditEntry, ConvokeClient, type Page, type ProblemDetails, type Session } from '@convoke/sdk';
+import type { FastifyRequest } from 'fastify';
+import type { Principal } from '../src/domain/access.ts';
 import { Sessions } from '../src/http/sessions.ts';
 import { openStream } from './support/event_stream.ts';
 import { type Answer, assertProblem, type Service, startService, useService } from './support/service.ts';
@@ -252,28 +254,35 @@ test('the SDK signs in, sends what protects the session, and signs out', async (
   assert.deepEqual(by_link.scopes, ['admin']);
 });
 
-/** The same requests to a service with a protection taken out. */
+/** The same requests to a service that is shown something else of them: a protection taken out. */
 describe('control: a service that', () => {
-  async function weakened(t: TestContext, weaken: () => void): Promise<{ service: Service; browser: Browser }> {
+  type Identify = (this: Sessions, request: FastifyRequest) => Promise<Principal | null>;
+
+  /** What becomes of a change that a page of another site wants, and of one without the token. */
+  async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
     const service = await startService(t);
     const { token } = await service.endOpenMode();
     const browser = await signIn(service, token);
-    weaken();
-    return { service, browser };
+    const identify: Identify = Reflect.get(Sessions.prototype, 'identify');
+    t.mock.method(Sessions.prototype, 'identify', async function (this: Sessions, request: FastifyRequest) {
+      const headers = { ...request.headers, ...change(browser) };
+      return identify.call(this, Object.create(request, { headers: { value: headers } }));
+    });
+    service.token = null;
+    const { cookie, csrf_token } = browser;
+    const elsewhere = { cookie, origin: 'https://evil.example', 'convoke-csrf': csrf_token };
+    const tokenless = { cookie, origin: service.url };
+    const answers = [await heartbeat(service, elsewhere), await heartbeat(service, tokenless)];
+    return answers.map(({ body }) => (body as ProblemDetails).code);
   }
 
-  test('asks for neither a token nor an origin lets a page of another site make changes', async (t) => {
-    const { service, browser } = await weakened(t, () => {
-      const identify = Reflect.get(Sessions.prototype, 'identify') as Sessions['identify'];
-      t.mock.method(Sessions.prototype, 'identify', function (this: Sessions, request: Parameters<typeof identify>[0]) {
-        const method = 'GET';
-        return identify.call(
-          this,
-          Object.create(request, { method: { value: method }, headers: { value: { cookie: request.headers.cookie } } }),
-        );
-      });
-    });
-    const forged = { cookie: browser.cookie, origin: 'https://evil.example', 'sec-fetch-site': 'cross-site' };
-    assertProblem(await heartbeat(service, forged), 404, 'instance_does_not_exist');
+  test('does not look at the origin lets a page of another site make changes', async (t) => {
+    const codes = await codesOf(t, () => ({ 'sec-fetch-site': 'same-origin' }));
+    assert.deepEqual(codes, ['instance_does_not_exist', 'csrf_token_wrong']);
+  });
+
+  test('does not look at the token makes changes without it', async (t) => {
+    const codes = await codesOf(t, ({ csrf_token }) => ({ 'convoke-csrf': csrf_token }));
+    assert.deepEqual(codes, ['origin_not_allowed', 'instance_does_not_exist']);
   });
 });

@@ -115,8 +115,8 @@ export class Feed {
   }
 
   #putGap(): void {
-    const { wall } = this.#parts.clock;
-    const data: FeedData['gap'] = { since: new Date(wall()).toISOString(), replayed: [] };
+    const since = new Date(this.#parts.clock.wall()).toISOString();
+    const data: FeedData['gap'] = { since, replayed: [] };
     this.#put({ name: 'gap', data, about: { kind: 'everybody', meeting_id: null, instance_ids: [] } });
   }
 

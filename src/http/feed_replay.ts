@@ -1,7 +1,7 @@
 /** What the live feed tells again from what is stored, to whoever was away when the memory of events was not there. */
 import type { Attempt } from '../domain/outcome.ts';
 import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
-import { endOf, FeedPosition } from '../domain/feed_position.ts';
+import { endOf, type FeedPosition } from '../domain/feed_position.ts';
 import type { DeliveryRow, Store } from '../store/store.ts';
 import { acceptedEvent, attemptedEvent, settledEvent } from './feed_events.ts';
 import { keyOf, textOf } from './feed_memory.ts';

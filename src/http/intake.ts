@@ -70,9 +70,10 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
       if (request.is404 && !pages.isFor(request)) throw noSuchRoute(request, reply, methodsAt);
       assertMayHaveBody(request.raw);
       if (!request.is404) return done();
-      pages.answer(request, reply).then((answered) => {
+      const otherwise = (answered: boolean): void => {
         if (!answered) done(noSuchRoute(request, reply, methodsAt));
-      }, done);
+      };
+      pages.answer(request, reply).then(otherwise, done);
     } catch (error) {
       done(error as Error);
     }

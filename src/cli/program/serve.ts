@@ -80,12 +80,14 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
   return createConvoke(config, { log });
 }
 
-function announce({ url, is_open, signInLink }: Convoke, config: Config, say: (line: string) => void): void {
+function announce(convoke: Convoke, config: Config, say: (line: string) => void): void {
+  const { url, is_open } = convoke;
   say(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
   say(`data in ${dataFile(config.data)}`);
   if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
   // Never into a log: whoever has it gets in.
-  if (!is_open && process.stderr.isTTY) note(`sign in on ${reachable(signInLink())} (once, within five minutes)`);
+  if (!is_open && process.stderr.isTTY)
+    note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
   say(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
 }
 
