@@ -1,0 +1,213 @@
+/** What the service answers, kept fresh by the live feed: an event says that something changed, the answer says what is. */
+import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
+import { ConvokeError, type Page } from '@convoke/sdk';
+import { type FeedEvent, feed } from './feed.ts';
+
+/** What was answered before is shown at once when one comes back to it. */
+const kept = new Map<string, unknown>();
+const KEPT_MAX = 100;
+/** However many events come, nothing is asked more often. */
+const PAUSE_MS = 700;
+const FIRST_PAGE = 100;
+const PAGE_MAX = 500;
+/** Of a longer list only the beginning is read again. */
+const REFRESHED_ROWS_MAX = 1000;
+
+function keep(key: string, value: unknown): void {
+  kept.delete(key);
+  kept.set(key, value);
+  if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value as string);
+}
+
+export function forgetAnswers(): void {
+  kept.clear();
+}
+
+export function errorOf(error: unknown): ConvokeError {
+  return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
+}
+
+/** Calls back when an event concerns it, and not more often than the pause allows. */
+export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => void): void {
+  const latest = useRef({ concerns, changed });
+  latest.current = { concerns, changed };
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let called_at = 0;
+    const stop = feed.listen((event) => {
+      if (timer !== undefined || (event.type !== 'gap' && !latest.current.concerns(event))) return;
+      const wait_ms = Math.max(60, called_at + PAUSE_MS - performance.now());
+      timer = setTimeout(() => {
+        timer = undefined;
+        called_at = performance.now();
+        latest.current.changed();
+      }, wait_ms);
+    });
+    return () => {
+      stop();
+      clearTimeout(timer);
+    };
+  }, []);
+}
+
+export interface Asked<T> {
+  /** Null until it was answered for the first time. */
+  value: T | null;
+  /** Why the last question failed. */
+  problem: ConvokeError | null;
+  again: () => void;
+}
+
+/**
+ * Asks, and asks again whenever an event concerns it.
+ *
+ * @param key says what is asked; another key is another question. Null asks nothing
+ */
+export function useAnswer<T>(
+  key: string | null,
+  ask: () => Promise<T>,
+  concerns: (event: FeedEvent) => boolean = () => false,
+): Asked<T> {
+  const [, draw] = useState({});
+  const state = useRef<{ key: string | null; value: T | null; problem: ConvokeError | null; number: number }>(null!);
+  state.current ??= { key: null, value: null, problem: null, number: 0 };
+  if (state.current.key !== key) {
+    const value = key === null ? null : ((kept.get(key) ?? null) as T | null);
+    state.current = { key, value, problem: null, number: state.current.number + 1 };
+  }
+  const latest = useRef(ask);
+  latest.current = ask;
+
+  const again = useCallback(() => {
+    const current = state.current;
+    if (current.key === null) return;
+    const number = ++current.number;
+    const isCurrent = (): boolean => state.current === current && current.number === number;
+    latest
+      .current()
+      .then((value) => {
+        keep(current.key as string, value);
+        if (isCurrent()) Object.assign(current, { value, problem: null });
+      })
+      .catch((error: unknown) => {
+        if (isCurrent()) current.problem = errorOf(error);
+      })
+      .finally(() => {
+        if (isCurrent()) draw({});
+      });
+  }, []);
+  useEffect(again, [key]);
+  useFeed(concerns, again);
+  return { value: state.current.value, problem: state.current.problem, again };
+}
+
+export interface Listed<T> {
+  /** Null until the first page came. */
+  rows: T[] | null;
+  problem: ConvokeError | null;
+  /** Whether there is nothing after the last row. */
+  is_complete: boolean;
+  /** Loads the next page, if there is one and it is not on its way. */
+  more: () => void;
+  again: () => void;
+}
+
+interface ListState<T> {
+  key: string;
+  rows: T[] | null;
+  cursor: string | null;
+  problem: ConvokeError | null;
+  is_busy: boolean;
+  is_stale: boolean;
+}
+
+export interface PageAsked {
+  limit: number;
+  cursor?: string;
+}
+
+/** A list in pages, as far as it was scrolled to, kept fresh from its beginning. */
+export function useList<T>(
+  key: string,
+  list: (page: PageAsked) => Promise<Page<T>>,
+  idOf: (row: T) => string,
+  concerns: (event: FeedEvent) => boolean,
+): Listed<T> {
+  const [, draw] = useState({});
+  const state = useRef<ListState<T>>(null!);
+  if (state.current?.key !== key) {
+    const former = kept.get(key) as Pick<ListState<T>, 'rows' | 'cursor'> | undefined;
+    const { rows = null, cursor = null } = former ?? {};
+    state.current = { key, rows, cursor, problem: null, is_busy: false, is_stale: false };
+  }
+  const latest = useRef(list);
+  latest.current = list;
+
+  const run = useCallback((work: (current: ListState<T>) => Promise<void>) => {
+    const current = state.current;
+    if (current.is_busy) {
+      current.is_stale = true;
+      return;
+    }
+    current.is_busy = true;
+    work(current)
+      .then(() => {
+        current.problem = null;
+        keep(current.key, { rows: current.rows, cursor: current.cursor });
+      })
+      .catch((error: unknown) => (current.problem = errorOf(error)))
+      .finally(() => {
+        current.is_busy = false;
+        if (state.current !== current) return;
+        draw({});
+        if (current.is_stale) {
+          current.is_stale = false;
+          again();
+        }
+      });
+  }, []);
+
+  const again = useCallback(() => {
+    run(async (current) => {
+      const wanted = Math.min(current.rows?.length ?? 0, REFRESHED_ROWS_MAX);
+      const fresh: T[] = [];
+      let cursor: string | null = null;
+      do {
+        const limit = Math.min(PAGE_MAX, Math.max(FIRST_PAGE, wanted - fresh.length));
+        const page: Page<T> = await latest.current(cursor === null ? { limit } : { limit, cursor });
+        fresh.push(...page.data);
+        cursor = page.next_cursor;
+      } while (cursor !== null && fresh.length < wanted);
+      Object.assign(current, joined(current, fresh, cursor, idOf));
+    });
+  }, []);
+
+  const more = useCallback(() => {
+    const { cursor, is_busy } = state.current;
+    if (cursor === null || is_busy) return;
+    run(async (current) => {
+      const page = await latest.current({ limit: PAGE_MAX, cursor });
+      current.rows = [...(current.rows ?? []), ...page.data];
+      current.cursor = page.next_cursor;
+    });
+  }, []);
+
+  useEffect(again, [key]);
+  useFeed(concerns, again);
+  const { rows, cursor, problem } = state.current;
+  return { rows, problem, is_complete: cursor === null, more, again };
+}
+
+/** The rows read anew, and after them what was read before and comes after. */
+function joined<T>(
+  former: Pick<ListState<T>, 'rows' | 'cursor'>,
+  fresh: T[],
+  cursor: string | null,
+  idOf: (row: T) => string,
+): Pick<ListState<T>, 'rows' | 'cursor'> {
+  const last = fresh.at(-1);
+  if (cursor === null || last === undefined || former.rows === null) return { rows: fresh, cursor };
+  const at = former.rows.findIndex((row) => idOf(row) === idOf(last));
+  const rest = at === -1 ? [] : former.rows.slice(at + 1);
+  return rest.length === 0 ? { rows: fresh, cursor } : { rows: [...fresh, ...rest], cursor: former.cursor };
+}

@@ -1,0 +1,341 @@
+import type { JSX } from 'preact';
+import { useEffect, useRef, useState } from 'preact/hooks';
+import { useAnswer } from './answers.ts';
+import { feed, type FeedState } from './feed.ts';
+import { Choice } from './parts/choice.tsx';
+import { Dialog } from './parts/dialog.tsx';
+import { Brand, Icon, type IconName } from './parts/icons.tsx';
+import { Notices } from './parts/notice.tsx';
+import { Empty, Skeleton } from './parts/states.tsx';
+import { Page } from './parts/page.tsx';
+import { go, partsOf, usePlace } from './router.ts';
+import { client, may, session, signOut } from './service.ts';
+import { choose, theme } from './theme.ts';
+import { useWatched } from './watched.ts';
+import { Audit } from './views/audit.tsx';
+import { Deliveries } from './views/deliveries.tsx';
+import { Instances } from './views/instances.tsx';
+import { Keys } from './views/keys.tsx';
+import { Meetings } from './views/meetings.tsx';
+import { Nodes } from './views/nodes.tsx';
+import { Now } from './views/now.tsx';
+import { SignIn } from './views/sign_in.tsx';
+import { Start } from './views/start.tsx';
+
+interface Section {
+  path: string;
+  name: string;
+  icon: IconName;
+  /** After `g`. */
+  key: string;
+  is_shown?: () => boolean;
+}
+
+const isAdmin = (): boolean => may('admin');
+
+const SECTIONS: readonly Section[] = [
+  { path: '/now', name: 'Now', icon: 'now', key: 'n' },
+  { path: '/meetings', name: 'Meetings', icon: 'meetings', key: 'm' },
+  { path: '/instances', name: 'Instances', icon: 'instances', key: 'i' },
+  { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
+  { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },
+  { path: '/audit', name: 'Audit', icon: 'audit', key: 'a', is_shown: isAdmin },
+  { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o' },
+  { path: '/start', name: 'Guide', icon: 'start', key: 's' },
+];
+/** What has its place at the bottom of a phone; the rest is behind "More". */
+const FIRST_SECTIONS = 4;
+
+export function App(): JSX.Element {
+  const { state } = useWatched(session);
+  if (state === 'asking') return <div class="frame" />;
+  return state === 'key_wanted' ? <SignedOut /> : <Frame />;
+}
+
+function SignedOut(): JSX.Element {
+  useEffect(() => void (document.title = 'Sign in · Convoke'), []);
+  return (
+    <>
+      <SignIn />
+      <Notices />
+    </>
+  );
+}
+
+function Frame(): JSX.Element {
+  const place = usePlace();
+  const [is_help, setHelp] = useState(false);
+  const main = useRef<HTMLElement>(null);
+  const parts = partsOf(place.path);
+  const [section = '', ...rest] = parts ?? [''];
+  const { value: nodes } = useAnswer('nodes shown', async () => (await client.listNodes()).data.length > 1);
+  const sections = SECTIONS.filter(({ path, is_shown }) => is_shown?.() !== false && (path !== '/nodes' || nodes === true));
+
+  useShortcuts(() => setHelp(true));
+  // The view that was left took the focus with it.
+  useEffect(() => {
+    if (document.activeElement === document.body) main.current?.focus();
+  }, [section]);
+
+  const link = ({ path, name, icon, key }: Section): JSX.Element => (
+    <a
+      key={path}
+      class="nav-link"
+      href={path}
+      aria-current={`/${section}` === path ? 'page' : undefined}
+      title={`${name} (g ${key})`}
+    >
+      <Icon name={icon} />
+      <span>{name}</span>
+    </a>
+  );
+  return (
+    <div class="frame">
+      <a
+        class="skip"
+        href={place.path}
+        onClick={(event) => {
+          event.preventDefault();
+          main.current?.focus();
+        }}
+      >
+        Skip to the content
+      </a>
+      <header class="side">
+        <a class="brand" href="/now">
+          <Brand /> Convoke
+        </a>
+        <nav class="nav" aria-label="Views">
+          {sections.slice(0, FIRST_SECTIONS).map(link)}
+          <div class="nav-rest">{sections.slice(FIRST_SECTIONS).map(link)}</div>
+          <More sections={sections.slice(FIRST_SECTIONS)} section={section} onHelp={() => setHelp(true)} />
+        </nav>
+        <div class="side-end">
+          <LiveState />
+          <ThemeChoice />
+          <div class="side-row">
+            <button type="button" class="bare text" onClick={() => setHelp(true)}>
+              <Icon name="help" /> Keyboard
+            </button>
+            <SignOut />
+          </div>
+        </div>
+      </header>
+      <main class="main" ref={main} tabIndex={-1}>
+        <View section={section} rest={parts === null ? null : rest} />
+      </main>
+      <Notices />
+      {is_help && <Help sections={sections} onClose={() => setHelp(false)} />}
+    </div>
+  );
+}
+
+function View({ section, rest }: { section: string; rest: string[] | null }): JSX.Element {
+  const [id = null] = rest ?? [];
+  if (rest !== null && rest.length <= 1) {
+    switch (section) {
+      case '':
+        return <Home />;
+      case 'now':
+        return <Now />;
+      case 'start':
+        return <Start />;
+      case 'meetings':
+        return <Meetings meeting_id={id} />;
+      case 'instances':
+        return <Instances instance_id={id} />;
+      case 'deliveries':
+        return <Deliveries delivery_id={id} />;
+      case 'keys':
+        return <Keys key_id={id} />;
+      case 'audit':
+        return <Audit seq={id} />;
+      case 'nodes':
+        return <Nodes />;
+    }
+  }
+  return (
+    <Page title="Nothing here">
+      <Empty title="There is no page at this address.">
+        <p>
+          <a href="/now">See what happens now</a>
+        </p>
+      </Empty>
+    </Page>
+  );
+}
+
+/** An empty registry begins with the guide. */
+function Home(): JSX.Element {
+  const { value, problem } = useAnswer('is empty', async () => {
+    const [instances, meetings] = await Promise.all([client.listInstances({ limit: 1 }), client.listMeetings({ limit: 1 })]);
+    return instances.data.length + meetings.data.length === 0;
+  });
+  useEffect(() => {
+    if (value !== null) go(value ? '/start' : '/now', { replace: true });
+    else if (problem !== null) go('/now', { replace: true });
+  }, [value, problem]);
+  return (
+    <Page title="Convoke">
+      <Skeleton />
+    </Page>
+  );
+}
+
+const LIVE_WORDS: Record<FeedState, string> = { connecting: 'Connecting', live: 'Live', broken: 'Not connected' };
+
+function LiveState(): JSX.Element {
+  const state = useWatched(feed.state);
+  return (
+    <p class={`live live-${state}`} role="status">
+      <span class="live-sign" aria-hidden="true" />
+      {LIVE_WORDS[state]}
+    </p>
+  );
+}
+
+function ThemeChoice(): JSX.Element {
+  return (
+    <Choice
+      label="Theme"
+      options={[
+        ['system', 'Auto'],
+        ['light', 'Light'],
+        ['dark', 'Dark'],
+      ]}
+      value={useWatched(theme)}
+      onChange={choose}
+    />
+  );
+}
+
+function SignOut(): JSX.Element | null {
+  if (useWatched(session).state !== 'signed_in') return null;
+  return (
+    <button type="button" class="bare text" onClick={() => void signOut()}>
+      <Icon name="out" /> Sign out
+    </button>
+  );
+}
+
+interface MoreProps {
+  sections: readonly Section[];
+  section: string;
+  onHelp: () => void;
+}
+
+/** On a phone: what does not fit. */
+function More({ sections, section, onHelp }: MoreProps): JSX.Element {
+  const [is_open, setOpen] = useState(false);
+  const is_current = sections.some(({ path }) => path === `/${section}`);
+  return (
+    <div class="nav-more">
+      <button type="button" class="nav-link" aria-current={is_current ? 'page' : undefined} onClick={() => setOpen(true)}>
+        <Icon name="more" />
+        <span>More</span>
+      </button>
+      {is_open && (
+        <Dialog title="More" onClose={() => setOpen(false)}>
+          <div class="more-links">
+            {sections.map(({ path, name, icon }) => (
+              <a key={path} class="nav-link" href={path} onClick={() => setOpen(false)}>
+                <Icon name={icon} />
+                <span>{name}</span>
+              </a>
+            ))}
+          </div>
+          <div class="more-end">
+            <LiveState />
+            <ThemeChoice />
+            <button
+              type="button"
+              class="bare text"
+              onClick={() => {
+                setOpen(false);
+                onHelp();
+              }}
+            >
+              <Icon name="help" /> Keyboard
+            </button>
+            <SignOut />
+          </div>
+        </Dialog>
+      )}
+    </div>
+  );
+}
+
+/** Keys are shortcuts only where nobody writes, and while no dialog is open. */
+function isWriting(target: EventTarget | null): boolean {
+  return target instanceof HTMLElement && target.closest('input:not([type=radio], [type=checkbox]), textarea, select') !== null;
+}
+
+function useShortcuts(onHelp: () => void): void {
+  useEffect(() => {
+    let after_g_until = 0;
+    const onKeyDown = (event: KeyboardEvent): void => {
+      if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.altKey) return;
+      if (document.querySelector('dialog[open]') !== null) return;
+      if (event.key === 'Escape') return leave(event);
+      if (isWriting(event.target)) return;
+      if (performance.now() < after_g_until) {
+        after_g_until = 0;
+        const section = SECTIONS.find(({ key }) => key === event.key);
+        if (section === undefined) return;
+        event.preventDefault();
+        return go(section.path);
+      }
+      if (event.key === 'g') after_g_until = performance.now() + 1500;
+      if (event.key === '?') onHelp();
+      if (event.key === '/') {
+        event.preventDefault();
+        const filter = document.querySelector<HTMLInputElement>('[data-filter="first"]');
+        filter?.focus();
+        filter?.select?.();
+      }
+    };
+    document.addEventListener('keydown', onKeyDown);
+    return () => document.removeEventListener('keydown', onKeyDown);
+  }, []);
+}
+
+/** Escape leaves what one writes in, then what is open beside the list. */
+function leave(event: KeyboardEvent): void {
+  if (isWriting(event.target)) return (event.target as HTMLElement).blur();
+  const detail = document.querySelector<HTMLElement>('.detail[data-back]');
+  if (detail === null) return;
+  go(detail.dataset['back'] as string);
+  // Back to the row that it was opened from, if it is in sight.
+  document.querySelector<HTMLElement>('.row.is-selected .row-link')?.focus();
+}
+
+function Help({ sections, onClose }: { sections: readonly Section[]; onClose: () => void }): JSX.Element {
+  const keys: readonly (readonly [readonly string[], string])[] = [
+    ...sections.map(({ key, name }) => [['g', key], name] as const),
+    [['/'], 'To the filter'],
+    [['j'], 'Next row, also with the arrow keys'],
+    [['k'], 'Row before'],
+    [['Enter'], 'Open the row'],
+    [['Esc'], 'Close what is open'],
+    [['?'], 'This help'],
+  ];
+  return (
+    <Dialog title="Keyboard" onClose={onClose}>
+      <dl class="shortcuts">
+        {keys.map(([pressed, what]) => (
+          <div key={what}>
+            <dt>
+              {pressed.map((key) => (
+                <kbd key={key}>{key}</kbd>
+              ))}
+            </dt>
+            <dd>{what}</dd>
+          </div>
+        ))}
+      </dl>
+      <p class="hint">
+        The API is described at <a href="/docs/">/docs/</a>.
+      </p>
+    </Dialog>
+  );
+}

@@ -1,0 +1,12 @@
+import './style/base.css';
+import './style/frame.css';
+import './style/parts.css';
+import './style/views.css';
+import { render } from 'preact';
+import { App } from './app.tsx';
+import { followLinks } from './router.ts';
+import { enter } from './service.ts';
+
+followLinks();
+render(<App />, document.querySelector('#app') as HTMLElement);
+void enter();

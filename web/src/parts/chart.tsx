@@ -1,0 +1,125 @@
+import type { JSX } from 'preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import UPlot from 'uplot';
+import 'uplot/dist/uPlot.min.css';
+import { colours } from '../theme.ts';
+import { useWatched } from '../watched.ts';
+import { timeOfDay } from './time.tsx';
+
+export interface Line {
+  name: string;
+  /** The custom property that holds its colour. */
+  colour: `--${string}`;
+  values: (number | null)[];
+  is_dashed?: boolean;
+  is_filled?: boolean;
+}
+
+interface ChartProps {
+  title: string;
+  /** Seconds since 1970. */
+  at: number[];
+  lines: Line[];
+  inWords: (value: number) => string;
+  /** Values that stand alone are drawn as points, and gaps are bridged. */
+  is_sparse?: boolean;
+}
+
+const HEIGHT_PX = 190;
+
+/** Lines over time. The legend says the values at the pointer, or the latest. */
+export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartProps): JSX.Element {
+  const box = useRef<HTMLDivElement>(null);
+  const plot = useRef<UPlot | null>(null);
+  const heading = useId();
+  const [pointed, setPointed] = useState<number | null>(null);
+  const theme = useWatched(colours);
+  const data = [at, ...lines.map(({ values }) => values)] as UPlot.AlignedData;
+
+  useEffect(() => {
+    const element = box.current;
+    if (element === null) return;
+    const css = getComputedStyle(element);
+    const colour = (name: string): string => css.getPropertyValue(name).trim();
+    const font = `11px ${css.fontFamily}`;
+    const axis = {
+      stroke: colour('--faint'),
+      font,
+      grid: { stroke: colour('--line-soft'), width: 1 },
+      ticks: { show: false },
+    };
+    const chart = new UPlot(
+      {
+        width: element.clientWidth || 300,
+        height: HEIGHT_PX,
+        legend: { show: false },
+        cursor: { points: { size: 6 }, drag: { x: false, y: false }, y: false },
+        padding: [8, 8, 0, 0],
+        scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
+        axes: [
+          { ...axis, grid: { show: false }, size: 26, space: 70, incrs: [60, 300, 600, 900], values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, -3)) },
+          { ...axis, size: 54, values: (_, ticks) => ticks.map((value) => (value === null ? '' : inWords(value))) },
+        ],
+        series: [
+          {},
+          ...lines.map(({ name, colour: property, is_dashed, is_filled }) => ({
+            label: name,
+            stroke: colour(property),
+            width: 1.5,
+            spanGaps: is_sparse,
+            points: { show: is_sparse, size: 4 },
+            ...(is_dashed && { dash: [4, 3] }),
+            ...(is_filled && { fill: `color-mix(in srgb, ${colour(property)} 14%, transparent)` }),
+          })),
+        ],
+        hooks: { setCursor: [({ cursor }) => setPointed(cursor.idx ?? null)] },
+      },
+      data,
+      element,
+    );
+    plot.current = chart;
+    const observer = new ResizeObserver(() => chart.setSize({ width: element.clientWidth, height: HEIGHT_PX }));
+    observer.observe(element);
+    return () => {
+      observer.disconnect();
+      chart.destroy();
+      plot.current = null;
+    };
+  }, [theme, is_sparse]);
+  useEffect(() => plot.current?.setData(data), [at, lines]);
+
+  const shown = (values: (number | null)[]): string => {
+    const value = pointed === null ? values.findLast((each) => each !== null) : values[pointed];
+    return value === null || value === undefined ? '–' : inWords(value);
+  };
+  return (
+    <section class="panel chart" aria-labelledby={heading}>
+      <header class="panel-head">
+        <h2 id={heading}>{title}</h2>
+        <dl class="legend">
+          {lines.map(({ name, colour, values, is_dashed }) => (
+            <div key={name}>
+              <dt>
+                <svg class="legend-line" viewBox="0 0 16 4" aria-hidden="true" style={{ color: `var(${colour})` }}>
+                  <path d="M0 2h16" stroke-dasharray={is_dashed ? '4 2' : undefined} />
+                </svg>
+                {name}
+              </dt>
+              <dd>{shown(values)}</dd>
+            </div>
+          ))}
+        </dl>
+      </header>
+      <div class="plot" ref={box} aria-hidden="true" />
+    </section>
+  );
+}
+
+/** So that the line does not touch the top, and an idle chart has a scale all the same. */
+function niceTop(max: number | null): number {
+  if (max === null || max <= 0) return 1;
+  const power = 10 ** Math.floor(Math.log10(max));
+  const steps = [1, 2, 4, 5, 10];
+  const step = steps.find((step) => step * power >= max * 1.05) ?? 20;
+  return step * power;
+}

@@ -1,0 +1,64 @@
+import type { ComponentChildren, JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { Icon } from './icons.tsx';
+import { say } from './notice.tsx';
+
+const SHOWN_MS = 1500;
+
+/** Pages that came over plain HTTP from another machine have no clipboard but this old way. */
+async function copy(text: string): Promise<void> {
+  if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
+  const field = document.createElement('textarea');
+  field.value = text;
+  document.body.append(field);
+  field.select();
+  const copied = document.execCommand('copy');
+  field.remove();
+  if (!copied) throw new Error('this browser does not let pages copy');
+}
+
+/** A small button that copies. */
+export function Copy({ text, what, children }: { text: string; what: string; children?: ComponentChildren }): JSX.Element {
+  const [is_copied, setCopied] = useState(false);
+  const onClick = (): void => {
+    copy(text).then(
+      () => {
+        setCopied(true);
+        setTimeout(() => setCopied(false), SHOWN_MS);
+        say(`Copied ${what}.`);
+      },
+      () => say(`Could not copy; select the text and copy it yourself.`, { is_bad: true }),
+    );
+  };
+  return (
+    <button type="button" class="copy bare" onClick={onClick} title={`Copy ${what}`}>
+      {children}
+      <Icon name={is_copied ? 'done' : 'copy'} />
+      <span class="unseen">Copy {what}</span>
+    </button>
+  );
+}
+
+/** An id as it is, with a button that copies it. `href` leads to what it names. */
+export function Id({ id, what, href }: { id: string; what: string; href?: string }): JSX.Element {
+  const text = <bdi class="id-text">{id}</bdi>;
+  return (
+    <span class="id" title={id}>
+      {href === undefined ? text : <a href={href}>{text}</a>}
+      <Copy text={id} what={what} />
+    </span>
+  );
+}
+
+/** Something to be copied as a whole, such as a command or a secret. */
+export function Snippet({ text, what }: { text: string; what: string }): JSX.Element {
+  return (
+    <div class="snippet">
+      {/* It scrolls, so it must be reachable without a mouse. */}
+      <pre tabIndex={0} aria-label={what}>
+        {text}
+      </pre>
+      <Copy text={text} what={what} />
+    </div>
+  );
+}

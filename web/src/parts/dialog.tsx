@@ -1,0 +1,149 @@
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { errorOf } from '../answers.ts';
+import { Icon } from './icons.tsx';
+
+interface DialogProps {
+  title: string;
+  onClose: () => void;
+  children: ComponentChildren;
+}
+
+/** A dialog over the page: the browser keeps the focus in it, gives it back at the end, and closes it on Escape. */
+export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
+  const dialog = useRef<HTMLDialogElement>(null);
+  const heading = useId();
+  useEffect(() => {
+    const former = document.activeElement;
+    dialog.current?.showModal();
+    return () => {
+      if (former instanceof HTMLElement && former.isConnected) former.focus();
+    };
+  }, []);
+  const onBackdrop = (event: MouseEvent): void => {
+    if (event.target === dialog.current) dialog.current?.close();
+  };
+  return (
+    <dialog ref={dialog} class="dialog" aria-labelledby={heading} onClose={onClose} onMouseDown={onBackdrop}>
+      <div class="dialog-inner">
+        <header class="dialog-head">
+          <h2 id={heading}>{title}</h2>
+          <button type="button" class="bare" onClick={() => dialog.current?.close()}>
+            <Icon name="close" />
+            <span class="unseen">Close</span>
+          </button>
+        </header>
+        {children}
+      </div>
+    </dialog>
+  );
+}
+
+interface FormProps {
+  /** What the button says. */
+  action: string;
+  is_dangerous?: boolean;
+  /** Its rejection is shown in the form. */
+  onSubmit: () => Promise<void>;
+  children: ComponentChildren;
+  /** Beside the button. */
+  aside?: ComponentChildren;
+}
+
+/** A form that says beneath its fields why it was refused. */
+export function Form({ action, is_dangerous = false, onSubmit, children, aside }: FormProps): JSX.Element {
+  const [refusal, setRefusal] = useState<string[] | null>(null);
+  const [is_busy, setBusy] = useState(false);
+  const submit = async (event: Event): Promise<void> => {
+    event.preventDefault();
+    if (is_busy) return;
+    setBusy(true);
+    setRefusal(null);
+    try {
+      await onSubmit();
+    } catch (error) {
+      const { detail, errors } = errorOf(error);
+      setRefusal(errors.length > 0 ? errors.map(({ path, message }) => `${path} ${message}`) : [detail]);
+    } finally {
+      setBusy(false);
+    }
+  };
+  return (
+    <form class="form" onSubmit={(event) => void submit(event)}>
+      {children}
+      {refusal !== null && (
+        <ul class="refusal" role="alert">
+          {refusal.map((text) => (
+            <li key={text}>{text}</li>
+          ))}
+        </ul>
+      )}
+      <div class="form-end">
+        {aside}
+        <button type="submit" class={is_dangerous ? 'button dangerous' : 'button primary'} aria-disabled={is_busy}>
+          {action}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+interface FieldProps {
+  label: string;
+  hint?: ComponentChildren;
+  children: (id: string, hint_id: string | undefined) => ComponentChildren;
+}
+
+export function Field({ label, hint, children }: FieldProps): JSX.Element {
+  const id = useId();
+  const hint_id = hint === undefined ? undefined : `${id}-hint`;
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      {children(id, hint_id)}
+      {hint !== undefined && (
+        <p class="hint" id={hint_id}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+interface TextFieldProps {
+  label: string;
+  value: string;
+  onChange: (value: string) => void;
+  hint?: ComponentChildren;
+  type?: 'text' | 'url' | 'password' | 'datetime-local';
+  placeholder?: string;
+  is_required?: boolean;
+  is_code?: boolean;
+  is_fixed?: boolean;
+  autocomplete?: string;
+}
+
+export function TextField(props: TextFieldProps): JSX.Element {
+  const { label, value, onChange, hint, type = 'text', placeholder, is_required, is_code, is_fixed, autocomplete } = props;
+  return (
+    <Field label={label} hint={hint}>
+      {(id, hint_id) => (
+        <input
+          id={id}
+          // The types of Preact know one kind of input at a time.
+          type={type as 'text'}
+          class={is_code ? 'input code' : 'input'}
+          value={value}
+          placeholder={placeholder}
+          required={is_required}
+          readOnly={is_fixed}
+          aria-describedby={hint_id}
+          autocomplete={autocomplete ?? 'off'}
+          autocapitalize="off"
+          spellcheck={false}
+          onInput={(event) => onChange(event.currentTarget.value)}
+        />
+      )}
+    </Field>
+  );
+}

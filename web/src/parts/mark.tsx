@@ -1,0 +1,87 @@
+/** States as marks: each has a shape of its own, so that nobody needs to tell the colours apart. */
+import type { JSX } from 'preact';
+import type { DeliveryState, Health } from '@convoke/sdk';
+import { HEALTH_WORDS } from '../words.ts';
+
+export type MarkKind = 'good' | 'waiting' | 'bad' | 'off' | 'warning';
+
+const SHAPES: Record<MarkKind, JSX.Element> = {
+  good: (
+    <>
+      <circle class="mark-fill" cx="7" cy="7" r="6" />
+      <path class="mark-cut" d="M4.2 7.2 6.2 9.2 9.9 5" />
+    </>
+  ),
+  waiting: (
+    <>
+      <circle class="mark-line" cx="7" cy="7" r="5.2" />
+      <path class="mark-line" d="M7 4.2V7l1.9 1.3" />
+    </>
+  ),
+  bad: (
+    <>
+      <rect class="mark-fill" x="1.4" y="1.4" width="11.2" height="11.2" rx="2" />
+      <path class="mark-cut" d="M4.7 4.7l4.6 4.6M9.3 4.7 4.7 9.3" />
+    </>
+  ),
+  warning: (
+    <>
+      <path class="mark-fill" d="M7 1 13.3 12.4H.7z" />
+      <path class="mark-cut" d="M7 5v3.2M7 10.3v.01" />
+    </>
+  ),
+  off: (
+    <>
+      <circle class="mark-line" cx="7" cy="7" r="5.2" />
+      <path class="mark-line" d="M4.5 7h5" />
+    </>
+  ),
+};
+
+const OF_STATE: Record<DeliveryState, MarkKind> = {
+  delivered: 'good',
+  pending: 'waiting',
+  failed: 'bad',
+  cancelled: 'off',
+};
+
+const OF_HEALTH: Record<Health, MarkKind> = { up: 'good', unknown: 'off', failing: 'warning', down: 'bad' };
+
+export function Mark({ kind }: { kind: MarkKind }): JSX.Element {
+  return (
+    <svg class={`mark mark-${kind}`} viewBox="0 0 14 14" aria-hidden="true" focusable="false">
+      {SHAPES[kind]}
+    </svg>
+  );
+}
+
+export function StateMark({ state }: { state: DeliveryState }): JSX.Element {
+  return <Mark kind={OF_STATE[state]} />;
+}
+
+export function State({ state }: { state: DeliveryState }): JSX.Element {
+  return (
+    <span class={`state state-${OF_STATE[state]}`}>
+      <StateMark state={state} />
+      {state}
+    </span>
+  );
+}
+
+export function HealthMark({ health }: { health: Health }): JSX.Element {
+  return (
+    <span class="health-mark">
+      <Mark kind={OF_HEALTH[health]} />
+      <span class="unseen">{HEALTH_WORDS[health]}</span>
+    </span>
+  );
+}
+
+export function HealthState({ health }: { health: Health }): JSX.Element {
+  return (
+    <span class={`state state-${OF_HEALTH[health]}`}>
+      <Mark kind={OF_HEALTH[health]} />
+      {HEALTH_WORDS[health]}
+    </span>
+  );
+}

@@ -1,0 +1,60 @@
+/** What came of an action, said once, on screen and to screen readers. */
+import type { JSX } from 'preact';
+import { errorOf } from '../answers.ts';
+import { Watched, useWatched } from '../watched.ts';
+import { Mark } from './mark.tsx';
+import { Icon } from './icons.tsx';
+
+interface Notice {
+  number: number;
+  text: string;
+  is_bad: boolean;
+}
+
+const SHOWN_MS = 6000;
+const notice = new Watched<Notice | null>(null);
+let number = 0;
+let timer: ReturnType<typeof setTimeout> | undefined;
+
+export function say(text: string, { is_bad = false } = {}): void {
+  notice.value = { number: ++number, text, is_bad };
+  clearTimeout(timer);
+  // What went wrong stays until it is closed: it has to be read.
+  if (!is_bad) timer = setTimeout(() => (notice.value = null), SHOWN_MS);
+}
+
+export function sayProblem(error: unknown): void {
+  const { detail, errors } = errorOf(error);
+  const fields = errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
+  say([detail, ...fields].join(' '), { is_bad: true });
+}
+
+/** Does something for the user and says what came of it. */
+export async function doing<T>(work: Promise<T>, done: (value: T) => string): Promise<T | null> {
+  try {
+    const value = await work;
+    say(done(value));
+    return value;
+  } catch (error) {
+    sayProblem(error);
+    return null;
+  }
+}
+
+export function Notices(): JSX.Element {
+  const shown = useWatched(notice);
+  return (
+    <div class="notices" role="status" aria-live="polite">
+      {shown !== null && (
+        <div class="notice" key={shown.number}>
+          <Mark kind={shown.is_bad ? 'bad' : 'good'} />
+          <span class="notice-text">{shown.text}</span>
+          <button type="button" class="bare" onClick={() => (notice.value = null)}>
+            <Icon name="close" />
+            <span class="unseen">Close</span>
+          </button>
+        </div>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,106 @@
+/** The frame of a view: what it is called, what can be done, a list and, beside it, what was chosen in the list. */
+import type { ComponentChildren, JSX } from 'preact';
+import { useEffect, useRef } from 'preact/hooks';
+import { filterBy } from '../router.ts';
+import { Icon } from './icons.tsx';
+
+interface PageProps {
+  title: string;
+  /** Between the title and the actions, such as a filter. */
+  tools?: ComponentChildren;
+  actions?: ComponentChildren;
+  children: ComponentChildren;
+  /** Beside the list, or instead of it where there is little room. */
+  detail?: ComponentChildren;
+}
+
+export function Page({ title, tools, actions, children, detail }: PageProps): JSX.Element {
+  useEffect(() => {
+    document.title = `${title} · Convoke`;
+  }, [title]);
+  return (
+    <div class={detail ? 'page has-detail' : 'page'}>
+      <section class="page-list" aria-label={title}>
+        <header class="page-head">
+          <h1>{title}</h1>
+          <div class="page-tools">{tools}</div>
+          <div class="page-actions">{actions}</div>
+        </header>
+        <div class="page-body">{children}</div>
+      </section>
+      {detail}
+    </div>
+  );
+}
+
+interface DetailProps {
+  title: ComponentChildren;
+  /** What screen readers call it. */
+  label: string;
+  /** Where closing it leads. */
+  back: string;
+  back_label: string;
+  actions?: ComponentChildren;
+  children: ComponentChildren;
+}
+
+export function Detail({ title, label, back, back_label, actions, children }: DetailProps): JSX.Element {
+  const body = useRef<HTMLElement>(null);
+  useEffect(() => {
+    body.current?.scrollTo(0, 0);
+  }, [label]);
+  return (
+    <section class="detail" aria-label={label} data-back={back} ref={body} tabIndex={-1}>
+      <header class="detail-head">
+        <a class="bare back" href={back}>
+          <Icon name="back" />
+          <span class="unseen">{back_label}</span>
+        </a>
+        <h2 class="detail-title">{title}</h2>
+        <div class="page-actions">{actions}</div>
+      </header>
+      {children}
+    </section>
+  );
+}
+
+interface FilterProps {
+  label: string;
+  name: string;
+  value: string;
+  /** The one that `/` leads to. */
+  is_first?: boolean;
+}
+
+/** A filter that is part of the address. */
+export function Filter({ label, name, value, is_first = false }: FilterProps): JSX.Element {
+  return (
+    <label class="filter">
+      <span class="unseen">{label}</span>
+      <input
+        type="search"
+        class="input"
+        placeholder={label}
+        value={value}
+        data-filter={is_first ? 'first' : undefined}
+        autocomplete="off"
+        spellcheck={false}
+        onInput={(event) => filterBy({ [name]: event.currentTarget.value })}
+      />
+    </label>
+  );
+}
+
+/** Names and values in two columns. */
+export function Facts({ facts }: { facts: readonly (readonly [string, ComponentChildren])[] }): JSX.Element {
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

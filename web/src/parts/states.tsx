@@ -1,0 +1,39 @@
+/** What stands where rows would: nothing yet, nothing at all, or why not. */
+import type { ComponentChildren, JSX } from 'preact';
+import type { ConvokeError } from '@convoke/sdk';
+import { Mark } from './mark.tsx';
+
+export function Empty({ title, children }: { title: string; children?: ComponentChildren }): JSX.Element {
+  return (
+    <div class="empty">
+      <p class="empty-title">{title}</p>
+      {children}
+    </div>
+  );
+}
+
+export function Failure({ problem, again }: { problem: ConvokeError; again: () => void }): JSX.Element {
+  const is_away = problem.code === 'unreachable' || problem.code === 'timeout';
+  return (
+    <div class="empty" role="alert">
+      <p class="empty-title">
+        <Mark kind="bad" /> {is_away ? 'The service does not answer.' : 'That did not work.'}
+      </p>
+      <p>{is_away ? 'Is it still running? This page goes on by itself as soon as it answers.' : problem.detail}</p>
+      <button type="button" class="button" onClick={again}>
+        Try again
+      </button>
+    </div>
+  );
+}
+
+/** Holds the place of what is coming, so that nothing jumps. */
+export function Skeleton({ lines = 6 }: { lines?: number }): JSX.Element {
+  return (
+    <div class="skeleton" aria-hidden="true">
+      {Array.from({ length: lines }, (_, i) => (
+        <span key={i} class="bone" />
+      ))}
+    </div>
+  );
+}

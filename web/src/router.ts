@@ -1,0 +1,73 @@
+/** Every view is a URL: where we are is the address, and nothing else. */
+import { Watched, useWatched } from './watched.ts';
+
+export interface Place {
+  path: string;
+  query: URLSearchParams;
+}
+
+const place = new Watched<Place>(read());
+
+function read(): Place {
+  return { path: location.pathname, query: new URLSearchParams(location.search) };
+}
+
+/** Goes to another view; `replace` leaves no step back to this one. */
+export function go(to: string, { replace = false } = {}): void {
+  if (to === location.pathname + location.search) return;
+  if (replace) history.replaceState(null, '', to);
+  else history.pushState(null, '', to);
+  place.value = read();
+}
+
+export function usePlace(): Place {
+  return useWatched(place);
+}
+
+/** Changes filters of the view that is shown. Empty ones are left out of the address. */
+export function filterBy(changes: Record<string, string | null>): void {
+  const query = new URLSearchParams(location.search);
+  for (const [name, value] of Object.entries(changes)) {
+    if (value === null || value === '') query.delete(name);
+    else query.set(name, value);
+  }
+  go(addressOf([location.pathname], query, { as_is: true }), { replace: true });
+}
+
+/** The path of an id below a view, such as `/instances/a%2Fb`. */
+export function addressOf(
+  parts: readonly string[],
+  query?: URLSearchParams | Record<string, string>,
+  { as_is = false } = {},
+): string {
+  const path = as_is ? parts.join('') : `/${parts.map(encodeURIComponent).join('/')}`;
+  const search = new URLSearchParams(query).toString();
+  return search === '' ? path : `${path}?${search}`;
+}
+
+/** `['instances', 'a/b']` for `/instances/a%2Fb`; null for what cannot be decoded. */
+export function partsOf(path: string): string[] | null {
+  try {
+    return path
+      .split('/')
+      .filter((part) => part !== '')
+      .map(decodeURIComponent);
+  } catch {
+    return null;
+  }
+}
+
+/** Lets plain links work without loading the page again. */
+export function followLinks(): void {
+  addEventListener('popstate', () => (place.value = read()));
+  document.addEventListener('click', (event) => {
+    if (event.defaultPrevented || event.button !== 0) return;
+    if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
+    const link = event.target instanceof Element ? event.target.closest('a') : null;
+    if (link === null || link.origin !== location.origin || link.target !== '' || link.hasAttribute('download')) return;
+    // What the service itself answers is no view.
+    if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
+    event.preventDefault();
+    go(link.pathname + link.search);
+  });
+}

@@ -1,0 +1,145 @@
+import type { JSX } from 'preact';
+import type { AuditAction, AuditEntry } from '@convoke/sdk';
+import { useList } from '../answers.ts';
+import { Id } from '../parts/copy.tsx';
+import { Mark } from '../parts/mark.tsx';
+import { Detail, Facts, Filter, Page } from '../parts/page.tsx';
+import { type Column, Rows } from '../parts/rows.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { Ago, At } from '../parts/time.tsx';
+import { addressOf, filterBy, usePlace } from '../router.ts';
+import { client } from '../service.ts';
+
+const ACTIONS: readonly AuditAction[] = [
+  'instance.register',
+  'instance.update',
+  'instance.hand_over',
+  'instance.delete',
+  'instance.rotate_secret',
+  'instance.recover',
+  'instance.webhook_test',
+  'meeting.join',
+  'meeting.leave',
+  'delivery.retry',
+  'key.create',
+  'key.rotate',
+  'key.revoke',
+  'encryption.reencrypt',
+  'authenticate',
+  'service.start',
+];
+
+const COLUMNS: Column<AuditEntry>[] = [
+  {
+    head: 'Action',
+    cell: ({ action, outcome, code }) => (
+      <span class="named">
+        <Mark kind={outcome === 'done' ? 'good' : 'bad'} />
+        <span class="named-text">
+          <span class="named-name">{action}</span>
+          {code !== null && <span class="named-id">{code}</span>}
+        </span>
+      </span>
+    ),
+  },
+  { head: 'What', cell: ({ target_kind, target_id }) => <bdi class="clip">{target_id ?? target_kind}</bdi> },
+  { head: 'Who', is_wide: true, cell: ({ principal }) => <bdi class="clip code">{principal}</bdi> },
+  { head: 'From', is_wide: true, cell: ({ address }) => <bdi class="clip code">{address ?? '–'}</bdi> },
+  { head: 'When', is_number: true, cell: ({ at }) => <Ago at={at} /> },
+];
+
+export function Audit({ seq }: { seq: string | null }): JSX.Element {
+  const { query } = usePlace();
+  const action = ACTIONS.find((each) => each === query.get('action'));
+  const key_id = query.get('key_id') ?? '';
+  const instance_id = query.get('instance_id') ?? '';
+  const { rows, problem, is_complete, more, again } = useList(
+    `audit ${JSON.stringify([action, key_id, instance_id])}`,
+    (page) =>
+      client.listAudit({
+        ...page,
+        ...(action !== undefined && { action }),
+        ...(key_id !== '' && { key_id }),
+        ...(instance_id !== '' && { instance_id }),
+      }),
+    (entry) => String(entry.seq),
+    (event) => event.type.startsWith('instance.'),
+  );
+  const chosen = rows?.find((entry) => String(entry.seq) === seq);
+  const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);
+  return (
+    <Page
+      title="Audit"
+      tools={
+        <>
+          <label class="filter">
+            <span class="unseen">Action</span>
+            <select
+              class="input"
+              data-filter="first"
+              value={action ?? ''}
+              onChange={(event) => filterBy({ action: event.currentTarget.value })}
+            >
+              <option value="">Every action</option>
+              {ACTIONS.map((each) => (
+                <option key={each} value={each}>
+                  {each}
+                </option>
+              ))}
+            </select>
+          </label>
+          <Filter label="Key id" name="key_id" value={key_id} />
+          <Filter label="Instance id" name="instance_id" value={instance_id} />
+        </>
+      }
+      detail={chosen !== undefined && <EntryDetail key={chosen.seq} entry={chosen} back={leading()} />}
+    >
+      {rows === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {rows?.length === 0 && problem === null && (
+        <Empty title="No entry fits the filter.">
+          <button type="button" class="button" onClick={() => filterBy({ action: null, key_id: null, instance_id: null })}>
+            Clear the filter
+          </button>
+        </Empty>
+      )}
+      {rows !== null && rows.length > 0 && (
+        <Rows
+          label="Audit log"
+          kind="audit"
+          rows={rows}
+          columns={COLUMNS}
+          idOf={(entry) => String(entry.seq)}
+          href={(entry) => leading(entry.seq)}
+          nameOf={(entry) => `Open entry ${entry.seq}, ${entry.action}`}
+          selected={seq}
+          is_complete={is_complete}
+          more={more}
+        />
+      )}
+    </Page>
+  );
+}
+
+function EntryDetail({ entry, back }: { entry: AuditEntry; back: string }): JSX.Element {
+  const details = Object.entries(entry.details);
+  return (
+    <Detail title={entry.action} label={`Entry ${entry.seq}`} back={back} back_label="Close the entry">
+      <div class="detail-block">
+        <Facts
+          facts={[
+            ['Entry', String(entry.seq)],
+            ['When', <At at={entry.at} />],
+            ['Outcome', entry.code === null ? entry.outcome : `${entry.outcome}: ${entry.code}`],
+            ['Who', <Id id={entry.principal} what="who it was" />],
+            ['From', entry.address === null ? '–' : <Id id={entry.address} what="the address" />],
+            ['What', entry.target_id === null ? entry.target_kind : <Id id={entry.target_id} what="the target's id" />],
+            ...details.map(([name, value]) => [name, <bdi>{Array.isArray(value) ? value.join(', ') : String(value)}</bdi>] as const),
+            ['Hash', <Id id={entry.hash} what="the hash" />],
+            ['Hash before', <Id id={entry.prev_hash} what="the hash before" />],
+          ]}
+        />
+      </div>
+    </Detail>
+  );
+}

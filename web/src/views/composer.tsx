@@ -1,0 +1,119 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { rawJson } from '@convoke/sdk';
+import { errorOf } from '../answers.ts';
+import { say } from '../parts/notice.tsx';
+import { Choice } from '../parts/choice.tsx';
+import { client } from '../service.ts';
+import { counted } from '../words.ts';
+
+type Form = 'text' | 'json';
+
+/** Sends to everybody in the meeting, or to the agents that were chosen. */
+export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_ids: readonly string[] }): JSX.Element {
+  const [text, setText] = useState('');
+  const [form, setForm] = useState<Form>('text');
+  const [chosen, setChosen] = useState<readonly string[]>([]);
+  const [refusal, setRefusal] = useState<string | null>(null);
+  const [is_busy, setBusy] = useState(false);
+  const targets = chosen.filter((agent_id) => agent_ids.includes(agent_id));
+
+  const send = async (): Promise<void> => {
+    if (is_busy || text.trim() === '') return;
+    setBusy(true);
+    setRefusal(null);
+    try {
+      const message = form === 'json' ? parsed(text) : { content: text, created_at: new Date().toISOString() };
+      const options = targets.length === 0 ? {} : { target_agents: targets };
+      const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
+      setText('');
+      say(
+        deliveries_queued === 0
+          ? `#${seq} is stored, and goes to nobody: no instance in this meeting has an agent to notify.`
+          : `#${seq} is stored, and goes to ${counted(deliveries_queued, 'instance')}.`,
+      );
+    } catch (error) {
+      setRefusal(error instanceof SyntaxError ? `This is no JSON: ${error.message}` : textOf(error));
+    } finally {
+      setBusy(false);
+    }
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.key !== 'Enter' || event.isComposing) return;
+    const is_send = form === 'json' ? event.ctrlKey || event.metaKey : !event.shiftKey;
+    if (!is_send) return;
+    event.preventDefault();
+    void send();
+  };
+  return (
+    <form
+      class="composer"
+      aria-label="Send a message"
+      onSubmit={(event) => {
+        event.preventDefault();
+        void send();
+      }}
+    >
+      {agent_ids.length > 0 && (
+        <div class="composer-to" role="group" aria-label="To">
+          <button type="button" class="chip" aria-pressed={targets.length === 0} onClick={() => setChosen([])}>
+            Everybody
+          </button>
+          {agent_ids.map((agent_id) => (
+            <button
+              key={agent_id}
+              type="button"
+              class="chip"
+              aria-pressed={targets.includes(agent_id)}
+              onClick={() =>
+                setChosen(targets.includes(agent_id) ? targets.filter((id) => id !== agent_id) : [...targets, agent_id])
+              }
+            >
+              <bdi>{agent_id}</bdi>
+            </button>
+          ))}
+        </div>
+      )}
+      <textarea
+        class={form === 'json' ? 'input composer-text code' : 'input composer-text'}
+        aria-label="Message"
+        placeholder={form === 'json' ? '{"content": "…"}' : 'Say something'}
+        rows={form === 'json' ? 4 : 2}
+        value={text}
+        spellcheck={form === 'text'}
+        onInput={(event) => setText(event.currentTarget.value)}
+        onKeyDown={onKeyDown}
+      />
+      {refusal !== null && (
+        <p class="refusal" role="alert">
+          {refusal}
+        </p>
+      )}
+      <div class="composer-end">
+        <Choice
+          label="Written as"
+          options={[
+            ['text', 'Text'],
+            ['json', 'JSON'],
+          ]}
+          value={form}
+          onChange={setForm}
+        />
+        <span class="faint composer-hint">{form === 'json' ? 'Ctrl Enter sends' : 'Enter sends, Shift Enter breaks the line'}</span>
+        <button type="submit" class="button primary" aria-disabled={is_busy || text.trim() === ''}>
+          {targets.length === 0 ? 'Send to everybody' : `Send to ${counted(targets.length, 'agent')}`}
+        </button>
+      </div>
+    </form>
+  );
+}
+
+/** As it was written: numbers and the order of keys survive. */
+function parsed(text: string): object {
+  return rawJson(text);
+}
+
+function textOf(error: unknown): string {
+  if (error instanceof TypeError) return 'A message must be a JSON object, in braces.';
+  return errorOf(error).detail;
+}

@@ -1,0 +1,149 @@
+import type { JSX } from 'preact';
+import type { Attempt, DeliveryWithAttempts } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { Id } from '../parts/copy.tsx';
+import { Mark, State } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
+import { Detail, Facts } from '../parts/page.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { Ago, At } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+import { Excerpt } from './diagnosis.tsx';
+import { AgentTags } from './instance.tsx';
+
+export function useDelivery(delivery_id: string) {
+  return useAnswer(
+    `delivery ${delivery_id}`,
+    () => client.getDelivery(delivery_id),
+    (event) => event.delivery_id === delivery_id,
+  );
+}
+
+export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; back: string }): JSX.Element {
+  const { value, problem, again } = useDelivery(delivery_id);
+  return (
+    <Detail title="Delivery" label={`Delivery ${delivery_id}`} back={back} back_label="Close the delivery">
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {problem === null && value === null && <Skeleton />}
+      {value !== null && (
+        <>
+          <div class="detail-block">
+            <DeliveryStatus delivery={value} again={again} />
+          </div>
+          <div class="detail-block">
+            <h3>Attempts</h3>
+            <Attempts delivery={value} />
+          </div>
+          <div class="detail-block">
+            <Facts
+              facts={[
+                ['Delivery id', <Id id={delivery_id} what="the delivery id" />],
+                [
+                  'To',
+                  <Id
+                    id={value.instance_id}
+                    what="the instance id"
+                    href={addressOf(['instances', value.instance_id])}
+                  />,
+                ],
+                ['Agents', <AgentTags agent_ids={value.target_agents} />],
+                [
+                  'Meeting',
+                  <Id id={value.meeting_id} what="the meeting id" href={addressOf(['meetings', value.meeting_id])} />,
+                ],
+                ['Message', <Id id={value.message_id} what="the message id" href={addressOf(['deliveries'], { message_id: value.message_id })} />],
+                ['Accepted', <At at={value.created_at} />],
+                ['Settled', value.settled_at === null ? <span class="faint">not yet</span> : <At at={value.settled_at} />],
+              ]}
+            />
+          </div>
+          <div class="detail-block">
+            <h3>Headers of each attempt</h3>
+            <SentHeaders delivery={value} />
+          </div>
+        </>
+      )}
+    </Detail>
+  );
+}
+
+export function DeliveryStatus({ delivery, again }: { delivery: DeliveryWithAttempts; again: () => void }): JSX.Element {
+  const { delivery_id, state, next_attempt_at } = delivery;
+  const why = whyInWords(delivery);
+  const can_retry = state === 'pending' || state === 'failed';
+  return (
+    <div class="status-line">
+      <State state={state} />
+      {why !== '' && <span>{why}</span>}
+      {next_attempt_at !== null && (
+        <span class="faint">
+          next attempt <Ago at={next_attempt_at} />
+        </span>
+      )}
+      {can_retry && (
+        <button
+          type="button"
+          class="button"
+          onClick={() => void doing(client.retryDelivery(delivery_id), () => 'Queued again.').then(again)}
+        >
+          Retry now
+        </button>
+      )}
+    </div>
+  );
+}
+
+export function Attempts({ delivery: { attempts, attempt_count } }: { delivery: DeliveryWithAttempts }): JSX.Element {
+  if (attempt_count === 0) return <p class="faint">None was made yet.</p>;
+  const longest_ms = Math.max(1, ...attempts.map(({ duration_ms }) => duration_ms));
+  return (
+    <ol class="attempts">
+      {attempts.map((attempt) => (
+        <AttemptView key={attempt.attempt} attempt={attempt} longest_ms={longest_ms} />
+      ))}
+    </ol>
+  );
+}
+
+function AttemptView({ attempt, longest_ms }: { attempt: Attempt; longest_ms: number }): JSX.Element {
+  const is_good = attempt.outcome === 'ok';
+  return (
+    <li class="attempt">
+      <span class="attempt-head">
+        <Mark kind={is_good ? 'good' : 'bad'} />
+        <span class="faint">{attempt.attempt}</span>
+        <span class="grow">{outcomeInWords(attempt)}</span>
+        <meter class="bar" min={0} max={longest_ms} value={attempt.duration_ms} aria-hidden="true" />
+        <span class="attempt-took">{durationInWords(attempt.duration_ms)}</span>
+        <At at={attempt.started_at} />
+      </span>
+      {attempt.detail !== '' && <bdi class="attempt-detail">{attempt.detail}</bdi>}
+      {attempt.response_excerpt !== '' && <Excerpt text={attempt.response_excerpt} />}
+    </li>
+  );
+}
+
+function SentHeaders({ delivery }: { delivery: DeliveryWithAttempts }): JSX.Element {
+  const { delivery_id, message_id, seq, attempt_count } = delivery;
+  const headers = [
+    ['webhook-id', delivery_id],
+    ['idempotency-key', delivery_id],
+    ['convoke-message-id', message_id],
+    ['convoke-seq', String(seq)],
+    ['convoke-attempt', attempt_count > 1 ? `1 … ${attempt_count}` : '1'],
+    ['webhook-timestamp', 'the second of the attempt'],
+    ['webhook-signature', 'v1, made anew for each attempt'],
+  ] as const;
+  return (
+    <dl class="headers">
+      {headers.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

@@ -1,0 +1,49 @@
+import type { JSX } from 'preact';
+import type { ListDeliveriesQuery } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { StateMark } from '../parts/mark.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+
+interface DeliveryListProps {
+  query: ListDeliveriesQuery;
+  most: number;
+  /** What all of them have in common, so that it need not be said. */
+  without: 'instance' | 'meeting';
+}
+
+/** A few deliveries, the newest first, one line each. */
+export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.Element {
+  const { value, problem, again } = useAnswer(
+    `latest ${JSON.stringify(query)}`,
+    () => client.listDeliveries({ ...query, limit: most }),
+    (event) =>
+      (query.instance_id === undefined || event.instance_id === query.instance_id) &&
+      (query.meeting_id === undefined || event.meeting_id === query.meeting_id),
+  );
+  if (value === null) return problem === null ? <Skeleton lines={3} /> : <Failure problem={problem} again={again} />;
+  if (value.data.length === 0) return <p class="faint">Nothing was sent to it yet.</p>;
+  return (
+    <ul class="short-list">
+      {value.data.map((delivery) => (
+        <li key={delivery.delivery_id}>
+          <a class="short-row" href={addressOf(['deliveries', delivery.delivery_id])}>
+            <StateMark state={delivery.state} />
+            <bdi class="clip">{without === 'instance' ? delivery.meeting_id : delivery.instance_id}</bdi>
+            <span class="faint">#{delivery.seq}</span>
+            <span class="clip grow">
+              {delivery.state}
+              {delivery.state === 'pending' && `: ${whyInWords(delivery)}`}
+              {delivery.state === 'failed' && delivery.last_attempt !== null && `: ${outcomeInWords(delivery.last_attempt)}`}
+            </span>
+            {delivery.last_attempt !== null && <span class="faint">{durationInWords(delivery.last_attempt.duration_ms)}</span>}
+            <Ago at={delivery.created_at} />
+          </a>
+        </li>
+      ))}
+    </ul>
+  );
+}

@@ -1,0 +1,54 @@
+import type { JSX } from 'preact';
+import type { Diagnosis, DiagnosisStage } from '@convoke/sdk';
+import { Mark } from '../parts/mark.tsx';
+import { durationInWords } from '../words.ts';
+
+const STAGES: Record<DiagnosisStage['stage'], string> = {
+  dns: 'Name',
+  connect: 'Connect',
+  tls: 'TLS',
+  request: 'Request',
+  response: 'Answer',
+};
+
+/** The stages of a webhook test as steps on a line, as far as it came. */
+export function DiagnosisView({ diagnosis }: { diagnosis: Diagnosis }): JSX.Element {
+  const { success, stages, advice, response_excerpt, duration_ms } = diagnosis;
+  const longest_ms = Math.max(1, ...stages.map((stage) => stage.duration_ms));
+  return (
+    <div class="diagnosis" role="group" aria-label="Result of the test">
+      <ol class="stages">
+        {stages.map((stage) => (
+          <li key={stage.stage} class={stage.ok ? 'stage is-good' : 'stage is-bad'}>
+            <span class="stage-head">
+              <Mark kind={stage.ok ? 'good' : 'bad'} />
+              <span class="stage-name">{STAGES[stage.stage]}</span>
+              <span class="unseen">{stage.ok ? 'worked' : 'failed'}</span>
+            </span>
+            <span class="stage-time">
+              <meter class="bar" min={0} max={longest_ms} value={stage.duration_ms} aria-hidden="true" />
+              {durationInWords(stage.duration_ms)}
+            </span>
+            <bdi class="stage-detail">{stage.detail}</bdi>
+          </li>
+        ))}
+      </ol>
+      <p class="advice">
+        <Mark kind={success ? 'good' : 'bad'} />
+        <span>
+          <bdi>{advice}</bdi> <span class="faint">{durationInWords(duration_ms)} in all.</span>
+        </span>
+      </p>
+      {response_excerpt !== '' && <Excerpt text={response_excerpt} />}
+    </div>
+  );
+}
+
+/** The beginning of what a machine answered. */
+export function Excerpt({ text }: { text: string }): JSX.Element {
+  return (
+    <pre class="excerpt" tabIndex={0} aria-label="The machine's answer">
+      {text}
+    </pre>
+  );
+}

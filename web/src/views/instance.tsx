@@ -1,0 +1,344 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Diagnosis, Instance } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { Switch } from '../parts/choice.tsx';
+import { Id } from '../parts/copy.tsx';
+import { Dialog, Field, Form, TextField } from '../parts/dialog.tsx';
+import { HealthState, Mark } from '../parts/mark.tsx';
+import { doing, sayProblem } from '../parts/notice.tsx';
+import { Detail, Facts } from '../parts/page.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf, go } from '../router.ts';
+import { client } from '../service.ts';
+import { counted, failureInWords } from '../words.ts';
+import { DeliveryList } from './delivery_list.tsx';
+import { DiagnosisView } from './diagnosis.tsx';
+import { MeetingsOf } from './memberships.tsx';
+import { SecretDialog } from './register.tsx';
+
+type Asking = 'rotate' | 'recover' | 'delete' | null;
+
+export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
+  const { value, problem, again } = useAnswer(
+    `instance ${instance_id}`,
+    () => client.getInstance(instance_id),
+    (event) => event.instance_id === instance_id || event.type === 'message.accepted',
+  );
+  return (
+    <Detail
+      title={<bdi>{value?.instance_name || instance_id}</bdi>}
+      label={`Instance ${instance_id}`}
+      back={back}
+      back_label="Close the instance"
+    >
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {problem === null && value === null && <Skeleton />}
+      {value !== null && <InstanceBody instance={value} again={again} back={back} />}
+    </Detail>
+  );
+}
+
+function InstanceBody({ instance, again, back }: { instance: Instance; again: () => void; back: string }): JSX.Element {
+  const { instance_id, instance_name } = instance;
+  const [diagnosis, setDiagnosis] = useState<Diagnosis | 'running' | null>(null);
+  const [asking, setAsking] = useState<Asking>(null);
+  const close = (): void => setAsking(null);
+
+  const test = async (): Promise<void> => {
+    setDiagnosis('running');
+    try {
+      setDiagnosis(await client.testWebhook(instance_id));
+    } catch (error) {
+      setDiagnosis(null);
+      sayProblem(error);
+    }
+    again();
+  };
+  const change = (changes: { is_active?: boolean; webhook_enabled?: boolean }, done: string): void =>
+    void doing(client.updateInstance(instance_id, changes), () => done).then(again);
+
+  return (
+    <>
+      <div class="detail-block">
+        <div class="status-line">
+          <HealthState health={instance.health} />
+          <span class="faint">
+            {instance.consecutive_failures > 0 && `${counted(instance.consecutive_failures, 'failure')} in a row`}
+          </span>
+        </div>
+        <LastFailureView instance={instance} />
+        <div class="button-row">
+          <button type="button" class="button primary" onClick={() => void test()} aria-disabled={diagnosis === 'running'}>
+            Test the webhook
+          </button>
+          <button
+            type="button"
+            class="button"
+            title="Lifts its back-off, so that what waits goes out at once"
+            onClick={() => void doing(client.heartbeat(instance_id), () => 'Its back-off is lifted.').then(again)}
+          >
+            Try what waits now
+          </button>
+          <button type="button" class="button" onClick={() => setAsking('recover')}>
+            Recover…
+          </button>
+        </div>
+        <div role="status">
+          {diagnosis === 'running' && <Skeleton lines={3} />}
+          {diagnosis !== null && diagnosis !== 'running' && <DiagnosisView diagnosis={diagnosis} />}
+        </div>
+      </div>
+
+      <div class="detail-block">
+        <Facts
+          facts={[
+            ['Instance id', <Id id={instance_id} what="the instance id" />],
+            ['Webhook', <Id id={instance.webhook_url} what="the webhook URL" />],
+            ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
+            ['Counts as delivered', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
+            ['Headers sent', instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', ')],
+            ['Pending', instance.pending_deliveries.toLocaleString('en')],
+            ['Last success', <Ago at={instance.last_success_at} />],
+            ['Last seen', <Ago at={instance.last_seen_at} />],
+            ['Registered', <Ago at={instance.created_at} />],
+            ...(instance.owner_key_id === null ? [] : [['Owned by key', <Id id={instance.owner_key_id} what="the key id" />] as const]),
+          ]}
+        />
+        <div class="button-row">
+          <Switch
+            label="Active"
+            is_on={instance.is_active}
+            onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : 'Switched off: what is pending waits.')}
+          />
+          <Switch
+            label="Webhook"
+            is_on={instance.webhook_enabled}
+            onChange={(webhook_enabled) =>
+              change({ webhook_enabled }, webhook_enabled ? 'Webhook on.' : 'Webhook off: what is pending waits.')
+            }
+          />
+        </div>
+      </div>
+
+      <div class="detail-block">
+        <h3>Meetings</h3>
+        <MeetingsOf instance={instance} />
+      </div>
+
+      <div class="detail-block">
+        <h3>
+          Latest deliveries <a href={addressOf(['deliveries'], { instance_id })}>all</a>
+        </h3>
+        <DeliveryList query={{ instance_id }} most={8} without="instance" />
+      </div>
+
+      <div class="detail-block">
+        <h3>Keep</h3>
+        <div class="button-row">
+          <button type="button" class="button" onClick={() => setAsking('rotate')}>
+            Rotate the secret…
+          </button>
+          <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
+            Delete…
+          </button>
+        </div>
+      </div>
+
+      {asking === 'rotate' && <RotateDialog instance_id={instance_id} onClose={close} />}
+      {asking === 'recover' && <RecoverDialog instance_id={instance_id} onClose={close} />}
+      {asking === 'delete' && (
+        <Dialog title={`Delete ${instance_name || instance_id}?`} onClose={close}>
+          <Form
+            action="Delete"
+            is_dangerous
+            onSubmit={async () => {
+              await client.deleteInstance(instance_id);
+              close();
+              go(back);
+            }}
+          >
+            <p>
+              It leaves all its meetings, and gets nothing any more.{' '}
+              {instance.pending_deliveries > 0 &&
+                `${counted(instance.pending_deliveries, 'pending delivery', 'pending deliveries')} will be cancelled. `}
+              This cannot be undone; switching it off can.
+            </p>
+          </Form>
+        </Dialog>
+      )}
+    </>
+  );
+}
+
+export function AgentTags({ agent_ids }: { agent_ids: readonly string[] }): JSX.Element {
+  if (agent_ids.length === 0) return <span class="faint">none</span>;
+  return (
+    <span class="tags">
+      {agent_ids.map((agent_id) => (
+        <bdi key={agent_id} class="tag">
+          {agent_id}
+        </bdi>
+      ))}
+    </span>
+  );
+}
+
+function LastFailureView({ instance: { last_failure, health } }: { instance: Instance }): JSX.Element | null {
+  if (last_failure === null || health === 'up') return null;
+  return (
+    <p class="advice">
+      <Mark kind={health === 'down' ? 'bad' : 'warning'} />
+      <span>
+        <bdi>{capital(failureInWords(last_failure))}</bdi>, <Ago at={last_failure.at} />.
+      </span>
+    </p>
+  );
+}
+
+function capital(text: string): string {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
+}
+
+const OVERLAPS = [
+  ['0', 'at once: the former secret is compromised'],
+  ['3600', 'in an hour'],
+  ['86400', 'in a day'],
+  ['604800', 'in a week'],
+] as const;
+
+function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
+  const [overlap, setOverlap] = useState('86400');
+  const [secret, setSecret] = useState<string | null>(null);
+  if (secret !== null) {
+    return (
+      <SecretDialog title="The new secret" secret={secret} onClose={onClose}>
+        Until the overlap ends, every push carries two signatures, one with each secret.
+      </SecretDialog>
+    );
+  }
+  return (
+    <Dialog title="Rotate the secret" onClose={onClose}>
+      <Form
+        action="Rotate"
+        onSubmit={async () => {
+          const rotated = await client.rotateSecret(instance_id, { overlap_seconds: Number(overlap) });
+          setSecret(rotated.webhook_secret);
+        }}
+      >
+        <Field label="The former secret ends" hint="Time for the machine to learn the new one.">
+          {(id, hint_id) => (
+            <select
+              id={id}
+              class="input"
+              aria-describedby={hint_id}
+              value={overlap}
+              onChange={(event) => setOverlap(event.currentTarget.value)}
+            >
+              {OVERLAPS.map(([value, text]) => (
+                <option key={value} value={value}>
+                  {text}
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+      </Form>
+    </Dialog>
+  );
+}
+
+const SINCE = [
+  ['1', 'the last hour'],
+  ['24', 'the last day'],
+  ['168', 'the last 7 days'],
+] as const;
+
+function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose: () => void }): JSX.Element {
+  const [hours, setHours] = useState('24');
+  return (
+    <Dialog title="Recover failed deliveries" onClose={onClose}>
+      <Form
+        action="Queue again"
+        onSubmit={async () => {
+          const since = new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
+          await doing(client.recover(instance_id, { since }), ({ recovered }) =>
+            recovered === 0 ? 'Nothing failed in that time.' : `${counted(recovered, 'delivery', 'deliveries')} queued again.`,
+          );
+          onClose();
+        }}
+      >
+        <Field label="Queue again what failed in" hint="Each goes out under its former webhook-id, in the order in which it was said.">
+          {(id, hint_id) => (
+            <select
+              id={id}
+              class="input"
+              aria-describedby={hint_id}
+              value={hours}
+              onChange={(event) => setHours(event.currentTarget.value)}
+            >
+              {SINCE.map(([value, text]) => (
+                <option key={value} value={value}>
+                  {text}
+                </option>
+              ))}
+            </select>
+          )}
+        </Field>
+      </Form>
+    </Dialog>
+  );
+}
+
+/** Lets an instance join a meeting, whichever of the two is known already. */
+export function JoinDialog(props: {
+  instance_id?: string;
+  meeting_id?: string;
+  agent_ids?: readonly string[];
+  onClose: () => void;
+}): JSX.Element {
+  const [instance_id, setInstance] = useState(props.instance_id ?? '');
+  const [meeting_id, setMeeting] = useState(props.meeting_id ?? '');
+  const [agents, setAgents] = useState((props.agent_ids ?? []).join(', '));
+  const join = async (): Promise<void> => {
+    let agent_ids = agents
+      .split(',')
+      .map((id) => id.trim())
+      .filter((id) => id !== '');
+    if (agent_ids.length === 0) agent_ids = (await client.getInstance(instance_id)).agent_ids;
+    await client.joinMeeting({ instance_id, meeting_id, agent_ids });
+    props.onClose();
+  };
+  return (
+    <Dialog title="Join a meeting" onClose={props.onClose}>
+      <Form action="Join" onSubmit={join}>
+        <TextField
+          label="Instance id"
+          value={instance_id}
+          onChange={setInstance}
+          is_required
+          is_code
+          is_fixed={props.instance_id !== undefined}
+        />
+        <TextField
+          label="Meeting id"
+          value={meeting_id}
+          onChange={setMeeting}
+          is_required
+          is_code
+          is_fixed={props.meeting_id !== undefined}
+          placeholder="standup-42"
+          hint={props.meeting_id === undefined ? 'A meeting exists as soon as somebody joins it.' : undefined}
+        />
+        <TextField
+          label="Agents"
+          value={agents}
+          onChange={setAgents}
+          is_code
+          hint="With commas between. Empty: all agents of the instance."
+        />
+      </Form>
+    </Dialog>
+  );
+}

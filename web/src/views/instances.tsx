@@ -1,0 +1,121 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Health, Instance } from '@convoke/sdk';
+import { useList } from '../answers.ts';
+import { Choice } from '../parts/choice.tsx';
+import { Icon } from '../parts/icons.tsx';
+import { HealthMark } from '../parts/mark.tsx';
+import { Filter, Page } from '../parts/page.tsx';
+import { type Column, Rows } from '../parts/rows.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf, filterBy, usePlace } from '../router.ts';
+import { client } from '../service.ts';
+import { outcomeInWords, some } from '../words.ts';
+import { InstanceDetail } from './instance.tsx';
+import { RegisterDialog } from './register.tsx';
+
+const HEALTHS = [
+  ['', 'All'],
+  ['up', 'Up'],
+  ['failing', 'Failing'],
+  ['down', 'Down'],
+  ['unknown', 'Not tried'],
+] as const;
+
+const COLUMNS: Column<Instance>[] = [
+  {
+    head: 'Instance',
+    cell: (instance) => (
+      <span class="named">
+        <HealthMark health={instance.health} />
+        <span class="named-text">
+          <bdi class="named-name">{instance.instance_name || instance.instance_id}</bdi>
+          <bdi class="named-id">{instance.instance_id}</bdi>
+        </span>
+        {!(instance.is_active && instance.webhook_enabled) && <span class="tag">off</span>}
+      </span>
+    ),
+  },
+  { head: 'Agents', is_wide: true, cell: ({ agent_ids }) => <bdi class="clip">{some(agent_ids)}</bdi> },
+  {
+    head: 'Last failure',
+    is_wide: true,
+    cell: ({ last_failure, health }) =>
+      last_failure === null || health === 'up' ? (
+        <span class="faint">–</span>
+      ) : (
+        <span class="clip">{outcomeInWords(last_failure)}</span>
+      ),
+  },
+  {
+    head: 'Pending',
+    is_number: true,
+    cell: ({ pending_deliveries }) => (
+      <span class={pending_deliveries === 0 ? 'faint' : ''}>{pending_deliveries.toLocaleString('en')}</span>
+    ),
+  },
+  { head: 'Last seen', is_wide: true, is_number: true, cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
+];
+
+export function Instances({ instance_id }: { instance_id: string | null }): JSX.Element {
+  const { query } = usePlace();
+  const q = query.get('q') ?? '';
+  const health = HEALTHS.find(([value]) => value === query.get('health'))?.[0] ?? '';
+  const [is_registering, setRegistering] = useState(false);
+  const { rows, problem, is_complete, more, again } = useList(
+    `instances ${health} ${q}`,
+    (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health: health as Health }) }),
+    (instance) => instance.instance_id,
+    (event) => event.instance_id !== undefined || event.type === 'message.accepted',
+  );
+  const leading = (to?: string): string => addressOf(to === undefined ? ['instances'] : ['instances', to], query);
+  return (
+    <Page
+      title="Instances"
+      tools={
+        <>
+          <Filter label="Filter by id or name" name="q" value={q} is_first />
+          <Choice label="Health" options={HEALTHS} value={health} onChange={(value) => filterBy({ health: value })} />
+        </>
+      }
+      actions={
+        <button type="button" class="button primary" onClick={() => setRegistering(true)}>
+          <Icon name="plus" /> Register
+        </button>
+      }
+      detail={instance_id !== null && <InstanceDetail key={instance_id} instance_id={instance_id} back={leading()} />}
+    >
+      {rows === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {rows?.length === 0 && problem === null && (
+        <Empty title={q === '' && health === '' ? 'No machine is registered yet.' : 'No instance fits the filter.'}>
+          {q === '' && health === '' ? (
+            <p>
+              Register one here, or follow the <a href="/start">guide</a>.
+            </p>
+          ) : (
+            <button type="button" class="button" onClick={() => filterBy({ q: null, health: null })}>
+              Clear the filter
+            </button>
+          )}
+        </Empty>
+      )}
+      {rows !== null && rows.length > 0 && (
+        <Rows
+          label="Instances"
+          kind="instances"
+          rows={rows}
+          columns={COLUMNS}
+          idOf={(instance) => instance.instance_id}
+          href={(instance) => leading(instance.instance_id)}
+          nameOf={(instance) => `Open ${instance.instance_name || instance.instance_id}`}
+          selected={instance_id}
+          is_complete={is_complete}
+          more={more}
+        />
+      )}
+      {is_registering && <RegisterDialog onClose={() => setRegistering(false)} />}
+    </Page>
+  );
+}

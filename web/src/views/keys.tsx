@@ -1,0 +1,247 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { ApiKey, ApiKeyWithToken, Scope } from '@convoke/sdk';
+import { useList } from '../answers.ts';
+import { Id, Snippet } from '../parts/copy.tsx';
+import { Dialog, Form, TextField } from '../parts/dialog.tsx';
+import { Icon } from '../parts/icons.tsx';
+import { Mark } from '../parts/mark.tsx';
+import { doing, say } from '../parts/notice.tsx';
+import { Detail, Facts, Page } from '../parts/page.tsx';
+import { type Column, Rows } from '../parts/rows.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { Ago, At } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { idsOf } from './register.tsx';
+
+const SCOPES: readonly (readonly [Scope, string])[] = [
+  ['instance', 'register instances, and everything about its own'],
+  ['send', 'send messages'],
+  ['read', 'look at everything'],
+  ['admin', 'everything, and keys'],
+];
+
+type KeyState = 'in use' | 'expired' | 'revoked';
+
+function stateOf({ revoked_at, expires_at }: ApiKey): KeyState {
+  if (revoked_at !== null) return 'revoked';
+  return expires_at !== null && Date.parse(expires_at) <= Date.now() ? 'expired' : 'in use';
+}
+
+const COLUMNS: Column<ApiKey>[] = [
+  {
+    head: 'Key',
+    cell: (key) => (
+      <span class="named">
+        <Mark kind={stateOf(key) === 'in use' ? 'good' : 'off'} />
+        <span class="named-text">
+          <bdi class="named-name">{key.name ?? 'without a name'}</bdi>
+          <span class="named-id">{key.key_id}</span>
+        </span>
+        {stateOf(key) !== 'in use' && <span class="tag">{stateOf(key)}</span>}
+      </span>
+    ),
+  },
+  { head: 'May', is_wide: true, cell: ({ scopes }) => <span class="clip">{scopes.join(', ')}</span> },
+  { head: 'Last used', is_number: true, cell: ({ last_used_at }) => <Ago at={last_used_at} /> },
+  { head: 'Made', is_wide: true, is_number: true, cell: ({ created_at }) => <Ago at={created_at} /> },
+];
+
+export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
+  const [is_making, setMaking] = useState(false);
+  const { rows, problem, is_complete, more, again } = useList(
+    'keys',
+    (page) => client.listKeys(page),
+    (key) => key.key_id,
+    () => false,
+  );
+  const chosen = rows?.find((key) => key.key_id === key_id);
+  return (
+    <Page
+      title="Keys"
+      actions={
+        <button type="button" class="button primary" onClick={() => setMaking(true)}>
+          <Icon name="plus" /> Make a key
+        </button>
+      }
+      detail={chosen !== undefined && <KeyDetail key={chosen.key_id} api_key={chosen} again={again} />}
+    >
+      {rows === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {rows?.length === 0 && problem === null && (
+        <Empty title="There is no key: whoever reaches this address may do everything.">
+          <p>The first key ends that for good, and must be an admin key. Keep its token: without it nobody gets in.</p>
+        </Empty>
+      )}
+      {rows !== null && rows.length > 0 && (
+        <Rows
+          label="Keys"
+          kind="keys"
+          rows={rows}
+          columns={COLUMNS}
+          idOf={(key) => key.key_id}
+          href={(key) => addressOf(['keys', key.key_id])}
+          nameOf={(key) => `Open the key ${key.name ?? key.key_id}`}
+          selected={key_id}
+          is_complete={is_complete}
+          more={more}
+        />
+      )}
+      {is_making && (
+        <MakeDialog
+          is_first={rows?.length === 0}
+          onClose={() => {
+            setMaking(false);
+            again();
+          }}
+        />
+      )}
+    </Page>
+  );
+}
+
+function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): JSX.Element {
+  const { key_id, name, scopes, meeting_ids, instance_id, revoked_at, expires_at, previous_token_expires_at } = api_key;
+  const [asking, setAsking] = useState<'rotate' | 'revoke' | null>(null);
+  const [made, setMade] = useState<ApiKeyWithToken | null>(null);
+  const close = (): void => setAsking(null);
+  return (
+    <Detail title={<bdi>{name ?? key_id}</bdi>} label={`Key ${key_id}`} back="/keys" back_label="Close the key">
+      <div class="detail-block">
+        <Facts
+          facts={[
+            ['Key id', <Id id={key_id} what="the key id" />],
+            ['State', stateOf(api_key)],
+            ['May', scopes.join(', ')],
+            ['Meetings', meeting_ids === null ? 'all' : <bdi>{meeting_ids.join(', ')}</bdi>],
+            ['Instances', instance_id === null ? 'those that it registers' : <bdi>{instance_id}</bdi>],
+            ['Last used', <Ago at={api_key.last_used_at} />],
+            ['Made', <At at={api_key.created_at} />],
+            ['Expires', expires_at === null ? 'never' : <At at={expires_at} />],
+            ...(revoked_at === null ? [] : [['Revoked', <At at={revoked_at} />] as const]),
+            ...(previous_token_expires_at === null
+              ? []
+              : [['Former token ends', <Ago at={previous_token_expires_at} />] as const]),
+          ]}
+        />
+        {revoked_at === null && (
+          <div class="button-row">
+            <button type="button" class="button" onClick={() => setAsking('rotate')}>
+              Rotate…
+            </button>
+            <button type="button" class="button dangerous" onClick={() => setAsking('revoke')}>
+              Revoke…
+            </button>
+          </div>
+        )}
+      </div>
+      {asking === 'rotate' && (
+        <Dialog title="Rotate the key" onClose={close}>
+          <Form
+            action="Make a new token"
+            onSubmit={async () => {
+              setMade(await client.rotateKey(key_id));
+              close();
+              again();
+            }}
+          >
+            <p>The former token works for another day, so that nothing stops while the new one is spread.</p>
+          </Form>
+        </Dialog>
+      )}
+      {asking === 'revoke' && (
+        <Dialog title={`Revoke ${name ?? key_id}?`} onClose={close}>
+          <Form
+            action="Revoke"
+            is_dangerous
+            onSubmit={async () => {
+              await client.revokeKey(key_id);
+              close();
+              say('Revoked: it is refused from now on.');
+              again();
+            }}
+          >
+            <p>Whoever uses it is refused at once. This cannot be undone.</p>
+          </Form>
+        </Dialog>
+      )}
+      {made !== null && <TokenDialog made={made} onClose={() => setMade(null)} />}
+    </Detail>
+  );
+}
+
+function TokenDialog({ made, onClose }: { made: ApiKeyWithToken; onClose: () => void }): JSX.Element {
+  return (
+    <Dialog title="Keep its token" onClose={onClose}>
+      <p>Programs send it as a bearer token, and people sign in with it.</p>
+      <Snippet text={made.token} what="the token" />
+      <p class="hint">It is not shown again: copy it now.</p>
+      <div class="form-end">
+        <button type="button" class="button primary" onClick={onClose}>
+          I have kept it
+        </button>
+      </div>
+    </Dialog>
+  );
+}
+
+function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => void }): JSX.Element {
+  const [name, setName] = useState('');
+  const [scopes, setScopes] = useState<readonly Scope[]>(is_first ? ['admin'] : ['instance', 'send']);
+  const [meetings, setMeetings] = useState('');
+  const [instance_id, setInstance] = useState('');
+  const [expires, setExpires] = useState('');
+  const [made, setMade] = useState<ApiKeyWithToken | null>(null);
+  const make = async (): Promise<void> => {
+    const meeting_ids = idsOf(meetings);
+    const key = await client.createKey({
+      scopes: [...scopes],
+      ...(name !== '' && { name }),
+      ...(meeting_ids.length > 0 && { meeting_ids }),
+      ...(instance_id !== '' && { instance_id }),
+      ...(expires !== '' && { expires_at: new Date(expires).toISOString() }),
+    });
+    setMade(key);
+    // This page would be locked out by the first key that it makes.
+    if (is_first) await doing(client.signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
+  };
+  if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
+  return (
+    <Dialog title={is_first ? 'The first key' : 'Make a key'} onClose={onClose}>
+      <Form action="Make the key" onSubmit={make}>
+        {is_first && <p>From now on every request needs a key. The first one must be an admin's, without an end.</p>}
+        <TextField label="Name" value={name} onChange={setName} placeholder="laptop of Anna" />
+        <fieldset class="checks">
+          <legend>It may</legend>
+          {SCOPES.map(([scope, text]) => (
+            <label key={scope}>
+              <input
+                type="checkbox"
+                checked={scopes.includes(scope)}
+                disabled={is_first}
+                onChange={({ currentTarget }) =>
+                  setScopes(currentTarget.checked ? [...scopes, scope] : scopes.filter((each) => each !== scope))
+                }
+              />
+              <strong>{scope}</strong> <span class="faint">{text}</span>
+            </label>
+          ))}
+        </fieldset>
+        {!is_first && (
+          <>
+            <TextField
+              label="Only in these meetings"
+              value={meetings}
+              onChange={setMeetings}
+              is_code
+              hint="Ids with commas between. Empty: in all."
+            />
+            <TextField label="Only this instance" value={instance_id} onChange={setInstance} is_code hint="Empty: any." />
+            <TextField label="Expires" value={expires} onChange={setExpires} type="datetime-local" hint="Empty: never." />
+          </>
+        )}
+      </Form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,244 @@
+import type { JSX } from 'preact';
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import type { Delivery, MeetingInstance, Message } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { Copy } from '../parts/copy.tsx';
+import { StateMark } from '../parts/mark.tsx';
+import { Detail } from '../parts/page.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { At } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { counted, some } from '../words.ts';
+import { Composer } from './composer.tsx';
+import { useConversation } from './conversation.ts';
+import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
+import { Members, membersOf } from './memberships.tsx';
+
+/** A message to more instances than this shows how many there are of each state, and marks for those that are not fine. */
+const MARKS_MAX = 24;
+
+export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: string }): JSX.Element {
+  const { value: members } = useAnswer(
+    `members ${meeting_id}`,
+    async () => (await membersOf(meeting_id)) ?? [],
+    (event) => event.meeting_id === meeting_id || event.type.startsWith('instance.'),
+  );
+  const present = members?.filter(({ left_at }) => left_at === null) ?? [];
+  return (
+    <Detail
+      title={
+        <>
+          <bdi>{meeting_id}</bdi> <Copy text={meeting_id} what="the meeting id" />
+        </>
+      }
+      label={`Meeting ${meeting_id}`}
+      back={back}
+      back_label="Close the meeting"
+      actions={
+        <a class="button" href={addressOf(['deliveries'], { meeting_id })}>
+          Deliveries
+        </a>
+      }
+    >
+      <div class="meeting">
+        <details class="meeting-members">
+          <summary>
+            {members === null ? '…' : counted(present.length, 'instance')}
+            <span class="faint clip">{some(present.map(({ instance_name, instance_id }) => instance_name || instance_id), 4)}</span>
+          </summary>
+          {members !== null && <Members meeting_id={meeting_id} members={members} />}
+        </details>
+        <Talk meeting_id={meeting_id} members={members ?? []} />
+        <Composer meeting_id={meeting_id} agent_ids={[...new Set(present.flatMap(({ agent_ids }) => agent_ids))]} />
+      </div>
+    </Detail>
+  );
+}
+
+function Talk({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
+  const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
+  const scroller = useRef<HTMLDivElement>(null);
+  /** Whether the end is in sight: then it stays in sight. */
+  const is_at_end = useRef(true);
+  const height = useRef(0);
+  const last = messages?.at(-1)?.seq ?? 0;
+  const first = messages?.[0]?.seq ?? 0;
+
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (element === null) return;
+    if (is_at_end.current) element.scrollTop = element.scrollHeight;
+    height.current = element.scrollHeight;
+  }, [last, deliveries]);
+  // What comes in above must not push away what is read.
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    if (element === null || is_at_end.current) return;
+    element.scrollTop += element.scrollHeight - height.current;
+    height.current = element.scrollHeight;
+  }, [first]);
+
+  const onScroll = ({ currentTarget }: { currentTarget: HTMLElement }): void => {
+    const { scrollTop, scrollHeight, clientHeight } = currentTarget;
+    is_at_end.current = scrollHeight - scrollTop - clientHeight < 40;
+    height.current = scrollHeight;
+  };
+  const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
+  return (
+    <div class="talk" ref={scroller} onScroll={onScroll} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
+      {messages === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {messages?.length === 0 && (
+        <Empty title="Nothing was said here yet.">
+          <p>Write the first message below.</p>
+        </Empty>
+      )}
+      {has_earlier && (
+        <button type="button" class="button earlier" onClick={() => void earlier()}>
+          Earlier messages
+        </button>
+      )}
+      {messages?.map((message) => (
+        <MessageView
+          key={message.message_id}
+          message={message}
+          deliveries={deliveries.get(message.message_id) ?? null}
+          names={names}
+        />
+      ))}
+    </div>
+  );
+}
+
+interface MessageViewProps {
+  message: Message;
+  /** Null when they were not read. */
+  deliveries: readonly Delivery[] | null;
+  names: ReadonlyMap<string, string>;
+}
+
+function MessageView({ message: record, deliveries, names }: MessageViewProps): JSX.Element {
+  const { seq, accepted_at, target_agents, message, message_id } = record;
+  const [opened, setOpened] = useState<string | null>(null);
+  const [is_raw, setRaw] = useState(false);
+  const { from, text } = readable(message);
+  const open = deliveries?.find(({ delivery_id }) => delivery_id === opened);
+  return (
+    <article class="message" aria-label={`Message ${seq}`}>
+      <header class="message-head">
+        <span class="seq">#{seq}</span>
+        {from !== null && <bdi class="message-from">{from}</bdi>}
+        {target_agents !== null && target_agents.length > 0 && (
+          <span class="message-to">
+            to <bdi>{some(target_agents, 4)}</bdi>
+          </span>
+        )}
+        <At at={accepted_at} />
+        <span class="message-tools">
+          <button type="button" class="bare text" aria-pressed={is_raw} onClick={() => setRaw(!is_raw)}>
+            JSON<span class="unseen"> of message {seq}</span>
+          </button>
+          <Copy text={message_id} what={`the id of message ${seq}`} />
+        </span>
+      </header>
+      {is_raw || text === null ? (
+        <pre class="message-json" tabIndex={0} aria-label={`Message ${seq} as JSON`}>
+          {JSON.stringify(message, null, 2)}
+        </pre>
+      ) : (
+        <p class="message-text">{text}</p>
+      )}
+      <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
+      {open !== undefined && <Opened delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />}
+    </article>
+  );
+}
+
+interface MarksProps {
+  deliveries: readonly Delivery[] | null;
+  names: ReadonlyMap<string, string>;
+  message_id: string;
+  opened: string | null;
+  onOpen: (delivery_id: string | null) => void;
+}
+
+/** To whom it went, and how: one mark for each instance. */
+function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): JSX.Element {
+  if (deliveries === null) {
+    return (
+      <a class="marks-more" href={addressOf(['deliveries'], { message_id })}>
+        Deliveries
+      </a>
+    );
+  }
+  if (deliveries.length === 0) return <p class="marks-none">went to nobody</p>;
+  const fine = deliveries.filter(({ state }) => state === 'delivered');
+  const is_crowd = deliveries.length > MARKS_MAX;
+  const shown = is_crowd ? deliveries.filter(({ state }) => state !== 'delivered').slice(0, MARKS_MAX) : deliveries;
+  return (
+    <ul class="marks" aria-label="Deliveries">
+      {is_crowd && (
+        <li>
+          <a class="mark-button" href={addressOf(['deliveries'], { message_id })}>
+            <StateMark state="delivered" />
+            {fine.length} of {deliveries.length} delivered
+          </a>
+        </li>
+      )}
+      {shown.map(({ delivery_id, instance_id, state, attempt_count }) => {
+        const name = names.get(instance_id) ?? instance_id;
+        const is_open = opened === delivery_id;
+        return (
+          <li key={delivery_id}>
+            <button
+              type="button"
+              class="mark-button"
+              aria-expanded={is_open}
+              title={`${instance_id}: ${state}, ${counted(attempt_count, 'attempt')}`}
+              onClick={() => onOpen(is_open ? null : delivery_id)}
+            >
+              <StateMark state={state} />
+              <bdi class="clip">{name}</bdi>
+              <span class="unseen">: {state}</span>
+              {attempt_count > 1 && <span class="faint">×{attempt_count}</span>}
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+function Opened({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
+  const { value, problem, again } = useDelivery(delivery_id);
+  const box = useRef<HTMLDivElement>(null);
+  useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [value]);
+  return (
+    <div class="opened" ref={box} role="group" aria-label={`Delivery to ${name}`}>
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {value === null && problem === null && <Skeleton lines={2} />}
+      {value !== null && (
+        <>
+          <DeliveryStatus delivery={value} again={again} />
+          <Attempts delivery={value} />
+          <a href={addressOf(['deliveries', delivery_id])}>Everything about this delivery</a>
+        </>
+      )}
+    </div>
+  );
+}
+
+/** Who says what, where a message has it in a field that people use for it. */
+function readable(message: Record<string, unknown>): { from: string | null; text: string | null } {
+  const textAt = (names: readonly string[]): string | null => {
+    for (const name of names) {
+      const value = message[name];
+      if (typeof value === 'string' && value !== '') return value;
+    }
+    return null;
+  };
+  return {
+    from: textAt(['from', 'sender', 'author', 'from_agent', 'name', 'role']),
+    text: textAt(['content', 'text', 'body', 'message']),
+  };
+}

@@ -1,0 +1,110 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import type { Meeting } from '@convoke/sdk';
+import { useList } from '../answers.ts';
+import { Dialog, Form, TextField } from '../parts/dialog.tsx';
+import { Icon } from '../parts/icons.tsx';
+import { Filter, Page } from '../parts/page.tsx';
+import { type Column, Rows } from '../parts/rows.tsx';
+import { Empty, Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf, filterBy, go, usePlace } from '../router.ts';
+import { client } from '../service.ts';
+import { MeetingDetail } from './meeting.tsx';
+
+const COLUMNS: Column<Meeting>[] = [
+  { head: 'Meeting', cell: ({ meeting_id }) => <bdi class="clip strong">{meeting_id}</bdi> },
+  { head: 'Instances', is_wide: true, is_number: true, cell: ({ instance_count }) => instance_count },
+  { head: 'Agents', is_wide: true, is_number: true, cell: ({ agent_count }) => agent_count },
+  { head: 'Messages', is_number: true, cell: ({ last_seq }) => last_seq.toLocaleString('en') },
+  {
+    head: 'Pending',
+    is_number: true,
+    cell: ({ pending_deliveries }) => (
+      <span class={pending_deliveries === 0 ? 'faint' : ''}>{pending_deliveries.toLocaleString('en')}</span>
+    ),
+  },
+  { head: 'Last activity', is_number: true, cell: ({ last_activity_at }) => <Ago at={last_activity_at} /> },
+];
+
+export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Element {
+  const { query } = usePlace();
+  const q = query.get('q') ?? '';
+  const [is_opening, setOpening] = useState(false);
+  const { rows, problem, is_complete, more, again } = useList(
+    `meetings ${q}`,
+    (page) => client.listMeetings({ ...page, ...(q !== '' && { q }) }),
+    (meeting) => meeting.meeting_id,
+    (event) => event.meeting_id !== undefined || event.instance_id !== undefined,
+  );
+  const leading = (to?: string): string => addressOf(to === undefined ? ['meetings'] : ['meetings', to], query);
+  return (
+    <Page
+      title="Meetings"
+      tools={<Filter label="Filter by id" name="q" value={q} is_first />}
+      actions={
+        <button type="button" class="button" onClick={() => setOpening(true)}>
+          <Icon name="plus" /> New
+        </button>
+      }
+      detail={meeting_id !== null && <MeetingDetail key={meeting_id} meeting_id={meeting_id} back={leading()} />}
+    >
+      {rows === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {rows?.length === 0 && problem === null && (
+        <Empty title={q === '' ? 'No meeting yet.' : 'No meeting fits the filter.'}>
+          {q === '' ? (
+            <p>A meeting exists as soon as an instance joins it or a message is sent in it.</p>
+          ) : (
+            <button type="button" class="button" onClick={() => filterBy({ q: null })}>
+              Clear the filter
+            </button>
+          )}
+        </Empty>
+      )}
+      {rows !== null && rows.length > 0 && (
+        <Rows
+          label="Meetings"
+          kind="meetings"
+          // As long as all of them are here, the liveliest comes first.
+          rows={is_complete ? rows.toSorted(byActivity) : rows}
+          columns={COLUMNS}
+          idOf={(meeting) => meeting.meeting_id}
+          href={(meeting) => leading(meeting.meeting_id)}
+          nameOf={(meeting) => `Open ${meeting.meeting_id}`}
+          selected={meeting_id}
+          is_complete={is_complete}
+          more={more}
+        />
+      )}
+      {is_opening && <OpenDialog onClose={() => setOpening(false)} />}
+    </Page>
+  );
+}
+
+function byActivity(a: Meeting, b: Meeting): number {
+  return a.last_activity_at < b.last_activity_at ? 1 : -1;
+}
+
+function OpenDialog({ onClose }: { onClose: () => void }): JSX.Element {
+  const [meeting_id, setId] = useState('');
+  const open = async (): Promise<void> => {
+    onClose();
+    go(addressOf(['meetings', meeting_id]));
+  };
+  return (
+    <Dialog title="A new meeting" onClose={onClose}>
+      <Form action="Open" onSubmit={open}>
+        <TextField
+          label="Meeting id"
+          value={meeting_id}
+          onChange={setId}
+          is_required
+          is_code
+          placeholder="standup-42"
+          hint="It begins with the first instance that joins, or the first message."
+        />
+      </Form>
+    </Dialog>
+  );
+}

@@ -1,0 +1,131 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { all, ConvokeError, type Instance, type MeetingInstance } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { Icon } from '../parts/icons.tsx';
+import { HealthMark } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { AgentTags, JoinDialog } from './instance.tsx';
+
+/** Everybody who is or was in a meeting; null when there is no such meeting. */
+export async function membersOf(meeting_id: string): Promise<MeetingInstance[] | null> {
+  const members: MeetingInstance[] = [];
+  try {
+    const list = all<MeetingInstance>((page) =>
+      client.listMeetingInstances(meeting_id, { include_left: true, limit: 500, ...page }),
+    );
+    for await (const member of list) members.push(member);
+  } catch (error) {
+    if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist') return null;
+    throw error;
+  }
+  return members;
+}
+
+/** The meetings that an instance heard something of lately, and whether it is in them. */
+async function meetingsOf(instance_id: string): Promise<MeetingInstance[]> {
+  const { data } = await client.listDeliveries({ instance_id, limit: 500 });
+  const meeting_ids = [...new Set(data.map((delivery) => delivery.meeting_id))].slice(0, 20);
+  const found = await Promise.all(meeting_ids.map((meeting_id) => membersOf(meeting_id)));
+  return found.flatMap((members) => members?.filter((member) => member.instance_id === instance_id) ?? []);
+}
+
+export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
+  const { instance_id, agent_ids } = instance;
+  const [is_joining, setJoining] = useState(false);
+  const { value, problem, again } = useAnswer(
+    `meetings of ${instance_id}`,
+    () => meetingsOf(instance_id),
+    (event) => event.instance_id === instance_id && /joined|left/.test(event.type),
+  );
+  const leave = (meeting_id: string): void =>
+    void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `It left ${meeting_id}.`).then(again);
+  return (
+    <>
+      {value === null && problem === null && <Skeleton lines={2} />}
+      {value === null && problem !== null && <Failure problem={problem} again={again} />}
+      <ul class="members">
+        {value?.map(({ meeting_id, left_at, agent_ids }) => (
+          <li key={meeting_id} class={left_at === null ? 'member' : 'member has-left'}>
+            <a class="member-name" href={addressOf(['meetings', meeting_id])}>
+              <bdi>{meeting_id}</bdi>
+            </a>
+            {left_at === null ? (
+              <AgentTags agent_ids={agent_ids} />
+            ) : (
+              <span class="faint">
+                left <Ago at={left_at} />
+              </span>
+            )}
+            {left_at === null && (
+              <button type="button" class="bare text" onClick={() => leave(meeting_id)}>
+                Leave<span class="unseen"> {meeting_id}</span>
+              </button>
+            )}
+          </li>
+        ))}
+      </ul>
+      <button type="button" class="button" onClick={() => setJoining(true)}>
+        <Icon name="plus" /> Join a meeting
+      </button>
+      {is_joining && (
+        <JoinDialog
+          instance_id={instance_id}
+          agent_ids={agent_ids}
+          onClose={() => {
+            setJoining(false);
+            again();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+/** Who is in a meeting, and who was. */
+export function Members({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
+  const [is_joining, setJoining] = useState(false);
+  const present = members.filter(({ left_at }) => left_at === null);
+  const gone = members.filter(({ left_at }) => left_at !== null);
+  const row = ({ instance_id, instance_name, health, agent_ids, left_at }: MeetingInstance): JSX.Element => (
+    <li key={instance_id} class={left_at === null ? 'member' : 'member has-left'}>
+      <HealthMark health={health} />
+      <a class="member-name" href={addressOf(['instances', instance_id])} title={instance_id}>
+        <bdi>{instance_name || instance_id}</bdi>
+      </a>
+      {left_at === null ? (
+        <>
+          <AgentTags agent_ids={agent_ids} />
+          <button
+            type="button"
+            class="bare text"
+            onClick={() => void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `${instance_name} left.`)}
+          >
+            Leave<span class="unseen">: take {instance_name} out of the meeting</span>
+          </button>
+        </>
+      ) : (
+        <span class="faint">
+          left <Ago at={left_at} />
+        </span>
+      )}
+    </li>
+  );
+  return (
+    <>
+      <ul class="members">
+        {present.map(row)}
+        {gone.map(row)}
+      </ul>
+      {present.length === 0 && <p class="faint">Nobody is in it: what is said now is kept, and goes to no one.</p>}
+      <button type="button" class="button" onClick={() => setJoining(true)}>
+        <Icon name="plus" /> Let an instance join
+      </button>
+      {is_joining && <JoinDialog meeting_id={meeting_id} onClose={() => setJoining(false)} />}
+    </>
+  );
+}

@@ -1,0 +1,251 @@
+import type { JSX } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
+import type { Instance } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { type FeedEvent, feed } from '../feed.ts';
+import { figuresOf } from '../metrics.ts';
+import { Chart, type Line } from '../parts/chart.tsx';
+import { Choice } from '../parts/choice.tsx';
+import { HealthMark, Mark, type MarkKind } from '../parts/mark.tsx';
+import { Page } from '../parts/page.tsx';
+import { Skeleton } from '../parts/states.tsx';
+import { Ago, timeOfDay } from '../parts/time.tsx';
+import { BIN_S, type Points } from '../rates.ts';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { useWatched } from '../watched.ts';
+import { counted, durationInWords, failureInWords } from '../words.ts';
+import { happened, rates, sentenceOf } from '../happened.ts';
+
+const SPANS = [
+  ['300', '5 min'],
+  ['3600', '1 h'],
+] as const;
+/** The steps of a chart of so many seconds. */
+const STEPS: Record<(typeof SPANS)[number][0], number> = { '300': BIN_S * 2, '3600': 30 };
+const FIGURES_EVERY_MS = 2000;
+
+export function Now(): JSX.Element {
+  const [span, setSpan] = useState<(typeof SPANS)[number][0]>('300');
+  const [now_ms, setNow] = useState(Date.now());
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && setNow(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, []);
+  useWatched(rates.changed);
+  const points = rates.points(now_ms, Number(span), STEPS[span]);
+  const recent = rates.points(now_ms, 10, 10);
+  return (
+    <Page
+      title="Now"
+      actions={<Choice label="Time shown" options={SPANS} value={span} onChange={setSpan} />}
+    >
+      <div class="now" tabIndex={0} role="group" aria-label="What happens now">
+        <Figures recent={recent} />
+        <div class="charts">
+          <Throughput points={points} />
+          <Latency points={points} />
+        </div>
+        <div class="now-lists">
+          <Failing />
+          <Happened />
+        </div>
+      </div>
+    </Page>
+  );
+}
+
+function Throughput({ points }: { points: Points }): JSX.Element {
+  const lines: Line[] = [
+    { name: 'accepted', colour: '--chart-2', values: points.accepted, is_dashed: true },
+    { name: 'delivered', colour: '--good', values: points.delivered, is_filled: true },
+    { name: 'failed', colour: '--bad', values: points.failed },
+  ];
+  return <Chart title="Throughput per second" at={points.at} lines={lines} inWords={rateInWords} />;
+}
+
+function Latency({ points }: { points: Points }): JSX.Element {
+  const lines: Line[] = [
+    { name: 'p50', colour: '--chart-1', values: points.p50_ms, is_filled: true },
+    { name: 'p95', colour: '--chart-2', values: points.p95_ms, is_dashed: true },
+  ];
+  return (
+    <Chart title="Latency, from acceptance to delivery" at={points.at} lines={lines} inWords={durationInWords} is_sparse />
+  );
+}
+
+export function rateInWords(rate: number): string {
+  if (rate === 0) return '0';
+  return rate < 10 ? rate.toFixed(1) : Math.round(rate).toLocaleString('en');
+}
+
+function Figures({ recent }: { recent: Points }): JSX.Element {
+  const { value: figures, again } = useAnswer('figures', async () => figuresOf(await client.metrics()));
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && again(), FIGURES_EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const delivered = recent.delivered[0] ?? 0;
+  const p50 = recent.p50_ms[0] ?? null;
+  const p95 = recent.p95_ms[0] ?? null;
+  const show = (value: number | null | undefined, text: (value: number) => string): string =>
+    value === null || value === undefined ? '–' : text(value);
+  return (
+    <dl class="figures">
+      <Figure name="Delivered" value={rateInWords(delivered)} unit="/s" />
+      <Figure name="Latency, p50" value={show(p50, durationInWords)} />
+      <Figure name="Latency, p95" value={show(p95, durationInWords)} />
+      <Figure name="In flight" value={show(figures?.in_flight, (value) => value.toLocaleString('en'))} />
+      <Figure
+        name="Pending"
+        value={show(figures?.pending, (value) => value.toLocaleString('en'))}
+        href={addressOf(['deliveries'], { state: 'pending' })}
+      />
+      <Figure
+        name="Oldest pending"
+        value={show(figures?.oldest_pending_s, (value) => (value === 0 ? 'none' : durationInWords(value * 1000)))}
+      />
+    </dl>
+  );
+}
+
+function Figure({ name, value, unit, href }: { name: string; value: string; unit?: string; href?: string }): JSX.Element {
+  const text = (
+    <>
+      {value}
+      {unit !== undefined && <span class="unit">{unit}</span>}
+    </>
+  );
+  return (
+    <div class="figure">
+      <dt>{name}</dt>
+      <dd>{href === undefined ? text : <a href={href}>{text}</a>}</dd>
+    </div>
+  );
+}
+
+const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
+/** More are counted as "and more": the list itself has them all. */
+const INSTANCES_MAX = 500;
+
+/** Instances by their health, and those that fail, with the reason in words. */
+function Failing(): JSX.Element {
+  const { value } = useAnswer(
+    'instances by health',
+    async () => {
+      const pages = await Promise.all(HEALTHS.map((health) => client.listInstances({ health, limit: INSTANCES_MAX })));
+      return new Map(HEALTHS.map((health, i) => [health, pages[i]!]));
+    },
+    (event) => event.type.startsWith('instance.') || event.type === 'delivery.attempted',
+  );
+  const failing = [...(value?.get('down')?.data ?? []), ...(value?.get('failing')?.data ?? [])].toSorted(byFailure);
+  return (
+    <section class="panel" aria-labelledby="failing">
+      <header class="panel-head">
+        <h2 id="failing">Instances</h2>
+        <ul class="healths">
+          {HEALTHS.map((health) => {
+            const page = value?.get(health);
+            const count = page === undefined ? '–' : `${page.data.length}${page.next_cursor === null ? '' : '+'}`;
+            return (
+              <li key={health}>
+                <a href={addressOf(['instances'], { health })}>
+                  <HealthMark health={health} /> {count}
+                </a>
+              </li>
+            );
+          })}
+        </ul>
+      </header>
+      <div class="panel-body" tabIndex={0} role="group" aria-label="Last failures">
+        {value === null && <Skeleton lines={4} />}
+        {value !== null && failing.length === 0 && (
+          <p class="panel-empty">
+            <Mark kind="good" /> Every machine that was tried takes its pushes.
+          </p>
+        )}
+        <ul class="failures">
+          {failing.slice(0, 30).map((instance) => (
+            <FailureRow key={instance.instance_id} instance={instance} />
+          ))}
+        </ul>
+      </div>
+    </section>
+  );
+}
+
+function byFailure(a: Instance, b: Instance): number {
+  return (a.last_failure?.at ?? '') < (b.last_failure?.at ?? '') ? 1 : -1;
+}
+
+function FailureRow({ instance }: { instance: Instance }): JSX.Element {
+  const { instance_id, instance_name, health, last_failure, pending_deliveries } = instance;
+  return (
+    <li class="failure">
+      <HealthMark health={health} />
+      <div class="grow">
+        <a href={addressOf(['instances', instance_id])}>
+          <bdi>{instance_name || instance_id}</bdi>
+        </a>
+        <p class="failure-why">
+          <bdi>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</bdi>
+        </p>
+      </div>
+      <div class="failure-side">
+        {last_failure !== null && <Ago at={last_failure.at} />}
+        {pending_deliveries > 0 && <span>{counted(pending_deliveries, 'waits', 'wait')}</span>}
+      </div>
+    </li>
+  );
+}
+
+const KINDS: Record<string, MarkKind> = {
+  'message.accepted': 'off',
+  'delivery.settled': 'good',
+  'instance.failing': 'warning',
+  'instance.down': 'bad',
+  'instance.up': 'good',
+};
+
+function kindOf(event: FeedEvent): MarkKind {
+  if (event.type === 'delivery.settled' && event.state !== 'delivered') return event.state === 'failed' ? 'bad' : 'off';
+  return KINDS[event.type] ?? 'off';
+}
+
+/** The latest events, in words. */
+function Happened(): JSX.Element {
+  const events = useWatched(happened);
+  const state = useWatched(feed.state);
+  return (
+    <section class="panel" aria-labelledby="happened">
+      <header class="panel-head">
+        <h2 id="happened">Just now</h2>
+      </header>
+      <div class="panel-body" tabIndex={0} role="group" aria-label="Latest events">
+        {events.length === 0 && (
+          <p class="panel-empty faint">
+            {state === 'live' ? 'Nothing yet. What happens appears here at once.' : 'Waiting for the live feed.'}
+          </p>
+        )}
+        <ol class="happened">
+          {events.map(({ number, event }) => (
+            <li key={number}>
+              <Mark kind={kindOf(event)} />
+              <a class="clip grow" href={placeOf(event)}>
+                {sentenceOf(event)}
+              </a>
+              <span class="faint">{timeOfDay(event.at)}</span>
+            </li>
+          ))}
+        </ol>
+      </div>
+    </section>
+  );
+}
+
+function placeOf(event: FeedEvent): string {
+  if (event.delivery_id !== undefined) return addressOf(['deliveries', event.delivery_id]);
+  if (event.meeting_id !== undefined) return addressOf(['meetings', event.meeting_id]);
+  if (event.instance_id !== undefined) return addressOf(['instances', event.instance_id]);
+  return '/';
+}

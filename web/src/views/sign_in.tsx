@@ -1,0 +1,33 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { Form, TextField } from '../parts/dialog.tsx';
+import { Brand } from '../parts/icons.tsx';
+import { signIn } from '../service.ts';
+
+/** Stands instead of every view while the service wants a key. */
+export function SignIn(): JSX.Element {
+  const [key, setKey] = useState('');
+  return (
+    <main class="sign-in">
+      <div class="sign-in-box">
+        <h1>
+          <Brand /> Convoke
+        </h1>
+        <p>This service asks for a key. It is exchanged for a session, and kept nowhere in this browser.</p>
+        <Form action="Sign in" onSubmit={() => signIn(key.trim())}>
+          <TextField
+            label="Key"
+            value={key}
+            onChange={setKey}
+            type="password"
+            is_required
+            is_code
+            placeholder="cvk_…"
+            autocomplete="current-password"
+            hint="An admin makes one with: npx convoke keys create --scope read"
+          />
+        </Form>
+      </div>
+    </main>
+  );
+}

@@ -1,0 +1,184 @@
+import type { JSX } from 'preact';
+import { useState } from 'preact/hooks';
+import { useAnswer } from '../answers.ts';
+import { Choice } from '../parts/choice.tsx';
+import { Snippet } from '../parts/copy.tsx';
+import { Mark } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
+import { Page } from '../parts/page.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+import { quoted } from '../words.ts';
+
+interface Progress {
+  instances: string[];
+  joined: string | null;
+  said: string | null;
+  delivered: string | null;
+}
+
+async function progress(): Promise<Progress> {
+  const [instances, meetings, delivered] = await Promise.all([
+    client.listInstances({ limit: 3 }),
+    client.listMeetings({ limit: 100 }),
+    client.listDeliveries({ state: 'delivered', limit: 1 }),
+  ]);
+  return {
+    instances: instances.data.map(({ instance_name, instance_id }) => instance_name || instance_id),
+    joined: meetings.data.find(({ instance_count }) => instance_count > 0)?.meeting_id ?? null,
+    said: meetings.data.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null,
+    delivered: delivered.data[0]?.instance_id ?? null,
+  };
+}
+
+type Shell = 'cli' | 'curl';
+
+/** From an empty registry to a delivered message. Each step is ticked off when the service has seen it happen. */
+export function Start(): JSX.Element {
+  const [shell, setShell] = useState<Shell>('curl');
+  const { value } = useAnswer('progress', progress, () => true);
+  const done = value ?? { instances: [], joined: null, said: null, delivered: null };
+  const meeting_id = done.joined ?? 'standup-42';
+  const commands = COMMANDS[shell];
+  const is_done = done.delivered !== null;
+  return (
+    <Page
+      title="Start here"
+      actions={
+        <Choice
+          label="Commands for"
+          options={[
+            ['curl', 'curl'],
+            ['cli', 'convoke'],
+          ]}
+          value={shell}
+          onChange={setShell}
+        />
+      }
+    >
+      <div class="guide" tabIndex={0} role="group" aria-label="Guide">
+        <Demo meeting_id={is_done ? done.said : null} />
+        <h2 class="guide-or">Or with a machine of your own</h2>
+        <ol class="steps">
+          <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
+            <p>An instance is one machine that runs agents. It takes its pushes at a webhook address.</p>
+            <Snippet what="the command that registers" text={commands.register(location.origin)} />
+          </Step>
+          <Step title="Let it join a meeting" is_done={done.joined !== null} result={done.joined ?? ''}>
+            <Snippet what="the command that joins" text={commands.join(location.origin)} />
+          </Step>
+          <Step title="Say something there" is_done={done.said !== null} result={done.said === null ? '' : `in ${done.said}`}>
+            <Snippet what="the command that sends" text={commands.send(location.origin, meeting_id)} />
+            <p>
+              Or write it <a href={addressOf(['meetings', meeting_id])}>in the meeting itself</a>.
+            </p>
+          </Step>
+          <Step title="See it arrive" is_done={is_done} result={is_done ? `at ${done.delivered}` : ''}>
+            <p>
+              A machine that answers 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> says why, and
+              the test of its <a href="/instances">instance</a> says what to do.
+            </p>
+          </Step>
+        </ol>
+        {is_done && (
+          <p class="guide-end">
+            That is all of it. <a href="/now">See what happens now</a>
+          </p>
+        )}
+      </div>
+    </Page>
+  );
+}
+
+interface StepProps {
+  title: string;
+  is_done: boolean;
+  result: string;
+  children: preact.ComponentChildren;
+}
+
+function Step({ title, is_done, result, children }: StepProps): JSX.Element {
+  return (
+    <li class={is_done ? 'step is-done' : 'step'}>
+      <span class="step-mark">{is_done ? <Mark kind="good" /> : <Mark kind="off" />}</span>
+      <div class="step-body">
+        <h3>
+          {title}
+          <span class="unseen">{is_done ? ' (done)' : ' (not done yet)'}</span>
+          {result !== '' && <bdi class="step-result">{result}</bdi>}
+        </h3>
+        {children}
+      </div>
+    </li>
+  );
+}
+
+function Demo({ meeting_id }: { meeting_id: string | null }): JSX.Element {
+  const { value: demo, again } = useAnswer('demo', () => client.getDemo(), () => true);
+  const [is_busy, setBusy] = useState(false);
+  const run = async (work: Promise<unknown>, done: string): Promise<void> => {
+    setBusy(true);
+    await doing(work, () => done);
+    setBusy(false);
+    again();
+  };
+  const is_running = demo?.running === true;
+  return (
+    <section class="demo" aria-labelledby="demo">
+      <div class="grow">
+        <h2 id="demo">See it work</h2>
+        <p>Two sample agents inside this service join a meeting and talk. Nothing leaves this machine.</p>
+      </div>
+      {is_running ? (
+        <div class="button-row">
+          <a class="button primary" href={addressOf(['meetings', demo.meeting_id ?? meeting_id ?? ''])}>
+            Listen in
+          </a>
+          <button type="button" class="button" onClick={() => void run(client.stopDemo(), 'The demo is over.')}>
+            End the demo
+          </button>
+        </div>
+      ) : (
+        <button
+          type="button"
+          class="button primary"
+          aria-disabled={is_busy}
+          onClick={() => void run(client.startDemo(), 'The demo runs.')}
+        >
+          Start the demo
+        </button>
+      )}
+    </section>
+  );
+}
+
+interface Commands {
+  register: (address: string) => string;
+  join: (address: string) => string;
+  send: (address: string, meeting_id: string) => string;
+}
+
+const WEBHOOK = 'http://127.0.0.1:9000/convoke';
+
+const COMMANDS: Record<Shell, Commands> = {
+  curl: {
+    register: (address) =>
+      `curl ${address}/api/v1/instances/register/ -H 'content-type: application/json' \\\n` +
+      `  -d '{"instance_id": "laptop-anna", "instance_name": "My laptop",\n` +
+      `       "agent_ids": ["anna-planner"], "webhook_url": "${WEBHOOK}"}'`,
+    join: (address) =>
+      `curl ${address}/api/v1/instances/join-meeting/ -H 'content-type: application/json' \\\n` +
+      `  -d '{"instance_id": "laptop-anna", "meeting_id": "standup-42", "agent_ids": ["anna-planner"]}'`,
+    send: (address, meeting_id) =>
+      `curl ${address}/api/v1/meetings/${encodeURIComponent(meeting_id)}/messages/ -H 'content-type: application/json' \\\n` +
+      `  -d '{"message": {"content": "Good morning"}}'`,
+  },
+  cli: {
+    register: (address) =>
+      `npx convoke instances register laptop-anna --name 'My laptop' --agent anna-planner \\\n` +
+      `  --webhook ${WEBHOOK} --url ${address}`,
+    join: (address) => `npx convoke join laptop-anna standup-42 --url ${address}`,
+    send: (address, meeting_id) => `npx convoke send ${quoted(meeting_id)} 'Good morning' --url ${address}`,
+  },
+};
+

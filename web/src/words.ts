@@ -1,0 +1,91 @@
+/** Values of the API in words. */
+import type { Attempt, Delivery, DeliveryReason, Health, Outcome, WaitingFor } from '@convoke/sdk';
+
+export const HEALTH_WORDS: Record<Health, string> = {
+  unknown: 'not tried yet',
+  up: 'up',
+  failing: 'failing',
+  down: 'down',
+};
+
+const OUTCOMES: Record<Outcome, string> = {
+  blocked: 'the address is one that the egress policy forbids',
+  dns_failed: 'the host name could not be resolved',
+  connect_refused: 'the machine refused the connection',
+  connect_timeout: 'no connection was made in time',
+  unreachable: 'the machine could not be reached',
+  tls_failed: 'the TLS handshake failed',
+  timeout: 'connected, but no status line came in time',
+  broken_response: 'the answer was cut off or was not HTTP',
+  bad_status: 'answered with a status that is no success',
+  gone: 'answered 410: the webhook was switched off',
+  not_200: 'answered with a 2xx status that is not 200',
+  ok: 'answered with a success status',
+};
+
+const REASONS: Record<DeliveryReason, string> = {
+  not_200: 'the machine answered with a 2xx status that is not 200',
+  gone: 'the machine answered 410 and wants no more pushes',
+  exhausted: 'every retry was answered badly',
+  expired: 'the machine could not be reached in time',
+  instance_deleted: 'the instance was removed',
+};
+
+const WAITS: Record<WaitingFor, string> = {
+  turn: 'its turn behind earlier messages',
+  retry: 'its next attempt',
+  back_off: 'the back-off of its instance, which was not reached',
+  switched_off: 'its instance to be switched on',
+};
+
+/** How an attempt ended: `answered 500`, `the machine refused the connection`. */
+export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome' | 'status_code'>): string {
+  const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
+  return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
+}
+
+/** Why an attempt failed, with what is known beyond the outcome itself. */
+export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
+  const outcome = outcomeInWords(attempt);
+  return attempt.detail === '' || attempt.detail === outcome ? outcome : `${outcome}: ${attempt.detail}`;
+}
+
+/** What explains the state of a delivery; empty when nothing has to be explained. */
+export function whyInWords({ reason, waiting_for }: Pick<Delivery, 'reason' | 'waiting_for'>): string {
+  if (reason !== null) return REASONS[reason];
+  return waiting_for === null ? '' : `waits for ${WAITS[waiting_for]}`;
+}
+
+export function durationInWords(ms: number): string {
+  if (ms < 1) return '<1 ms';
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 10_000) return `${(ms / 1000).toFixed(1)} s`;
+  if (ms < 120_000) return `${Math.round(ms / 1000)} s`;
+  if (ms < 7_200_000) return `${Math.round(ms / 60_000)} min`;
+  if (ms < 172_800_000) return `${Math.round(ms / 3_600_000)} h`;
+  return `${Math.round(ms / 86_400_000)} days`;
+}
+
+/** `now`, `3 min ago`, `in 2 h`. */
+export function distanceInWords(at_ms: number, now_ms: number): string {
+  const distance_ms = now_ms - at_ms;
+  if (Math.abs(distance_ms) < 1000) return 'now';
+  // Whole seconds: tenths that tick are unrest.
+  const text = durationInWords(Math.max(Math.floor(Math.abs(distance_ms) / 1000) * 1000, 1000)).replace('.0', '');
+  return distance_ms > 0 ? `${text} ago` : `in ${text}`;
+}
+
+export function counted(count: number, one: string, many = `${one}s`): string {
+  return `${count.toLocaleString('en')} ${count === 1 ? one : many}`;
+}
+
+/** `a, b and 3 more`. */
+export function some(names: readonly string[], most = 3): string {
+  if (names.length <= most) return names.join(', ');
+  return `${names.slice(0, most).join(', ')} and ${names.length - most} more`;
+}
+
+/** Text for a shell between single quotes. */
+export function quoted(text: string): string {
+  return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
+}

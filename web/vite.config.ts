@@ -1,0 +1,19 @@
+import { fileURLToPath } from 'node:url';
+import { defineConfig } from 'vite';
+
+const here = (path: string): string => fileURLToPath(new URL(path, import.meta.url));
+/** Where the service runs while the pages are worked on: `npm run dev:web`. */
+const service = process.env['CONVOKE_URL'] ?? 'http://127.0.0.1:8080';
+
+export default defineConfig({
+  root: here('.'),
+  build: {
+    outDir: here('dist'),
+    emptyOutDir: true,
+    // The Content-Security-Policy allows no data: URL and nothing inline.
+    assetsInlineLimit: 0,
+    modulePreload: { polyfill: false },
+    reportCompressedSize: false,
+  },
+  server: { proxy: { '/api': service, '/metrics': service, '/docs': service, '/openapi.json': service } },
+});
