@@ -9,7 +9,8 @@ import { Notices } from './parts/notice.tsx';
 import { Empty, Skeleton } from './parts/states.tsx';
 import { Page } from './parts/page.tsx';
 import { go, partsOf, usePlace } from './router.ts';
-import { client, may, session, signOut } from './service.ts';
+import { client, may, session } from './service.ts';
+import { signOut } from './session.ts';
 import { choose, theme } from './theme.ts';
 import { useWatched } from './watched.ts';
 import { Audit } from './views/audit.tsx';
@@ -69,7 +70,9 @@ function Frame(): JSX.Element {
   const parts = partsOf(place.path);
   const [section = '', ...rest] = parts ?? [''];
   const { value: nodes } = useAnswer('nodes shown', async () => (await client.listNodes()).data.length > 1);
-  const sections = SECTIONS.filter(({ path, is_shown }) => is_shown?.() !== false && (path !== '/nodes' || nodes === true));
+  const sections = SECTIONS.filter(
+    ({ path, is_shown }) => is_shown?.() !== false && (path !== '/nodes' || nodes === true),
+  );
 
   useShortcuts(() => setHelp(true));
   // The view that was left took the focus with it.
@@ -168,7 +171,10 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
 /** An empty registry begins with the guide. */
 function Home(): JSX.Element {
   const { value, problem } = useAnswer('is empty', async () => {
-    const [instances, meetings] = await Promise.all([client.listInstances({ limit: 1 }), client.listMeetings({ limit: 1 })]);
+    const [instances, meetings] = await Promise.all([
+      client.listInstances({ limit: 1 }),
+      client.listMeetings({ limit: 1 }),
+    ]);
     return instances.data.length + meetings.data.length === 0;
   });
   useEffect(() => {
@@ -230,7 +236,12 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
   const is_current = sections.some(({ path }) => path === `/${section}`);
   return (
     <div class="nav-more">
-      <button type="button" class="nav-link" aria-current={is_current ? 'page' : undefined} onClick={() => setOpen(true)}>
+      <button
+        type="button"
+        class="nav-link"
+        aria-current={is_current ? 'page' : undefined}
+        onClick={() => setOpen(true)}
+      >
         <Icon name="more" />
         <span>More</span>
       </button>
@@ -267,7 +278,10 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
 
 /** Keys are shortcuts only where nobody writes, and while no dialog is open. */
 function isWriting(target: EventTarget | null): boolean {
-  return target instanceof HTMLElement && target.closest('input:not([type=radio], [type=checkbox]), textarea, select') !== null;
+  return (
+    target instanceof HTMLElement &&
+    target.closest('input:not([type=radio], [type=checkbox]), textarea, select') !== null
+  );
 }
 
 function useShortcuts(onHelp: () => void): void {

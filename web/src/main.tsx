@@ -5,7 +5,7 @@ import './style/views.css';
 import { render } from 'preact';
 import { App } from './app.tsx';
 import { followLinks } from './router.ts';
-import { enter } from './service.ts';
+import { enter } from './session.ts';
 
 followLinks();
 render(<App />, document.querySelector('#app') as HTMLElement);

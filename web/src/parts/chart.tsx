@@ -57,7 +57,14 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
         padding: [8, 8, 0, 0],
         scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
         axes: [
-          { ...axis, grid: { show: false }, size: 26, space: 70, incrs: [60, 300, 600, 900], values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, -3)) },
+          {
+            ...axis,
+            grid: { show: false },
+            size: 26,
+            space: 70,
+            incrs: [60, 120, 300, 600, 900, 1800],
+            values: (_, ticks) => ticks.map((s) => timeOfDay(s * 1000).slice(-8, -3)),
+          },
           { ...axis, size: 54, values: (_, ticks) => ticks.map((value) => (value === null ? '' : inWords(value))) },
         ],
         series: [

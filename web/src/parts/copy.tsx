@@ -18,7 +18,15 @@ async function copy(text: string): Promise<void> {
 }
 
 /** A small button that copies. */
-export function Copy({ text, what, children }: { text: string; what: string; children?: ComponentChildren }): JSX.Element {
+export function Copy({
+  text,
+  what,
+  children,
+}: {
+  text: string;
+  what: string;
+  children?: ComponentChildren;
+}): JSX.Element {
   const [is_copied, setCopied] = useState(false);
   const onClick = (): void => {
     copy(text).then(

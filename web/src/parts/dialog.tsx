@@ -124,13 +124,25 @@ interface TextFieldProps {
 }
 
 export function TextField(props: TextFieldProps): JSX.Element {
-  const { label, value, onChange, hint, type = 'text', placeholder, is_required, is_code, is_fixed, autocomplete } = props;
+  const {
+    label,
+    value,
+    onChange,
+    hint,
+    type = 'text',
+    placeholder,
+    is_required,
+    is_code,
+    is_fixed,
+    autocomplete,
+  } = props;
   return (
     <Field label={label} hint={hint}>
       {(id, hint_id) => (
         <input
           id={id}
           // The types of Preact know one kind of input at a time.
+          // oxlint-disable-next-line typescript/no-unnecessary-type-assertion
           type={type as 'text'}
           class={is_code ? 'input code' : 'input'}
           value={value}

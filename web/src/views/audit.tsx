@@ -98,7 +98,11 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
         <Empty title="No entry fits the filter.">
-          <button type="button" class="button" onClick={() => filterBy({ action: null, key_id: null, instance_id: null })}>
+          <button
+            type="button"
+            class="button"
+            onClick={() => filterBy({ action: null, key_id: null, instance_id: null })}
+          >
             Clear the filter
           </button>
         </Empty>
@@ -134,7 +138,9 @@ function EntryDetail({ entry, back }: { entry: AuditEntry; back: string }): JSX.
             ['Who', <Id id={entry.principal} what="who it was" />],
             ['From', entry.address === null ? '–' : <Id id={entry.address} what="the address" />],
             ['What', entry.target_id === null ? entry.target_kind : <Id id={entry.target_id} what="the target's id" />],
-            ...details.map(([name, value]) => [name, <bdi>{Array.isArray(value) ? value.join(', ') : String(value)}</bdi>] as const),
+            ...details.map(
+              ([name, value]) => [name, <bdi>{Array.isArray(value) ? value.join(', ') : String(value)}</bdi>] as const,
+            ),
             ['Hash', <Id id={entry.hash} what="the hash" />],
             ['Hash before', <Id id={entry.prev_hash} what="the hash before" />],
           ]}

@@ -99,7 +99,9 @@ export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_
           value={form}
           onChange={setForm}
         />
-        <span class="faint composer-hint">{form === 'json' ? 'Ctrl Enter sends' : 'Enter sends, Shift Enter breaks the line'}</span>
+        <span class="faint composer-hint">
+          {form === 'json' ? 'Ctrl Enter sends' : 'Enter sends, Shift Enter breaks the line'}
+        </span>
         <button type="submit" class="button primary" aria-disabled={is_busy || text.trim() === ''}>
           {targets.length === 0 ? 'Send to everybody' : `Send to ${counted(targets.length, 'agent')}`}
         </button>

@@ -30,7 +30,12 @@ interface Read {
 }
 
 export function useConversation(meeting_id: string): Conversation {
-  const [state, setState] = useState<Read>({ messages: null, deliveries: new Map(), problem: null, has_earlier: false });
+  const [state, setState] = useState<Read>({
+    messages: null,
+    deliveries: new Map(),
+    problem: null,
+    has_earlier: false,
+  });
   const latest = useRef(state);
   latest.current = state;
   const is_gone = useRef(false);
@@ -96,7 +101,7 @@ async function newer(meeting_id: string, former: Read): Promise<Pick<Read, 'has_
       return { messages: page.data, has_earlier: page.has_more };
     }
     const messages = [...former.messages];
-    for (let after_seq = last.seq; ; ) {
+    for (let after_seq = last.seq; ;) {
       const page = await client.listMessages(meeting_id, { after_seq, limit: 500 });
       messages.push(...page.data);
       const end = page.data.at(-1);
@@ -105,7 +110,8 @@ async function newer(meeting_id: string, former: Read): Promise<Pick<Read, 'has_
     }
   } catch (error) {
     // Opened before anything was said in it.
-    if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist') return { messages: [], has_earlier: false };
+    if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
+      return { messages: [], has_earlier: false };
     throw error;
   }
 }

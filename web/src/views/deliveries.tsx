@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import type { Delivery, DeliveryState } from '@convoke/sdk';
+import type { Delivery } from '@convoke/sdk';
 import { useList } from '../answers.ts';
 import { Choice } from '../parts/choice.tsx';
 import { State } from '../parts/mark.tsx';
@@ -65,9 +65,10 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
   const is_filtered = key !== '["",{}]';
   const { rows, problem, is_complete, more, again } = useList(
     `deliveries ${key}`,
-    (page) => client.listDeliveries({ ...page, ...filters, ...(state !== '' && { state: state as DeliveryState }) }),
+    (page) => client.listDeliveries({ ...page, ...filters, ...(state !== '' && { state }) }),
     (delivery) => delivery.delivery_id,
-    (event) => event.delivery_id !== undefined || event.type === 'message.accepted' || event.type.startsWith('instance.'),
+    (event) =>
+      event.delivery_id !== undefined || event.type === 'message.accepted' || event.type.startsWith('instance.'),
   );
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
   return (

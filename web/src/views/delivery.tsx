@@ -1,6 +1,7 @@
 import type { JSX } from 'preact';
 import type { Attempt, DeliveryWithAttempts } from '@convoke/sdk';
 import { useAnswer } from '../answers.ts';
+import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Mark, State } from '../parts/mark.tsx';
 import { doing } from '../parts/notice.tsx';
@@ -11,7 +12,6 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
 import { Excerpt } from './diagnosis.tsx';
-import { AgentTags } from './instance.tsx';
 
 export function useDelivery(delivery_id: string) {
   return useAnswer(
@@ -53,9 +53,19 @@ export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; bac
                   'Meeting',
                   <Id id={value.meeting_id} what="the meeting id" href={addressOf(['meetings', value.meeting_id])} />,
                 ],
-                ['Message', <Id id={value.message_id} what="the message id" href={addressOf(['deliveries'], { message_id: value.message_id })} />],
+                [
+                  'Message',
+                  <Id
+                    id={value.message_id}
+                    what="the message id"
+                    href={addressOf(['deliveries'], { message_id: value.message_id })}
+                  />,
+                ],
                 ['Accepted', <At at={value.created_at} />],
-                ['Settled', value.settled_at === null ? <span class="faint">not yet</span> : <At at={value.settled_at} />],
+                [
+                  'Settled',
+                  value.settled_at === null ? <span class="faint">not yet</span> : <At at={value.settled_at} />,
+                ],
               ]}
             />
           </div>
@@ -69,7 +79,13 @@ export function DeliveryDetail({ delivery_id, back }: { delivery_id: string; bac
   );
 }
 
-export function DeliveryStatus({ delivery, again }: { delivery: DeliveryWithAttempts; again: () => void }): JSX.Element {
+export function DeliveryStatus({
+  delivery,
+  again,
+}: {
+  delivery: DeliveryWithAttempts;
+  again: () => void;
+}): JSX.Element {
   const { delivery_id, state, next_attempt_at } = delivery;
   const why = whyInWords(delivery);
   const can_retry = state === 'pending' || state === 'failed';

@@ -37,9 +37,13 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
             <span class="clip grow">
               {delivery.state}
               {delivery.state === 'pending' && `: ${whyInWords(delivery)}`}
-              {delivery.state === 'failed' && delivery.last_attempt !== null && `: ${outcomeInWords(delivery.last_attempt)}`}
+              {delivery.state === 'failed' &&
+                delivery.last_attempt !== null &&
+                `: ${outcomeInWords(delivery.last_attempt)}`}
             </span>
-            {delivery.last_attempt !== null && <span class="faint">{durationInWords(delivery.last_attempt.duration_ms)}</span>}
+            {delivery.last_attempt !== null && (
+              <span class="faint">{durationInWords(delivery.last_attempt.duration_ms)}</span>
+            )}
             <Ago at={delivery.created_at} />
           </a>
         </li>

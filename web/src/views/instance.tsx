@@ -2,9 +2,10 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Diagnosis, Instance } from '@convoke/sdk';
 import { useAnswer } from '../answers.ts';
+import { AgentTags } from '../parts/agents.tsx';
 import { Switch } from '../parts/choice.tsx';
 import { Id } from '../parts/copy.tsx';
-import { Dialog, Field, Form, TextField } from '../parts/dialog.tsx';
+import { Dialog, Field, Form } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
 import { doing, sayProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
@@ -70,7 +71,12 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
         </div>
         <LastFailureView instance={instance} />
         <div class="button-row">
-          <button type="button" class="button primary" onClick={() => void test()} aria-disabled={diagnosis === 'running'}>
+          <button
+            type="button"
+            class="button primary"
+            onClick={() => void test()}
+            aria-disabled={diagnosis === 'running'}
+          >
             Test the webhook
           </button>
           <button
@@ -98,19 +104,26 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
             ['Webhook', <Id id={instance.webhook_url} what="the webhook URL" />],
             ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
             ['Counts as delivered', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
-            ['Headers sent', instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', ')],
+            [
+              'Headers sent',
+              instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', '),
+            ],
             ['Pending', instance.pending_deliveries.toLocaleString('en')],
             ['Last success', <Ago at={instance.last_success_at} />],
             ['Last seen', <Ago at={instance.last_seen_at} />],
             ['Registered', <Ago at={instance.created_at} />],
-            ...(instance.owner_key_id === null ? [] : [['Owned by key', <Id id={instance.owner_key_id} what="the key id" />] as const]),
+            ...(instance.owner_key_id === null
+              ? []
+              : [['Owned by key', <Id id={instance.owner_key_id} what="the key id" />] as const]),
           ]}
         />
         <div class="button-row">
           <Switch
             label="Active"
             is_on={instance.is_active}
-            onChange={(is_active) => change({ is_active }, is_active ? 'Active again.' : 'Switched off: what is pending waits.')}
+            onChange={(is_active) =>
+              change({ is_active }, is_active ? 'Active again.' : 'Switched off: what is pending waits.')
+            }
           />
           <Switch
             label="Webhook"
@@ -169,19 +182,6 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
         </Dialog>
       )}
     </>
-  );
-}
-
-export function AgentTags({ agent_ids }: { agent_ids: readonly string[] }): JSX.Element {
-  if (agent_ids.length === 0) return <span class="faint">none</span>;
-  return (
-    <span class="tags">
-      {agent_ids.map((agent_id) => (
-        <bdi key={agent_id} class="tag">
-          {agent_id}
-        </bdi>
-      ))}
-    </span>
   );
 }
 
@@ -264,12 +264,17 @@ function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose:
         onSubmit={async () => {
           const since = new Date(Date.now() - Number(hours) * 3_600_000).toISOString();
           await doing(client.recover(instance_id, { since }), ({ recovered }) =>
-            recovered === 0 ? 'Nothing failed in that time.' : `${counted(recovered, 'delivery', 'deliveries')} queued again.`,
+            recovered === 0
+              ? 'Nothing failed in that time.'
+              : `${counted(recovered, 'delivery', 'deliveries')} queued again.`,
           );
           onClose();
         }}
       >
-        <Field label="Queue again what failed in" hint="Each goes out under its former webhook-id, in the order in which it was said.">
+        <Field
+          label="Queue again what failed in"
+          hint="Each goes out under its former webhook-id, in the order in which it was said."
+        >
           {(id, hint_id) => (
             <select
               id={id}
@@ -286,58 +291,6 @@ function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose:
             </select>
           )}
         </Field>
-      </Form>
-    </Dialog>
-  );
-}
-
-/** Lets an instance join a meeting, whichever of the two is known already. */
-export function JoinDialog(props: {
-  instance_id?: string;
-  meeting_id?: string;
-  agent_ids?: readonly string[];
-  onClose: () => void;
-}): JSX.Element {
-  const [instance_id, setInstance] = useState(props.instance_id ?? '');
-  const [meeting_id, setMeeting] = useState(props.meeting_id ?? '');
-  const [agents, setAgents] = useState((props.agent_ids ?? []).join(', '));
-  const join = async (): Promise<void> => {
-    let agent_ids = agents
-      .split(',')
-      .map((id) => id.trim())
-      .filter((id) => id !== '');
-    if (agent_ids.length === 0) agent_ids = (await client.getInstance(instance_id)).agent_ids;
-    await client.joinMeeting({ instance_id, meeting_id, agent_ids });
-    props.onClose();
-  };
-  return (
-    <Dialog title="Join a meeting" onClose={props.onClose}>
-      <Form action="Join" onSubmit={join}>
-        <TextField
-          label="Instance id"
-          value={instance_id}
-          onChange={setInstance}
-          is_required
-          is_code
-          is_fixed={props.instance_id !== undefined}
-        />
-        <TextField
-          label="Meeting id"
-          value={meeting_id}
-          onChange={setMeeting}
-          is_required
-          is_code
-          is_fixed={props.meeting_id !== undefined}
-          placeholder="standup-42"
-          hint={props.meeting_id === undefined ? 'A meeting exists as soon as somebody joins it.' : undefined}
-        />
-        <TextField
-          label="Agents"
-          value={agents}
-          onChange={setAgents}
-          is_code
-          hint="With commas between. Empty: all agents of the instance."
-        />
       </Form>
     </Dialog>
   );

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import type { Health, Instance } from '@convoke/sdk';
+import type { Instance } from '@convoke/sdk';
 import { useList } from '../answers.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
@@ -65,7 +65,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
   const [is_registering, setRegistering] = useState(false);
   const { rows, problem, is_complete, more, again } = useList(
     `instances ${health} ${q}`,
-    (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health: health as Health }) }),
+    (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health }) }),
     (instance) => instance.instance_id,
     (event) => event.instance_id !== undefined || event.type === 'message.accepted',
   );

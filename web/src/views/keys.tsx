@@ -204,7 +204,8 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     });
     setMade(key);
     // This page would be locked out by the first key that it makes.
-    if (is_first) await doing(client.signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
+    if (is_first)
+      await doing(client.signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (
@@ -237,8 +238,20 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
               is_code
               hint="Ids with commas between. Empty: in all."
             />
-            <TextField label="Only this instance" value={instance_id} onChange={setInstance} is_code hint="Empty: any." />
-            <TextField label="Expires" value={expires} onChange={setExpires} type="datetime-local" hint="Empty: never." />
+            <TextField
+              label="Only this instance"
+              value={instance_id}
+              onChange={setInstance}
+              is_code
+              hint="Empty: any."
+            />
+            <TextField
+              label="Expires"
+              value={expires}
+              onChange={setExpires}
+              type="datetime-local"
+              hint="Empty: never."
+            />
           </>
         )}
       </Form>

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Delivery, MeetingInstance, Message } from '@convoke/sdk';
 import { useAnswer } from '../answers.ts';
 import { Copy } from '../parts/copy.tsx';
@@ -43,8 +43,13 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
       <div class="meeting">
         <details class="meeting-members">
           <summary>
-            {members === null ? '…' : counted(present.length, 'instance')}
-            <span class="faint clip">{some(present.map(({ instance_name, instance_id }) => instance_name || instance_id), 4)}</span>
+            <span>{members === null ? '…' : counted(present.length, 'instance')}</span>
+            <span class="faint clip">
+              {some(
+                present.map(({ instance_name, instance_id }) => instance_name || instance_id),
+                4,
+              )}
+            </span>
           </summary>
           {members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
@@ -57,55 +62,32 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
 
 function Talk({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
   const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
-  const scroller = useRef<HTMLDivElement>(null);
-  /** Whether the end is in sight: then it stays in sight. */
-  const is_at_end = useRef(true);
-  const height = useRef(0);
-  const last = messages?.at(-1)?.seq ?? 0;
-  const first = messages?.[0]?.seq ?? 0;
-
-  useLayoutEffect(() => {
-    const element = scroller.current;
-    if (element === null) return;
-    if (is_at_end.current) element.scrollTop = element.scrollHeight;
-    height.current = element.scrollHeight;
-  }, [last, deliveries]);
-  // What comes in above must not push away what is read.
-  useLayoutEffect(() => {
-    const element = scroller.current;
-    if (element === null || is_at_end.current) return;
-    element.scrollTop += element.scrollHeight - height.current;
-    height.current = element.scrollHeight;
-  }, [first]);
-
-  const onScroll = ({ currentTarget }: { currentTarget: HTMLElement }): void => {
-    const { scrollTop, scrollHeight, clientHeight } = currentTarget;
-    is_at_end.current = scrollHeight - scrollTop - clientHeight < 40;
-    height.current = scrollHeight;
-  };
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
   return (
-    <div class="talk" ref={scroller} onScroll={onScroll} tabIndex={0} role="log" aria-label="Messages" aria-live="off">
-      {messages === null && problem === null && <Skeleton />}
-      {problem !== null && <Failure problem={problem} again={again} />}
-      {messages?.length === 0 && (
-        <Empty title="Nothing was said here yet.">
-          <p>Write the first message below.</p>
-        </Empty>
-      )}
-      {has_earlier && (
-        <button type="button" class="button earlier" onClick={() => void earlier()}>
-          Earlier messages
-        </button>
-      )}
-      {messages?.map((message) => (
-        <MessageView
-          key={message.message_id}
-          message={message}
-          deliveries={deliveries.get(message.message_id) ?? null}
-          names={names}
-        />
-      ))}
+    // Its rows are reversed and it has one only, so that it keeps to its end by itself: no script moves it.
+    <div class="talk" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
+      <div class="talk-lines">
+        {messages === null && problem === null && <Skeleton />}
+        {problem !== null && <Failure problem={problem} again={again} />}
+        {messages?.length === 0 && (
+          <Empty title="Nothing was said here yet.">
+            <p>Write the first message below.</p>
+          </Empty>
+        )}
+        {has_earlier && (
+          <button type="button" class="button earlier" onClick={() => void earlier()}>
+            Earlier messages
+          </button>
+        )}
+        {messages?.map((message) => (
+          <MessageView
+            key={message.message_id}
+            message={message}
+            deliveries={deliveries.get(message.message_id) ?? null}
+            names={names}
+          />
+        ))}
+      </div>
     </div>
   );
 }
@@ -149,7 +131,9 @@ function MessageView({ message: record, deliveries, names }: MessageViewProps): 
         <p class="message-text">{text}</p>
       )}
       <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
-      {open !== undefined && <Opened delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />}
+      {open !== undefined && (
+        <Opened delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
+      )}
     </article>
   );
 }

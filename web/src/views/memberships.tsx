@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { all, ConvokeError, type Instance, type MeetingInstance } from '@convoke/sdk';
 import { useAnswer } from '../answers.ts';
+import { AgentTags } from '../parts/agents.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
 import { doing } from '../parts/notice.tsx';
@@ -9,7 +10,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
-import { AgentTags, JoinDialog } from './instance.tsx';
+import { JoinDialog } from './join.tsx';
 
 /** Everybody who is or was in a meeting; null when there is no such meeting. */
 export async function membersOf(meeting_id: string): Promise<MeetingInstance[] | null> {
@@ -87,7 +88,13 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
 }
 
 /** Who is in a meeting, and who was. */
-export function Members({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
+export function Members({
+  meeting_id,
+  members,
+}: {
+  meeting_id: string;
+  members: readonly MeetingInstance[];
+}): JSX.Element {
   const [is_joining, setJoining] = useState(false);
   const present = members.filter(({ left_at }) => left_at === null);
   const gone = members.filter(({ left_at }) => left_at !== null);

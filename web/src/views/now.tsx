@@ -36,10 +36,7 @@ export function Now(): JSX.Element {
   const points = rates.points(now_ms, Number(span), STEPS[span]);
   const recent = rates.points(now_ms, 10, 10);
   return (
-    <Page
-      title="Now"
-      actions={<Choice label="Time shown" options={SPANS} value={span} onChange={setSpan} />}
-    >
+    <Page title="Now" actions={<Choice label="Time shown" options={SPANS} value={span} onChange={setSpan} />}>
       <div class="now" tabIndex={0} role="group" aria-label="What happens now">
         <Figures recent={recent} />
         <div class="charts">
@@ -70,7 +67,13 @@ function Latency({ points }: { points: Points }): JSX.Element {
     { name: 'p95', colour: '--chart-2', values: points.p95_ms, is_dashed: true },
   ];
   return (
-    <Chart title="Latency, from acceptance to delivery" at={points.at} lines={lines} inWords={durationInWords} is_sparse />
+    <Chart
+      title="Latency, from acceptance to delivery"
+      at={points.at}
+      lines={lines}
+      inWords={durationInWords}
+      is_sparse
+    />
   );
 }
 
@@ -109,7 +112,17 @@ function Figures({ recent }: { recent: Points }): JSX.Element {
   );
 }
 
-function Figure({ name, value, unit, href }: { name: string; value: string; unit?: string; href?: string }): JSX.Element {
+function Figure({
+  name,
+  value,
+  unit,
+  href,
+}: {
+  name: string;
+  value: string;
+  unit?: string;
+  href?: string;
+}): JSX.Element {
   const text = (
     <>
       {value}

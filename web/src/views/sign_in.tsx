@@ -2,7 +2,7 @@ import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Form, TextField } from '../parts/dialog.tsx';
 import { Brand } from '../parts/icons.tsx';
-import { signIn } from '../service.ts';
+import { signIn } from '../session.ts';
 
 /** Stands instead of every view while the service wants a key. */
 export function SignIn(): JSX.Element {

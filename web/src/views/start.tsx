@@ -67,7 +67,11 @@ export function Start(): JSX.Element {
           <Step title="Let it join a meeting" is_done={done.joined !== null} result={done.joined ?? ''}>
             <Snippet what="the command that joins" text={commands.join(location.origin)} />
           </Step>
-          <Step title="Say something there" is_done={done.said !== null} result={done.said === null ? '' : `in ${done.said}`}>
+          <Step
+            title="Say something there"
+            is_done={done.said !== null}
+            result={done.said === null ? '' : `in ${done.said}`}
+          >
             <Snippet what="the command that sends" text={commands.send(location.origin, meeting_id)} />
             <p>
               Or write it <a href={addressOf(['meetings', meeting_id])}>in the meeting itself</a>.
@@ -75,8 +79,8 @@ export function Start(): JSX.Element {
           </Step>
           <Step title="See it arrive" is_done={is_done} result={is_done ? `at ${done.delivered}` : ''}>
             <p>
-              A machine that answers 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> says why, and
-              the test of its <a href="/instances">instance</a> says what to do.
+              A machine that answers 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> says why,
+              and the test of its <a href="/instances">instance</a> says what to do.
             </p>
           </Step>
         </ol>
@@ -114,7 +118,11 @@ function Step({ title, is_done, result, children }: StepProps): JSX.Element {
 }
 
 function Demo({ meeting_id }: { meeting_id: string | null }): JSX.Element {
-  const { value: demo, again } = useAnswer('demo', () => client.getDemo(), () => true);
+  const { value: demo, again } = useAnswer(
+    'demo',
+    () => client.getDemo(),
+    () => true,
+  );
   const [is_busy, setBusy] = useState(false);
   const run = async (work: Promise<unknown>, done: string): Promise<void> => {
     setBusy(true);
@@ -181,4 +189,3 @@ const COMMANDS: Record<Shell, Commands> = {
     send: (address, meeting_id) => `npx convoke send ${quoted(meeting_id)} 'Good morning' --url ${address}`,
   },
 };
-

@@ -1,0 +1,78 @@
+/**
+ * Builds the pages in `web/` into `web/dist`, where the service finds them. With --if-stale only when what they are made
+ * from has changed since. Takes about a second; without it, the service answers its API all the same.
+ */
+import { createHash } from 'node:crypto';
+import { existsSync } from 'node:fs';
+import { chmod, glob, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const DIST = join(ROOT, 'web/dist');
+/** Holds the digest of the sources that were built. */
+const STAMP = join(DIST, '.built-from');
+const SOURCES = ['web/{index.html,vite.config.ts,tsconfig.json}', 'web/{src,public}/**/*.*', 'sdk/typescript/src/*.ts'];
+/** What builds them: another version may build something else. */
+const TOOLS = ['vite', 'preact', 'uplot'];
+
+/** Builds when the sources are others than those of the last build. Several processes may do so at the same time. */
+export async function buildIfStale(): Promise<'built' | 'fresh'> {
+  const digest = await digestOfSources();
+  const built_from = await readFile(STAMP, 'utf8').catch(() => null);
+  if (built_from === digest) return 'fresh';
+  await build(digest);
+  return 'built';
+}
+
+async function build(digest: string): Promise<void> {
+  // The tools are needed for developing only: a published package comes with the pages built.
+  const { build } = await import('vite');
+  const out = await mkdtemp(join(ROOT, 'web/.dist-'));
+  try {
+    await build({
+      configFile: join(ROOT, 'web/vite.config.ts'),
+      logLevel: 'warn',
+      build: { outDir: out, emptyOutDir: true },
+    });
+    await writeFile(join(out, '.built-from'), digest);
+    // A temporary directory is its owner's alone; the service may run as somebody else.
+    await chmod(out, 0o755);
+    await putInPlace(out);
+  } finally {
+    await rm(out, { recursive: true, force: true });
+  }
+}
+
+/** At once and as a whole, so that nobody is served one half of each. */
+async function putInPlace(out: string): Promise<void> {
+  const former = `${out}-former`;
+  if (existsSync(DIST)) await rename(DIST, former).catch(() => {});
+  // Another process may have been quicker, with the same sources.
+  await rename(out, DIST).catch((error: NodeJS.ErrnoException) => {
+    if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error;
+  });
+  await rm(former, { recursive: true, force: true });
+}
+
+async function digestOfSources(): Promise<string> {
+  const hash = createHash('sha256');
+  const files: string[] = [];
+  for await (const file of glob(SOURCES, { cwd: ROOT })) files.push(file);
+  for (const file of files.toSorted()) hash.update(`${file}\0`).update(await readFile(join(ROOT, file)));
+  const lock = JSON.parse(await readFile(join(ROOT, 'package-lock.json'), 'utf8')) as {
+    packages: Record<string, { version?: string }>;
+  };
+  for (const tool of TOOLS) hash.update(`${tool} ${lock.packages[`node_modules/${tool}`]?.version}\0`);
+  return hash.digest('hex');
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  if (!process.argv.includes('--if-stale')) await rm(STAMP, { force: true });
+  try {
+    await buildIfStale();
+  } catch (error) {
+    console.error(`the pages could not be built, the service runs without them: ${String(error)}`);
+    if (!process.argv.includes('--if-stale')) process.exitCode = 1;
+  }
+}
