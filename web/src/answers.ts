@@ -35,7 +35,7 @@ export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => 
     let timer: ReturnType<typeof setTimeout> | undefined;
     let called_at = 0;
     const stop = feed.listen((event) => {
-      if (timer !== undefined || (event.type !== 'gap' && !latest.current.concerns(event))) return;
+      if (timer !== undefined || (event.name !== 'gap' && !latest.current.concerns(event))) return;
       const wait_ms = Math.max(60, called_at + PAUSE_MS - performance.now());
       timer = setTimeout(() => {
         timer = undefined;

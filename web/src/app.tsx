@@ -48,9 +48,9 @@ const SECTIONS: readonly Section[] = [
 const FIRST_SECTIONS = 4;
 
 export function App(): JSX.Element {
-  const { state } = useWatched(session);
-  if (state === 'asking') return <div class="frame" />;
-  return state === 'key_wanted' ? <SignedOut /> : <Frame />;
+  const found = useWatched(session);
+  if (found === null) return <Notices />;
+  return found.state === 'signed_out' ? <SignedOut /> : <Frame />;
 }
 
 function SignedOut(): JSX.Element {
@@ -216,7 +216,7 @@ function ThemeChoice(): JSX.Element {
 }
 
 function SignOut(): JSX.Element | null {
-  if (useWatched(session).state !== 'signed_in') return null;
+  if (useWatched(session)?.state !== 'signed_in') return null;
   return (
     <button type="button" class="bare text" onClick={() => void signOut()}>
       <Icon name="out" /> Sign out

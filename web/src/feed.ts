@@ -1,43 +1,104 @@
 /** The live feed of the service, one for the whole page. */
+import type { FeedEvent as ToldEvent } from '@convoke/sdk';
+import { client } from './service.ts';
 import { Watched } from './watched.ts';
 
-/** Something that happened. `gap`: events may have been missed, so everything is to be read again. */
+/** Something that happened, and what it happened to. `gap`: not everything was told, so everything is to be read anew. */
 export interface FeedEvent {
-  type: string;
+  name: ToldEvent['name'];
   at: string;
-  meeting_id?: string;
-  instance_id?: string;
-  delivery_id?: string;
-  seq?: number;
-  state?: string;
-  accepted_at?: string;
+  instance_id?: string | null;
+  meeting_id?: string | null;
+  delivery_id?: string | null;
+  told: ToldEvent | null;
 }
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
+/** A page that nobody looks at gives its connection back: browsers have few of them for one host. */
+const HIDDEN_MS_MAX = 20_000;
+/** After a refusal that was thought to be for good, such as that of a service that is being replaced. */
+const REFUSED_MS = 10_000;
+
 class Feed {
   readonly state = new Watched<FeedState>('connecting');
   readonly #listeners = new Set<(event: FeedEvent) => void>();
-  #timer: ReturnType<typeof setInterval> | undefined;
+  #following: AbortController | null = null;
+  #last_event_id: string | undefined;
+  #is_wanted = false;
 
+  constructor() {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    document.addEventListener('visibilitychange', () => {
+      clearTimeout(timer);
+      if (document.hidden) timer = setTimeout(() => this.#leave(), HIDDEN_MS_MAX);
+      else if (this.#is_wanted) this.#follow();
+    });
+  }
+
+  /** Calls back with every event until the function that it answers is called. */
   listen(listener: (event: FeedEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
   start(): void {
-    this.#timer ??= setInterval(() => this.#tell({ type: 'gap', at: '' }), 2000);
-    this.state.value = 'live';
+    this.#is_wanted = true;
+    this.#follow();
   }
 
+  /** What comes after belongs to somebody else: nothing is resumed. */
   stop(): void {
-    clearInterval(this.#timer);
-    this.#timer = undefined;
+    this.#is_wanted = false;
+    this.#last_event_id = undefined;
+    this.#leave();
+  }
+
+  #leave(): void {
+    this.#following?.abort();
+    this.#following = null;
+  }
+
+  #follow(): void {
+    if (this.#following !== null) return;
+    const following = new AbortController();
+    this.#following = following;
+    this.#run(following)
+      .catch(() => {
+        if (this.#following !== following) return;
+        this.state.value = 'broken';
+        setTimeout(() => {
+          if (this.#following !== following) return;
+          this.#following = null;
+          if (this.#is_wanted) this.#follow();
+        }, REFUSED_MS);
+      })
+      .catch(() => {});
+  }
+
+  async #run({ signal }: AbortController): Promise<void> {
+    const onConnection = (state: 'connected' | 'reconnecting'): void => {
+      this.state.value = state === 'connected' ? 'live' : 'broken';
+      // What was asked before the connection stood may have changed in between.
+      if (state === 'connected') this.#tell({ name: 'gap', at: '', told: null });
+    };
+    const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
+    for await (const told of client.events(query, { signal, onConnection })) {
+      this.#last_event_id = told.id;
+      this.#tell(eventOf(told));
+    }
   }
 
   #tell(event: FeedEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
+}
+
+function eventOf(told: ToldEvent): FeedEvent {
+  const data: { at?: string; accepted_at?: string; started_at?: string } & Partial<FeedEvent> = told.data as object;
+  const { instance_id, meeting_id, delivery_id } = data;
+  const at = data.at ?? data.accepted_at ?? data.started_at ?? '';
+  return { name: told.name, at, instance_id, meeting_id, delivery_id, told } as FeedEvent;
 }
 
 export const feed = new Feed();

@@ -1,35 +1,64 @@
 /** What the feed told, for the page Now: counted for the charts, and the latest kept to be read. */
-import { client } from './service.ts';
+import type { FeedEvent as ToldEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Rates } from './rates.ts';
+import { client } from './service.ts';
 import { Watched } from './watched.ts';
+import { counted, durationInWords, failureInWords } from './words.ts';
 
 const KEPT_EVENTS = 60;
-/** The events of a busy second are drawn together. */
+/** The events of a busy moment are drawn together. */
 const DRAWN_EVERY_MS = 250;
+/** Messages whose time is remembered until they are delivered. */
+const ACCEPTED_MAX = 20_000;
+
+interface Happened {
+  number: number;
+  event: FeedEvent;
+}
 
 export const rates = new Rates();
-export const happened = new Watched<readonly { number: number; event: FeedEvent }[]>([]);
+export const happened = new Watched<readonly Happened[]>([]);
 
+/** When each message was accepted, by its id: the feed says it once. */
+const accepted = new Map<string, number>();
 let number = 0;
-let waiting: { number: number; event: FeedEvent }[] = [];
+let waiting: Happened[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-/** Follows the feed, and fills the charts with what is on record of the time before. */
+function remember(message_id: string, accepted_ms: number): void {
+  accepted.set(message_id, accepted_ms);
+  if (accepted.size > ACCEPTED_MAX) accepted.delete(accepted.keys().next().value as string);
+}
+
+/** Follows the feed. */
 export function watchWhatHappens(): void {
   feed.listen((event) => {
-    if (event.type === 'gap') return;
-    const at_ms = Date.parse(event.at);
-    if (event.type === 'message.accepted') rates.count('accepted', at_ms);
-    if (event.type === 'delivery.settled' && event.state === 'delivered') {
-      rates.count('delivered', at_ms, Math.max(0, at_ms - Date.parse(event.accepted_at ?? event.at)));
-    }
-    if (event.type === 'delivery.settled' && event.state === 'failed') rates.count('failed', at_ms);
-    // Each attempt is in its settlement as well, unless it is tried again: that is worth a line.
-    if (event.type === 'delivery.attempted' && event.state !== 'pending') return;
+    if (event.told === null) return;
+    count(event.told);
+    if (!isWorthALine(event.told)) return;
     waiting.push({ number: ++number, event });
     timer ??= setTimeout(draw, DRAWN_EVERY_MS);
   });
+}
+
+function count({ name, data }: ToldEvent): void {
+  if (name === 'message.accepted') {
+    const accepted_ms = Date.parse(data.accepted_at);
+    remember(data.message_id, accepted_ms);
+    rates.count('accepted', accepted_ms);
+  } else if (name === 'delivery.attempted' && data.state !== 'pending') {
+    const ended_ms = Date.parse(data.started_at) + data.duration_ms;
+    const accepted_ms = accepted.get(data.message_id);
+    const took_ms = accepted_ms === undefined ? undefined : Math.max(0, ended_ms - accepted_ms);
+    rates.count(data.state, ended_ms, data.state === 'delivered' ? took_ms : undefined);
+  } else if (name === 'delivery.settled' && data.state === 'failed') {
+    rates.count('failed', Date.parse(data.at), undefined, data.deliveries);
+  }
+}
+
+function isWorthALine({ name }: ToldEvent): boolean {
+  return name !== 'gap';
 }
 
 function draw(): void {
@@ -41,50 +70,52 @@ function draw(): void {
 
 /** What was delivered and failed before the page was opened, from the latest deliveries. */
 export async function recallWhatHappened(): Promise<void> {
+  const since_ms = Date.now();
   const { data, next_cursor } = await client.listDeliveries({ limit: 500 });
-  const oldest = data.at(-1);
-  const messages = new Set<string>();
   for (const { state, created_at, settled_at, message_id } of data) {
     const accepted_ms = Date.parse(created_at);
-    if (!messages.has(message_id)) rates.count('accepted', accepted_ms);
-    messages.add(message_id);
+    if (accepted_ms < since_ms && !accepted.has(message_id)) rates.count('accepted', accepted_ms);
+    remember(message_id, accepted_ms);
     if (settled_at === null || (state !== 'delivered' && state !== 'failed')) continue;
     const settled_ms = Date.parse(settled_at);
-    rates.count(state, settled_ms, state === 'delivered' ? settled_ms - accepted_ms : undefined);
+    if (settled_ms < since_ms)
+      rates.count(state, settled_ms, state === 'delivered' ? settled_ms - accepted_ms : undefined);
   }
+  const oldest = data.at(-1);
   // When there are more, the oldest moment may be there in part only.
-  rates.knownSince(next_cursor === null ? 0 : Date.parse(oldest?.created_at ?? '') + 1000);
-  rates.changed.value += 1;
+  rates.knownSince(next_cursor === null || oldest === undefined ? 0 : Date.parse(oldest.created_at) + 1000);
 }
 
 /** An event in words. */
-export function sentenceOf(event: FeedEvent): string {
-  const { type, meeting_id, instance_id, seq, state } = event;
-  const message = `${meeting_id} #${seq}`;
-  switch (type) {
+export function sentenceOf({ name, data }: ToldEvent): string {
+  switch (name) {
     case 'message.accepted':
-      return `${message} accepted`;
-    case 'delivery.attempted':
-      return `${message} to ${instance_id}: attempt failed, tried again later`;
+      return `${data.meeting_id} #${data.seq} for ${counted(data.deliveries_queued, 'instance')}`;
+    case 'delivery.attempted': {
+      const what = `${data.meeting_id} #${data.seq} to ${data.instance_id}`;
+      if (data.state === 'delivered') return `${what} delivered`;
+      const again = data.retry_in_ms === null ? '' : `, again in ${durationInWords(data.retry_in_ms)}`;
+      return `${what}: ${failureInWords(data)}${again}`;
+    }
     case 'delivery.settled':
-      return `${message} to ${instance_id}: ${state}`;
+      return `${counted(data.deliveries, 'delivery', 'deliveries')} to ${data.instance_id} ${data.state}`;
+    case 'delivery.queued':
+      return `${counted(data.deliveries, 'delivery', 'deliveries')} to ${data.instance_id} queued again`;
     case 'instance.registered':
-      return `${instance_id} registered`;
+      return `${data.instance_id} ${data.created ? 'registered' : 'registered again'}`;
     case 'instance.changed':
-      return `${instance_id} changed`;
+      return `${data.instance_id} changed: ${data.fields.join(', ')}`;
     case 'instance.removed':
-      return `${instance_id} deleted`;
+      return `${data.instance_id} deleted`;
     case 'instance.joined':
-      return `${instance_id} joined ${meeting_id}`;
+      return `${data.instance_id} joined ${data.meeting_id}`;
     case 'instance.left':
-      return `${instance_id} left ${meeting_id}`;
+      return `${data.instance_id} left ${data.meeting_id}`;
     case 'instance.up':
-      return `${instance_id} is up`;
     case 'instance.failing':
-      return `${instance_id} is failing`;
     case 'instance.down':
-      return `${instance_id} is down`;
-    default:
-      return type;
+      return `${data.instance_id} is ${data.health}`;
+    case 'gap':
+      return 'not everything was told';
   }
 }

@@ -1,4 +1,4 @@
-import { ConvokeClient, type Page, type Scope } from '@convoke/sdk';
+import { ConvokeClient, type Page } from '@convoke/sdk';
 
 export interface NodeInfo {
   node_id: string;
@@ -22,11 +22,4 @@ export class PendingClient extends ConvokeClient {
   async listNodes(): Promise<Page<NodeInfo>> {
     return { data: [], next_cursor: null };
   }
-  async getSession(): Promise<{ state: 'open' | 'signed_in'; scopes: Scope[] }> {
-    return { state: 'open', scopes: ['admin'] };
-  }
-  async signIn(_key: string): Promise<{ state: 'signed_in'; scopes: Scope[] }> {
-    return { state: 'signed_in', scopes: ['admin'] };
-  }
-  async signOut(): Promise<void> {}
 }

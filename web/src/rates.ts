@@ -1,5 +1,4 @@
 /** What the charts show: counts and durations by the second, as far back as they are kept. */
-import { Watched } from './watched.ts';
 
 export const BIN_S = 2;
 const KEPT_S = 3600;
@@ -27,13 +26,12 @@ export class Rates {
   readonly #bins = new Map<number, Bin>();
   /** Before it, nothing is known: that is a gap in the lines and not a zero. */
   #known_since_s = Date.now() / 1000;
-  readonly changed = new Watched(0);
 
   knownSince(time_ms: number): void {
     this.#known_since_s = Math.min(this.#known_since_s, time_ms / 1000);
   }
 
-  count(what: 'accepted' | 'delivered' | 'failed', time_ms: number, duration_ms?: number): void {
+  count(what: 'accepted' | 'delivered' | 'failed', time_ms: number, duration_ms?: number, times = 1): void {
     const key = Math.floor(time_ms / 1000 / BIN_S);
     let bin = this.#bins.get(key);
     if (bin === undefined) {
@@ -41,7 +39,7 @@ export class Rates {
       this.#bins.set(key, bin);
       this.#forget();
     }
-    bin[what] += 1;
+    bin[what] += times;
     if (duration_ms === undefined) return;
     if (bin.durations_ms.length < SAMPLES_MAX) bin.durations_ms.push(duration_ms);
     else bin.durations_ms[Math.floor(Math.random() * bin[what])] = duration_ms;

@@ -1,28 +1,25 @@
 /** The service that this page came from, through its SDK, and who we are to it. */
-import type { Scope } from '@convoke/sdk';
+import type { Scope, Session } from '@convoke/sdk';
 import { PendingClient } from './pending_sdk.ts';
 import { Watched } from './watched.ts';
 
-interface Session {
-  /** `open`: the service wants no key. */
-  state: 'asking' | 'open' | 'signed_in' | 'key_wanted';
-  scopes: readonly Scope[];
-}
-
-export const session = new Watched<Session>({ state: 'asking', scopes: [] });
+/** Null until the service was asked. */
+export const session = new Watched<Session | null>(null);
 
 export const client = new PendingClient({
   base_url: location.origin,
   send_attempts_max: 2,
   fetch: async (input, init) => {
     const answer = await fetch(input, init);
-    // The session ended, or the first key was made: whatever was asked, it has to be asked again by somebody.
-    if (answer.status === 401 && session.value.state !== 'asking') session.value = { state: 'key_wanted', scopes: [] };
+    // The session ended, or the first key was made: somebody has to sign in before anything else.
+    if (answer.status === 401 && session.value !== null) {
+      session.value = { ...session.value, state: 'signed_out', scopes: [] };
+    }
     return answer;
   },
 });
 
 export function may(scope: Scope): boolean {
-  const { scopes } = session.value;
+  const scopes = session.value?.scopes ?? [];
   return scopes.includes('admin') || scopes.includes(scope);
 }

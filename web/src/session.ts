@@ -1,27 +1,36 @@
 /** Coming in and going out. */
+import type { Session } from '@convoke/sdk';
 import { errorOf, forgetAnswers } from './answers.ts';
 import { feed } from './feed.ts';
 import { recallWhatHappened, watchWhatHappens } from './happened.ts';
-import { say } from './parts/notice.tsx';
+import { sayProblem } from './parts/notice.tsx';
 import { client, session } from './service.ts';
+
+/** How long until the service is asked again that did not answer. */
+const AGAIN_MS = 2000;
 
 /** Finds out who we are, by the one-time link if that is how we came. */
 export async function enter(): Promise<void> {
   watchWhatHappens();
-  const [, link_token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
-  if (link_token !== undefined) {
+  const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
+  if (token !== undefined) {
+    // It can be used once, and need not be seen by whoever looks at the screen.
     history.replaceState(null, '', location.pathname + location.search);
     try {
-      return await signIn(decodeURIComponent(link_token));
+      return begin(await client.signInByLink(token));
     } catch (error) {
-      say(errorOf(error).detail, { is_bad: true });
+      sayProblem(error);
     }
   }
+  await ask();
+}
+
+async function ask(): Promise<void> {
   try {
-    begin(await client.getSession());
+    begin(await client.session());
   } catch (error) {
-    if (errorOf(error).status === 401) session.value = { state: 'key_wanted', scopes: [] };
-    else begin({ state: 'open', scopes: ['admin'] });
+    sayProblem(errorOf(error));
+    setTimeout(() => void ask(), AGAIN_MS);
   }
 }
 
@@ -31,15 +40,20 @@ export async function signIn(key: string): Promise<void> {
 }
 
 export async function signOut(): Promise<void> {
-  await client.signOut().catch(() => {});
-  forgetAnswers();
-  feed.stop();
-  session.value = { state: 'key_wanted', scopes: [] };
+  try {
+    await client.signOut();
+  } catch (error) {
+    return sayProblem(error);
+  }
+  begin(await client.session());
 }
 
-function begin(found: typeof session.value): void {
+function begin(found: Session): void {
   forgetAnswers();
+  feed.stop();
   session.value = found;
+  if (found.state === 'signed_out') return;
   feed.start();
+  // The charts begin empty then.
   recallWhatHappened().catch(() => {});
 }

@@ -24,6 +24,8 @@ const ACTIONS: readonly AuditAction[] = [
   'key.create',
   'key.rotate',
   'key.revoke',
+  'session.begin',
+  'session.end',
   'encryption.reencrypt',
   'authenticate',
   'service.start',
@@ -63,7 +65,7 @@ export function Audit({ seq }: { seq: string | null }): JSX.Element {
         ...(instance_id !== '' && { instance_id }),
       }),
     (entry) => String(entry.seq),
-    (event) => event.type.startsWith('instance.'),
+    (event) => event.name.startsWith('instance.'),
   );
   const chosen = rows?.find((entry) => String(entry.seq) === seq);
   const leading = (to?: number): string => addressOf(to === undefined ? ['audit'] : ['audit', String(to)], query);

@@ -67,8 +67,7 @@ export function Deliveries({ delivery_id }: { delivery_id: string | null }): JSX
     `deliveries ${key}`,
     (page) => client.listDeliveries({ ...page, ...filters, ...(state !== '' && { state }) }),
     (delivery) => delivery.delivery_id,
-    (event) =>
-      event.delivery_id !== undefined || event.type === 'message.accepted' || event.type.startsWith('instance.'),
+    (event) => Boolean(event.delivery_id) || event.name === 'message.accepted' || event.name.startsWith('instance.'),
   );
   const leading = (to?: string): string => addressOf(to === undefined ? ['deliveries'] : ['deliveries', to], query);
   return (

@@ -135,7 +135,9 @@ function AttemptView({ attempt, longest_ms }: { attempt: Attempt; longest_ms: nu
         <span class="attempt-took">{durationInWords(attempt.duration_ms)}</span>
         <At at={attempt.started_at} />
       </span>
-      {attempt.detail !== '' && <bdi class="attempt-detail">{attempt.detail}</bdi>}
+      {attempt.detail !== '' && attempt.detail !== outcomeInWords(attempt) && (
+        <bdi class="attempt-detail">{attempt.detail}</bdi>
+      )}
       {attempt.response_excerpt !== '' && <Excerpt text={attempt.response_excerpt} />}
     </li>
   );

@@ -25,7 +25,7 @@ export function InstanceDetail({ instance_id, back }: { instance_id: string; bac
   const { value, problem, again } = useAnswer(
     `instance ${instance_id}`,
     () => client.getInstance(instance_id),
-    (event) => event.instance_id === instance_id || event.type === 'message.accepted',
+    (event) => event.instance_id === instance_id || event.name === 'message.accepted',
   );
   return (
     <Detail

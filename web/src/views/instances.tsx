@@ -67,7 +67,7 @@ export function Instances({ instance_id }: { instance_id: string | null }): JSX.
     `instances ${health} ${q}`,
     (page) => client.listInstances({ ...page, ...(q !== '' && { q }), ...(health !== '' && { health }) }),
     (instance) => instance.instance_id,
-    (event) => event.instance_id !== undefined || event.type === 'message.accepted',
+    (event) => Boolean(event.instance_id) || event.name === 'message.accepted',
   );
   const leading = (to?: string): string => addressOf(to === undefined ? ['instances'] : ['instances', to], query);
   return (

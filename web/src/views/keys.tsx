@@ -13,6 +13,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import { signIn } from '../session.ts';
 import { idsOf } from './register.tsx';
 
 const SCOPES: readonly (readonly [Scope, string])[] = [
@@ -204,8 +205,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
     });
     setMade(key);
     // This page would be locked out by the first key that it makes.
-    if (is_first)
-      await doing(client.signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
+    if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;
   return (

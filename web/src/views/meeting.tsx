@@ -21,7 +21,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
   const { value: members } = useAnswer(
     `members ${meeting_id}`,
     async () => (await membersOf(meeting_id)) ?? [],
-    (event) => event.meeting_id === meeting_id || event.type.startsWith('instance.'),
+    (event) => event.meeting_id === meeting_id || event.name.startsWith('instance.'),
   );
   const present = members?.filter(({ left_at }) => left_at === null) ?? [];
   return (

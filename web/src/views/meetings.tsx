@@ -35,7 +35,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
     `meetings ${q}`,
     (page) => client.listMeetings({ ...page, ...(q !== '' && { q }) }),
     (meeting) => meeting.meeting_id,
-    (event) => event.meeting_id !== undefined || event.instance_id !== undefined,
+    (event) => Boolean(event.meeting_id) || Boolean(event.instance_id),
   );
   const leading = (to?: string): string => addressOf(to === undefined ? ['meetings'] : ['meetings', to], query);
   return (

@@ -41,7 +41,8 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   const { value, problem, again } = useAnswer(
     `meetings of ${instance_id}`,
     () => meetingsOf(instance_id),
-    (event) => event.instance_id === instance_id && /joined|left/.test(event.type),
+    (event) =>
+      event.instance_id === instance_id && (event.name === 'instance.joined' || event.name === 'instance.left'),
   );
   const leave = (meeting_id: string): void =>
     void doing(client.leaveMeeting({ instance_id, meeting_id }), () => `It left ${meeting_id}.`).then(again);

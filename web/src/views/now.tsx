@@ -18,11 +18,12 @@ import { counted, durationInWords, failureInWords } from '../words.ts';
 import { happened, rates, sentenceOf } from '../happened.ts';
 
 const SPANS = [
+  ['60', '1 min'],
   ['300', '5 min'],
   ['3600', '1 h'],
 ] as const;
 /** The steps of a chart of so many seconds. */
-const STEPS: Record<(typeof SPANS)[number][0], number> = { '300': BIN_S * 2, '3600': 30 };
+const STEPS: Record<(typeof SPANS)[number][0], number> = { '60': BIN_S, '300': 2 * BIN_S, '3600': 15 * BIN_S };
 const FIGURES_EVERY_MS = 2000;
 
 export function Now(): JSX.Element {
@@ -32,7 +33,6 @@ export function Now(): JSX.Element {
     const timer = setInterval(() => !document.hidden && setNow(Date.now()), 1000);
     return () => clearInterval(timer);
   }, []);
-  useWatched(rates.changed);
   const points = rates.points(now_ms, Number(span), STEPS[span]);
   const recent = rates.points(now_ms, 10, 10);
   return (
@@ -149,7 +149,7 @@ function Failing(): JSX.Element {
       const pages = await Promise.all(HEALTHS.map((health) => client.listInstances({ health, limit: INSTANCES_MAX })));
       return new Map(HEALTHS.map((health, i) => [health, pages[i]!]));
     },
-    (event) => event.type.startsWith('instance.') || event.type === 'delivery.attempted',
+    (event) => event.name.startsWith('instance.') || event.name === 'delivery.attempted',
   );
   const failing = [...(value?.get('down')?.data ?? []), ...(value?.get('failing')?.data ?? [])].toSorted(byFailure);
   return (
@@ -212,18 +212,20 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
   );
 }
 
-const KINDS: Record<string, MarkKind> = {
-  'message.accepted': 'off',
-  'delivery.settled': 'good',
+function kindOf({ name, told }: FeedEvent): MarkKind {
+  if (told?.name === 'delivery.attempted') {
+    return told.data.state === 'delivered' ? 'good' : told.data.state === 'failed' ? 'bad' : 'warning';
+  }
+  if (told?.name === 'delivery.settled') return told.data.state === 'failed' ? 'bad' : 'off';
+  return KINDS[name] ?? 'off';
+}
+
+const KINDS: Partial<Record<FeedEvent['name'], MarkKind>> = {
+  'delivery.queued': 'waiting',
   'instance.failing': 'warning',
   'instance.down': 'bad',
   'instance.up': 'good',
 };
-
-function kindOf(event: FeedEvent): MarkKind {
-  if (event.type === 'delivery.settled' && event.state !== 'delivered') return event.state === 'failed' ? 'bad' : 'off';
-  return KINDS[event.type] ?? 'off';
-}
 
 /** The latest events, in words. */
 function Happened(): JSX.Element {
@@ -245,7 +247,7 @@ function Happened(): JSX.Element {
             <li key={number}>
               <Mark kind={kindOf(event)} />
               <a class="clip grow" href={placeOf(event)}>
-                {sentenceOf(event)}
+                {event.told !== null && sentenceOf(event.told)}
               </a>
               <span class="faint">{timeOfDay(event.at)}</span>
             </li>
@@ -257,8 +259,8 @@ function Happened(): JSX.Element {
 }
 
 function placeOf(event: FeedEvent): string {
-  if (event.delivery_id !== undefined) return addressOf(['deliveries', event.delivery_id]);
-  if (event.meeting_id !== undefined) return addressOf(['meetings', event.meeting_id]);
-  if (event.instance_id !== undefined) return addressOf(['instances', event.instance_id]);
+  if (event.delivery_id) return addressOf(['deliveries', event.delivery_id]);
+  if (event.meeting_id) return addressOf(['meetings', event.meeting_id]);
+  if (event.instance_id) return addressOf(['instances', event.instance_id]);
   return '/';
 }
