@@ -4,9 +4,11 @@
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
-import { chmod, glob, mkdtemp, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { chmod, glob, mkdtemp, readdir, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
+import { brotliCompress, gzip } from 'node:zlib';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'web/dist');
@@ -35,12 +37,25 @@ async function build(digest: string): Promise<void> {
       logLevel: 'warn',
       build: { outDir: out, emptyOutDir: true },
     });
+    await compress(out);
     await writeFile(join(out, '.built-from'), digest);
     // A temporary directory is its owner's alone; the service may run as somebody else.
     await chmod(out, 0o755);
     await putInPlace(out);
   } finally {
     await rm(out, { recursive: true, force: true });
+  }
+}
+
+/** Once and as small as it gets, instead of with every request; src/http/pages.ts serves what it finds. */
+async function compress(out: string): Promise<void> {
+  for (const entry of await readdir(out, { recursive: true, withFileTypes: true })) {
+    if (!entry.isFile() || !/\.(html|js|css|svg)$/.test(entry.name)) continue;
+    const path = join(entry.parentPath, entry.name);
+    const bytes = await readFile(path);
+    const [br, gz] = await Promise.all([promisify(brotliCompress)(bytes), promisify(gzip)(bytes, { level: 9 })]);
+    if (br.length < bytes.length) await writeFile(`${path}.br`, br);
+    if (gz.length < bytes.length) await writeFile(`${path}.gz`, gz);
   }
 }
 

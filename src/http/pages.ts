@@ -13,7 +13,7 @@ const DIRECTORY = fileURLToPath(new URL('../../web/dist/', import.meta.url));
 const INDEX = 'index.html';
 
 /** Every view is a path. What a segment says is for the page to judge. */
-const VIEW = /^\/(?:$|(?:meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
+const VIEW = /^\/(?:$|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
 
 /** An icon, a manifest. */
 const BESIDE_INDEX = /^\/[\w-]+\.\w+$/;

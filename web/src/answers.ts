@@ -118,7 +118,9 @@ interface ListState<T> {
   cursor: string | null;
   problem: ConvokeError | null;
   is_busy: boolean;
+  /** What to do next, asked for while it was busy. */
   is_stale: boolean;
+  is_more_wanted: boolean;
 }
 
 export interface PageAsked {
@@ -138,17 +140,13 @@ export function useList<T>(
   if (state.current?.key !== key) {
     const former = kept.get(key) as Pick<ListState<T>, 'rows' | 'cursor'> | undefined;
     const { rows = null, cursor = null } = former ?? {};
-    state.current = { key, rows, cursor, problem: null, is_busy: false, is_stale: false };
+    state.current = { key, rows, cursor, problem: null, is_busy: false, is_stale: false, is_more_wanted: false };
   }
   const latest = useRef(list);
   latest.current = list;
 
   const run = useCallback((work: (current: ListState<T>) => Promise<void>) => {
     const current = state.current;
-    if (current.is_busy) {
-      current.is_stale = true;
-      return;
-    }
     current.is_busy = true;
     work(current)
       .then(() => {
@@ -160,14 +158,14 @@ export function useList<T>(
         current.is_busy = false;
         if (state.current !== current) return;
         draw({});
-        if (current.is_stale) {
-          current.is_stale = false;
-          again();
-        }
+        if (current.is_more_wanted) more();
+        else if (current.is_stale) again();
       });
   }, []);
 
   const again = useCallback(() => {
+    state.current.is_stale = state.current.is_busy;
+    if (state.current.is_busy) return;
     run(async (current) => {
       const wanted = Math.min(current.rows?.length ?? 0, REFRESHED_ROWS_MAX);
       const fresh: T[] = [];
@@ -184,6 +182,7 @@ export function useList<T>(
 
   const more = useCallback(() => {
     const { cursor, is_busy } = state.current;
+    state.current.is_more_wanted = is_busy;
     if (cursor === null || is_busy) return;
     run(async (current) => {
       const page = await latest.current({ limit: PAGE_MAX, cursor });
