@@ -19,7 +19,8 @@ async function importsOf(pattern: string): Promise<Import[]> {
   const imports: Import[] = [];
   for await (const file of glob(pattern, { cwd: new URL('..', import.meta.url) })) {
     const text = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
-    for (const [, to] of text.matchAll(/(?:from|import\() ?'([^']+)'/g)) imports.push({ from: file, to: to as string });
+    for (const [, to] of text.matchAll(/(?:^|\s|})(?:from|import\() ?'([^']+)'/g))
+      imports.push({ from: file, to: to as string });
   }
   return imports;
 }
@@ -53,6 +54,35 @@ test('control: an import that points outwards is found', () => {
   assert.deepEqual(againstTheDirection([{ from: 'src/domain/message.ts', to: '../store/store.ts' }]), [
     'src/domain/message.ts imports ../store/store.ts',
   ]);
+});
+
+/** What the pages may be made of, beside themselves. */
+const OF_PAGES = /^(\.|@convoke\/sdk$|preact(\/hooks)?$|uplot(\/|$))/;
+
+function foreignToPages(imports: Import[]): string[] {
+  return imports
+    .filter(({ from, to }) => {
+      if (!OF_PAGES.test(to)) return true;
+      return to.startsWith('.') && !posix.join(posix.dirname(from), to).startsWith('web/src/');
+    })
+    .map(({ from, to }) => `${from} imports ${to}`);
+}
+
+test('the pages speak to the service through the SDK only, and make no markup of text', async () => {
+  const imports = await importsOf('web/src/**/*.{ts,tsx}');
+  assert.ok(imports.length > 100, 'the imports were found');
+  assert.deepEqual(foreignToPages(imports), []);
+  for await (const file of glob('web/src/**/*.{ts,tsx}', { cwd: new URL('..', import.meta.url) })) {
+    const text = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|XMLHttpRequest/, file);
+    if (file !== 'web/src/service.ts') assert.doesNotMatch(text, /\bfetch\(|EventSource|WebSocket/, file);
+  }
+});
+
+test('control: a page that reaches past the SDK is found', () => {
+  const from = 'web/src/views/now.tsx';
+  const reaching = ['../../../src/domain/outcome.ts', '@convoke/sdk/node', 'node:fs'];
+  assert.equal(foreignToPages(reaching.map((to) => ({ from, to }))).length, 3);
 });
 
 test('the domain does no I/O and asks no clock', async () => {

@@ -206,6 +206,19 @@ test('a raw JSON message is sent character for character', async (t) => {
   assert.equal(seen[0]!.body, `{"message":${text},"target_agents":[]}`);
 });
 
+test('metrics come as the text that they are, and a refusal of them as any other', async (t) => {
+  const text = '# HELP convoke_deliveries_pending Deliveries.\nconvoke_deliveries_pending 3\n';
+  const { client, seen } = await start(
+    t,
+    inTurn((response) => void response.end(text), problem(403, 'not_permitted')),
+    { api_key: 'cvk_x' },
+  );
+  assert.equal(await client.metrics(), text);
+  assert.equal(seen[0]?.path, '/metrics');
+  assert.equal(seen[0]?.headers.authorization, 'Bearer cvk_x');
+  await assert.rejects(client.metrics(), { code: 'not_permitted' });
+});
+
 test('what is not one JSON object cannot become a message', async (t) => {
   const { client, seen } = await start(t, json(201, SENT));
   assert.throws(() => rawJson('{},"target_agents":["a"]'), SyntaxError);

@@ -1,8 +1,8 @@
 /** The pages, looked at in a real browser: what people do there, and what must never happen there. */
 import assert from 'node:assert/strict';
-import { createRequire } from 'node:module';
-import { readdir, readFile, stat } from 'node:fs/promises';
+import { readdir, stat } from 'node:fs/promises';
 import { test, type TestContext } from 'node:test';
+import axe from 'axe-core';
 import type { Page } from 'playwright-core';
 import { useVisitor } from './support/browser.ts';
 import { pushOf, startReceiver } from './support/receiver.ts';
@@ -322,8 +322,6 @@ test('nothing is wider than the screen, from a phone to a wide one', async (t) =
   }
 });
 
-const axe = await readFile(createRequire(import.meta.url).resolve('axe-core/axe.min.js'), 'utf8');
-
 interface Violation {
   id: string;
   impact: string;
@@ -334,7 +332,7 @@ for (const colorScheme of ['light', 'dark'] as const) {
   test(`axe finds nothing serious on any page, ${colorScheme}`, async (t) => {
     const { url, views } = await lively(t);
     await visitor.visit(url, { path: '/now', colorScheme }, async (page) => {
-      await page.evaluate(axe);
+      await page.evaluate(axe.source);
       for (const path of views) {
         await show(page, path);
         const violations = await page.evaluate<Violation[]>(

@@ -18,7 +18,6 @@ import { Deliveries } from './views/deliveries.tsx';
 import { Instances } from './views/instances.tsx';
 import { Keys } from './views/keys.tsx';
 import { Meetings } from './views/meetings.tsx';
-import { Nodes } from './views/nodes.tsx';
 import { Now } from './views/now.tsx';
 import { SignIn } from './views/sign_in.tsx';
 import { Start } from './views/start.tsx';
@@ -41,7 +40,6 @@ const SECTIONS: readonly Section[] = [
   { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
   { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },
   { path: '/audit', name: 'Audit', icon: 'audit', key: 'a', is_shown: isAdmin },
-  { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o' },
   { path: '/start', name: 'Guide', icon: 'start', key: 's' },
 ];
 /** What has its place at the bottom of a phone; the rest is behind "More". */
@@ -69,10 +67,7 @@ function Frame(): JSX.Element {
   const main = useRef<HTMLElement>(null);
   const parts = partsOf(place.path);
   const [section = '', ...rest] = parts ?? [''];
-  const { value: nodes } = useAnswer('nodes shown', async () => (await client.listNodes()).data.length > 1);
-  const sections = SECTIONS.filter(
-    ({ path, is_shown }) => is_shown?.() !== false && (path !== '/nodes' || nodes === true),
-  );
+  const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
 
   useShortcuts(() => setHelp(true));
   // The view that was left took the focus with it.
@@ -153,8 +148,6 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
         return <Keys key_id={id} />;
       case 'audit':
         return <Audit seq={id} />;
-      case 'nodes':
-        return <Nodes />;
     }
   }
   return (

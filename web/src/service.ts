@@ -1,12 +1,11 @@
 /** The service that this page came from, through its SDK, and who we are to it. */
-import type { Scope, Session } from '@convoke/sdk';
-import { PendingClient } from './pending_sdk.ts';
+import { ConvokeClient, type Scope, type Session } from '@convoke/sdk';
 import { Watched } from './watched.ts';
 
 /** Null until the service was asked. */
 export const session = new Watched<Session | null>(null);
 
-export const client = new PendingClient({
+export const client = new ConvokeClient({
   base_url: location.origin,
   send_attempts_max: 2,
   fetch: async (input, init) => {

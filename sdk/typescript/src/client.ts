@@ -344,13 +344,23 @@ export class ConvokeClient {
     return listen(this.#fetch, url, headers, query.last_event_id ?? null, options);
   }
 
+  /** The metrics of this node, as Prometheus text. */
+  metrics(options: CallOptions = {}): Promise<string> {
+    return this.#ask('GET', `${this.base_url}/metrics`, options, (_answer, text) => text);
+  }
+
   #urlOf(path: readonly (string | number)[], query?: object): string {
     return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
   }
 
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {
-    call.signal?.throwIfAborted();
     const url = this.#urlOf(path, call.query);
+    return this.#ask(method, url, call, (answer, text) => parseAnswer<T>(answer, text, url));
+  }
+
+  /** @param read makes the result of an answer that is a success */
+  async #ask<T>(method: string, url: string, call: Call, read: (answer: Response, text: string) => T): Promise<T> {
+    call.signal?.throwIfAborted();
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
     if (body !== null) headers['content-type'] = 'application/json';
@@ -363,7 +373,9 @@ export class ConvokeClient {
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
       const answer = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
-      return parseAnswer<T>(answer, await answer.text(), url);
+      const text = await answer.text();
+      if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
+      return read(answer, text);
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       call.signal?.throwIfAborted();
@@ -380,7 +392,6 @@ export class ConvokeClient {
 }
 
 function parseAnswer<T>(answer: Response, text: string, url: string): T {
-  if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
   if (answer.status === 204) return undefined as T;
   try {
     return JSON.parse(text) as T;

@@ -212,6 +212,9 @@ function Opened({ delivery_id, name }: { delivery_id: string; name: string }): J
   );
 }
 
+const SPEAKER = ['sender', 'author', 'from_agent', 'name', 'role', 'from'];
+const SPEECH = ['content', 'text', 'body', 'message'];
+
 /** Who says what, where a message has it in a field that people use for it. */
 function readable(message: Record<string, unknown>): { from: string | null; text: string | null } {
   const textAt = (names: readonly string[]): string | null => {
@@ -222,7 +225,7 @@ function readable(message: Record<string, unknown>): { from: string | null; text
     return null;
   };
   return {
-    from: textAt(['from', 'sender', 'author', 'from_agent', 'name', 'role']),
-    text: textAt(['content', 'text', 'body', 'message']),
+    from: textAt(SPEAKER),
+    text: textAt(SPEECH),
   };
 }

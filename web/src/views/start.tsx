@@ -4,7 +4,6 @@ import { useAnswer } from '../answers.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Snippet } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
-import { doing } from '../parts/notice.tsx';
 import { Page } from '../parts/page.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
@@ -57,8 +56,6 @@ export function Start(): JSX.Element {
       }
     >
       <div class="guide" tabIndex={0} role="group" aria-label="Guide">
-        <Demo meeting_id={is_done ? done.said : null} />
-        <h2 class="guide-or">Or with a machine of your own</h2>
         <ol class="steps">
           <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
             <p>An instance is one machine that runs agents. It takes its pushes at a webhook address.</p>
@@ -114,49 +111,6 @@ function Step({ title, is_done, result, children }: StepProps): JSX.Element {
         {children}
       </div>
     </li>
-  );
-}
-
-function Demo({ meeting_id }: { meeting_id: string | null }): JSX.Element {
-  const { value: demo, again } = useAnswer(
-    'demo',
-    () => client.getDemo(),
-    () => true,
-  );
-  const [is_busy, setBusy] = useState(false);
-  const run = async (work: Promise<unknown>, done: string): Promise<void> => {
-    setBusy(true);
-    await doing(work, () => done);
-    setBusy(false);
-    again();
-  };
-  const is_running = demo?.running === true;
-  return (
-    <section class="demo" aria-labelledby="demo">
-      <div class="grow">
-        <h2 id="demo">See it work</h2>
-        <p>Two sample agents inside this service join a meeting and talk. Nothing leaves this machine.</p>
-      </div>
-      {is_running ? (
-        <div class="button-row">
-          <a class="button primary" href={addressOf(['meetings', demo.meeting_id ?? meeting_id ?? ''])}>
-            Listen in
-          </a>
-          <button type="button" class="button" onClick={() => void run(client.stopDemo(), 'The demo is over.')}>
-            End the demo
-          </button>
-        </div>
-      ) : (
-        <button
-          type="button"
-          class="button primary"
-          aria-disabled={is_busy}
-          onClick={() => void run(client.startDemo(), 'The demo runs.')}
-        >
-          Start the demo
-        </button>
-      )}
-    </section>
   );
 }
 
