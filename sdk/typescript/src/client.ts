@@ -346,7 +346,11 @@ export class ConvokeClient {
 
   /** The metrics of this node, as Prometheus text. */
   metrics(options: CallOptions = {}): Promise<string> {
-    return this.#ask('GET', `${this.base_url}/metrics`, options, (_answer, text) => text);
+    const url = `${this.base_url}/metrics`;
+    return this.#ask('GET', url, options, (answer, text) => {
+      if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
+      return text;
+    });
   }
 
   #urlOf(path: readonly (string | number)[], query?: object): string {
@@ -358,7 +362,7 @@ export class ConvokeClient {
     return this.#ask(method, url, call, (answer, text) => parseAnswer<T>(answer, text, url));
   }
 
-  /** @param read makes the result of an answer that is a success */
+  /** @param read makes the result of an answer, or throws */
   async #ask<T>(method: string, url: string, call: Call, read: (answer: Response, text: string) => T): Promise<T> {
     call.signal?.throwIfAborted();
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
@@ -373,9 +377,7 @@ export class ConvokeClient {
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
       const answer = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
-      const text = await answer.text();
-      if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
-      return read(answer, text);
+      return read(answer, await answer.text());
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       call.signal?.throwIfAborted();
@@ -392,6 +394,7 @@ export class ConvokeClient {
 }
 
 function parseAnswer<T>(answer: Response, text: string, url: string): T {
+  if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
   if (answer.status === 204) return undefined as T;
   try {
     return JSON.parse(text) as T;
