@@ -86,11 +86,11 @@ test('a failing instance is diagnosed, stage by stage and with advice, and recov
 
     await detail.getByRole('button', { name: 'Test the webhook' }).click();
     const result = detail.getByRole('group', { name: 'Result of the test' });
+    await result.getByText('only 200 counts as delivered').waitFor();
     assert.deepEqual(
       (await result.getByRole('listitem').allInnerTexts()).map((text) => text.split('\n')[0]),
       ['Connect', 'Request', 'Answer'],
     );
-    await result.getByText('only 200 counts as delivered').waitFor();
 
     receiver.behaviour = { status: 200 };
     await detail.getByRole('button', { name: 'Recover…' }).click();
