@@ -29,7 +29,8 @@ import { createServer } from './http/server.ts';
 import { Sessions } from './http/sessions.ts';
 import type { Accepted, NewMessage } from './store/store.ts';
 import { schemaOfFile } from './store/sqlite/schema.ts';
-import { openSqliteStore, type StoreObserver } from './store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
+import type { StoreObserver } from './store/store_thread.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */

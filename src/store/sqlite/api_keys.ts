@@ -1,10 +1,11 @@
-import { type ApiKey, isActive, isLastingAdmin, type Scope } from '../../domain/api_key.ts';
+import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
+import { apiKeyOf } from '../api_keys.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { ApiKeyStore, NewApiKey, PageRequest } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
-import type { ApiKeysTable } from './tables.ts';
+import type { ApiKeysTable } from '../tables.ts';
 
 const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
 
@@ -82,13 +83,5 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       const note = db.prepare(NOTE_USE);
       for (const { key_id, used_at } of uses) note.run(used_at, key_id);
     },
-  };
-}
-
-function apiKeyOf(row: ApiKeysTable): ApiKey {
-  return {
-    ...row,
-    scopes: JSON.parse(row.scopes) as Scope[],
-    meeting_ids: row.meeting_ids === null ? null : (JSON.parse(row.meeting_ids) as string[]),
   };
 }

@@ -11,8 +11,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
 import { Problem } from '../../domain/problem.ts';
 import { type BackupProgress, type BackupStore, StoreError } from '../store.ts';
-import { errorOf, type Reply } from './calls.ts';
-import { failureOf, type GroupCommit } from './group_commit.ts';
+import { errorOf, failureOf, type Reply } from '../calls.ts';
+import { storeErrorOf } from './errors.ts';
+import type { GroupCommit } from './group_commit.ts';
 
 /** So long a copy is kept, or made, that nobody asks for. */
 const FORGOTTEN_MS = 60_000;
@@ -180,7 +181,7 @@ export class CopyMaker {
       });
       this.#say('whole');
     } catch (error) {
-      this.#say(failureOf(error));
+      this.#say(failureOf(storeErrorOf(error)));
     }
   }
 

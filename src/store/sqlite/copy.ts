@@ -6,9 +6,9 @@ import { promisify } from 'node:util';
 import { type AuditEntry, type AuditHead, CHAIN_START, ChainVerifier } from '../../domain/audit.ts';
 import { syncDirectory } from '../key_file.ts';
 import { type BackupProgress, StoreError } from '../store.ts';
-import { entryOf } from './audit.ts';
+import { entryOf } from '../audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from './errors.ts';
-import type { AuditLogTable } from './tables.ts';
+import type { AuditLogTable } from '../tables.ts';
 
 /** 1 MiB: what is to be stored meanwhile waits for some 2 ms. */
 const PAGES_PER_STEP = 256;

@@ -8,7 +8,7 @@ import { type BackupProgress, StoreError } from '../store.ts';
 import { copyDatabase } from './copy.ts';
 import { isBusy, storeErrorOf } from './errors.ts';
 import { MIGRATIONS } from './migrations.ts';
-import type { Tables } from './tables.ts';
+import type { Tables } from '../tables.ts';
 
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;

@@ -1,14 +1,20 @@
 import { sql } from 'kysely';
-import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
-import type { Attempt } from '../../domain/outcome.ts';
-import { Problem } from '../../domain/problem.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
+import {
+  deliveryRowOf,
+  LANE_FRONT_MAX,
+  LANE_PAGE_CHARS_MAX,
+  meetingsOf,
+  notRetryable,
+  PRUNE_WINDOW,
+  queuedDeliveryOf,
+  type QueuedRow,
+} from '../deliveries.ts';
 import type {
   DeliveryFilter,
-  DeliveryRow,
   DeliverySettlement,
   DeliveryStore,
   HealthSettlement,
@@ -19,7 +25,7 @@ import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
-import type { DeliveriesTable } from './tables.ts';
+import type { DeliveriesTable } from '../tables.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
@@ -54,7 +60,7 @@ const NEXT_LANE = `
 /** The front of a lane: what expires first stands first, but for what was queued again. */
 const LANE_FRONT = `
   SELECT delivery_no, expires_at FROM deliveries
-  WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT 500`;
+  WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
 
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
@@ -70,21 +76,9 @@ const FIND_OWNED = `
 /** What failed for a former instance of the same id is not an owner's to push. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
-/** A page of a lane ends when its messages come to this. */
-const LANE_PAGE_CHARS_MAX = 256 << 10;
-
-/** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
-const PRUNE_WINDOW = 5_000;
-
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** A delivery_id that this file did not make stands for no row: numbers start far above 0. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
-  const queuedOf = ({ delivery_no, message_no, attempts, ...row }: QueuedRow): QueuedDelivery => ({
-    ...row,
-    delivery_id: ids.encode('dlv', delivery_no),
-    message_id: ids.encode('msg', message_no),
-    attempts: JSON.parse(attempts) as Attempt[],
-  });
 
   return {
     settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
@@ -126,7 +120,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         let chars = 0;
         const rows = load.iterate(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit);
         for (const row of rows as Iterable<QueuedRow>) {
-          page.push(queuedOf(row));
+          page.push(queuedDeliveryOf(row, ids));
           if ((chars += row.message.length) >= LANE_PAGE_CHARS_MAX) break;
         }
         return page;
@@ -140,7 +134,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
            WHERE instance_id = ? AND state = 'pending' AND aside = 1 AND delivery_no NOT IN (SELECT value FROM json_each(?))`,
         )
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
-      return { deliveries: rows.map(queuedOf), next_at };
+      return { deliveries: rows.map((row) => queuedDeliveryOf(row, ids)), next_at };
     },
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
@@ -201,12 +195,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
         requeue(db, 'delivery_no = ?', [delivery_no], now_ms, expires_at);
       } else {
-        throw new Problem(
-          'delivery_not_retryable',
-          row.state === 'failed'
-            ? 'Its instance is no longer registered; register it again first.'
-            : `It is ${row.state}; only a failed or a pending delivery can be queued again.`,
-        );
+        throw notRetryable(row.state);
       }
       liftBackoff(db, row.instance_id);
       return {
@@ -300,17 +289,6 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
   };
 }
 
-/** The meetings that a list is about; null when it is about deliveries of any. */
-function meetingsOf(
-  { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
-  sight: Sight | null | undefined,
-): string[] | null {
-  if (meeting_id !== undefined) return [meeting_id];
-  // An instance or a message leads to few deliveries by itself.
-  if (!sight || sight.owned !== null || instance_id !== undefined || message_id !== undefined) return null;
-  return sight.meeting_ids;
-}
-
 function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneKey[] {
   const next = db.prepare(NEXT_LANE);
   const lanes: LaneKey[] = [];
@@ -350,12 +328,6 @@ function instanceExists(db: Database, instance_id: string): boolean {
   return db.prepare('SELECT 1 FROM instances WHERE instance_id = ?').get(instance_id) !== undefined;
 }
 
-type ListedRow = DeliveriesTable & {
-  is_active: number | null;
-  webhook_enabled: number | null;
-  backing_off: number | null;
-};
-
 function selectDeliveries(db: Database, now_ms: number) {
   return db.build
     .selectFrom('deliveries as d')
@@ -363,32 +335,3 @@ function selectDeliveries(db: Database, now_ms: number) {
     .selectAll('d')
     .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')]);
 }
-
-function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
-  return {
-    delivery_id: ids.encode('dlv', row.delivery_no),
-    message_id: ids.encode('msg', row.message_no),
-    meeting_id: row.meeting_id,
-    seq: row.seq,
-    instance_id: row.instance_id,
-    target_agents: JSON.parse(row.target_agents) as string[],
-    state: row.state as DeliveryState,
-    reason: row.reason as DeliveryReason | null,
-    waiting_for: waitingFor(row),
-    attempt_count: row.attempt_count,
-    attempts: JSON.parse(row.attempts) as Attempt[],
-    next_attempt_at: row.next_attempt_at,
-    created_at: row.created_at,
-    settled_at: row.settled_at,
-  };
-}
-
-function waitingFor(row: ListedRow): WaitingFor | null {
-  if (row.state !== 'pending') return null;
-  if (row.is_active !== 1 || row.webhook_enabled !== 1) return 'switched_off';
-  if (row.backing_off === 1) return 'back_off';
-  return row.next_attempt_at === null ? 'turn' : 'retry';
-}
-
-type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
-  Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;

@@ -1,26 +1,14 @@
 /** Which data keys the file is under: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
-import { type DataKey, isSealed, open, seal, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
+import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../instance_secrets.ts';
+import { type DataKey, isSealed, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
 import { DataKeys, type KeySource } from '../data_keys.ts';
 import { type EncryptionStore, StoreError } from '../store.ts';
 import type { Database } from './database.ts';
 import { storeErrorOf } from './errors.ts';
 import type { Sync } from './operations.ts';
-import type { InstancesTable } from './tables.ts';
 
-const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret'] as const;
-
-export type SecretColumn = (typeof SECRET_COLUMNS)[number];
-type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
-
-/** What is sealed beside the id of a key, to know the key again. */
-const CHECK_TEXT = 'convoke';
 const ROWS_PER_PAGE = 1_000;
-
-/** Binds a secret to its row and column. */
-export function secretPlace(column: SecretColumn, instance_id: string): SecretPlace {
-  return { table: 'instances', column, row: instance_id };
-}
 
 /**
  * Finds the data key, or makes it for a new file, and holds it to the check value in the file. What an older Convoke wrote
@@ -107,22 +95,9 @@ function checkedKeyIds(db: Database): { key_id: string; check_value: string }[] 
 }
 
 function noteKey(db: Database, key: DataKey, wall_ms: number): void {
-  const check_value = seal(key, CHECK_TEXT, checkPlace(key.key_id));
   db.prepare(
     'INSERT INTO encryption_keys (key_id, check_value, created_at) VALUES (?, ?, ?) ON CONFLICT DO NOTHING',
-  ).run(key.key_id, check_value, wall_ms);
-}
-
-function passesCheck(key: DataKey, check_value: string): boolean {
-  try {
-    return open([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;
-  } catch {
-    return false;
-  }
-}
-
-function checkPlace(key_id: string): SecretPlace {
-  return { table: 'encryption_keys', column: 'check_value', row: key_id };
+  ).run(key.key_id, checkValueOf(key), wall_ms);
 }
 
 /** Every secret of the file, a thousand rows at a time: they are many, and the caller's transaction holds them together. */

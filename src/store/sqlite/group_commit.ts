@@ -1,8 +1,8 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DataKeys, KeySource } from '../data_keys.ts';
-import { type BackupProgress, NO_QUOTAS, type Quotas, StoreError } from '../store.ts';
-import type { Call, Reply } from './calls.ts';
+import { type Call, failureOf, hasChanged, type Reply } from '../calls.ts';
+import { type BackupProgress, NO_QUOTAS, type Quotas } from '../store.ts';
 import { Database } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { storeErrorOf } from './errors.ts';
@@ -50,7 +50,7 @@ export class GroupCommit {
       return this.#transaction(calls);
     } catch (error) {
       if (calls.length > 1) return calls.flatMap((call) => this.run([call]));
-      return calls.map((call) => ({ id: call.id, ...failureOf(error) }));
+      return calls.map((call) => ({ id: call.id, ...failureOf(storeErrorOf(error)) }));
     }
   }
 
@@ -84,7 +84,7 @@ export class GroupCommit {
       this.#recipients.forgetAll();
       this.#db.prepare('ROLLBACK TO call').run();
       this.#db.prepare('RELEASE call').run();
-      return { id: call.id, problem: { code: error.code, detail: error.message, errors: error.errors } };
+      return { id: call.id, ...failureOf(error) };
     }
   }
 
@@ -96,16 +96,4 @@ export class GroupCommit {
   close(): void {
     this.#db.close();
   }
-}
-
-/** Null stands for what does not exist, or is not the caller's; removing says so otherwise. */
-function hasChanged(value: unknown): boolean {
-  return typeof value === 'object' && value !== null && !('existed' in value && value.existed === false);
-}
-
-/** What a reply says of an error. */
-export function failureOf(error: unknown): Omit<Reply, 'id'> {
-  const known = storeErrorOf(error);
-  if (known instanceof StoreError) return { store_error: { code: known.code, message: known.message } };
-  return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
 }

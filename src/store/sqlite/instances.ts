@@ -1,11 +1,10 @@
 import { sql } from 'kysely';
-import { type Health, type Instance, type LastFailure, DOWN_AFTER_FAILURES } from '../../domain/instance.ts';
-import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { DataKeys } from '../data_keys.ts';
+import { healthCondition, instanceReader, integerOrNull } from '../instances.ts';
 import {
   type InstanceFilter,
   type InstancePatch,
@@ -16,13 +15,12 @@ import {
   type Registration,
 } from '../store.ts';
 import type { Database } from './database.ts';
-import { type SecretColumn, secretPlace } from './encryption.ts';
-import { likePattern } from './like.ts';
+import { likePattern } from '../like.ts';
 import type { Sync } from './operations.ts';
 import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
-import type { InstancesTable } from './tables.ts';
+import type { InstancesTable } from '../tables.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
@@ -93,40 +91,7 @@ export function instanceOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
-  const seal = (column: SecretColumn, instance_id: string, text: string): string =>
-    keys.seal(text, secretPlace(column, instance_id));
-  const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
-    seal('webhook_headers', instance_id, JSON.stringify(headers));
-
-  function instanceOf({ instance_id, owner_key_id: _owner, first_no: _first, ...row }: InstancesTable): Instance {
-    // Who owns it is no concern of those who deliver.
-    const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
-    return {
-      ...row,
-      instance_id,
-      agent_ids: JSON.parse(row.agent_ids) as string[],
-      webhook_headers: JSON.parse(open('webhook_headers', row.webhook_headers)) as Record<string, string>,
-      webhook_secret: open('webhook_secret', row.webhook_secret),
-      previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
-      success_statuses: row.success_statuses as SuccessStatuses,
-      webhook_enabled: row.webhook_enabled === 1,
-      is_active: row.is_active === 1,
-      last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
-    };
-  }
-
-  function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
-    return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
-  }
-
-  /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
-  function secretOf(instance_id: string, sealed: string): string | null {
-    try {
-      return keys.open(sealed, secretPlace('webhook_secret', instance_id));
-    } catch {
-      return null;
-    }
-  }
+  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf } = instanceReader(keys);
 
   function get(instance_id: string, sight?: Sight | null): InstanceRow | null {
     if (sight) return list({ limit: 1, instance_id }, sight).data[0] ?? null;
@@ -269,21 +234,4 @@ export function instanceOperations(
       return { existed: true, done: true, cancelled };
     },
   };
-}
-
-function healthCondition(health: Health) {
-  switch (health) {
-    case 'unknown':
-      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NULL`;
-    case 'up':
-      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NOT NULL`;
-    case 'failing':
-      return sql<boolean>`i.consecutive_failures BETWEEN 1 AND ${DOWN_AFTER_FAILURES - 1}`;
-    case 'down':
-      return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
-  }
-}
-
-function integerOrNull(value: boolean | undefined): number | null {
-  return value === undefined ? null : value ? 1 : 0;
 }

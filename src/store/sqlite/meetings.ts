@@ -1,11 +1,11 @@
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
-import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
-import { type MeetingStore, type Membership, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
+import { type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
-import { likePattern } from './like.ts';
+import { likePattern } from '../like.ts';
+import { membershipOf, notRegistered } from '../meetings.ts';
 import type { Sync } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForMembership } from './quotas.ts';
@@ -41,10 +41,7 @@ export function meetingOperations(
         .prepare(`SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`)
         .get({ instance_id, ...ownedBy(owned) });
       if (instance === undefined) {
-        throw new Problem(
-          'instance_does_not_exist',
-          `No instance ${JSON.stringify(instance_id)} is registered; register it before it joins a meeting.`,
-        );
+        throw notRegistered(instance_id);
       }
       const former = db
         .prepare('SELECT left_at FROM memberships WHERE meeting_id = ? AND instance_id = ?')
@@ -123,9 +120,4 @@ export function meetingOperations(
       );
     },
   };
-}
-
-function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
-  const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
-  return { meeting_id, instance_id, agent_ids: JSON.parse(agent_ids) as string[], joined_at, left_at };
 }

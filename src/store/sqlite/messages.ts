@@ -5,7 +5,7 @@ import type { Accepted, AcceptedMessage, MessageHead, MessageRow, MessageStore, 
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
-import type { MessagesTable } from './tables.ts';
+import type { MessagesTable } from '../tables.ts';
 
 const FIND_KEY = 'SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key = ? AND created_at > ?';
 

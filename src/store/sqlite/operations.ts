@@ -37,7 +37,7 @@ export interface Operations {
   api_keys: Sync<ApiKeyStore>;
   audit: Sync<AuditStore>;
   sessions: Sync<SessionStore>;
-  file: {
+  storage: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
   };
@@ -60,6 +60,6 @@ export function operationsOf(
     api_keys: apiKeyOperations(db),
     audit: auditOperations(db),
     sessions: sessionOperations(db),
-    file: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
+    storage: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }

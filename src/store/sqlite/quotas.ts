@@ -1,5 +1,5 @@
 /** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
-import { Problem } from '../../domain/problem.ts';
+import { quotaExceeded } from '../quotas.ts';
 import type { Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 
@@ -18,12 +18,11 @@ export function assertRoomForInstance(
 ): void {
   if (max_instances > 0) {
     const { instance_count } = db.prepare('SELECT instance_count FROM this_file').get() as { instance_count: number };
-    if (instance_count >= max_instances)
-      throw exceeded('max_instances', max_instances, 'Instances are registered here');
+    if (instance_count >= max_instances) throw quotaExceeded('max_instances', max_instances);
   }
   if (owner_key_id === null || max_instances_per_key === 0) return;
   if (countOf(db, OF_KEY, owner_key_id, max_instances_per_key) >= max_instances_per_key)
-    throw exceeded('max_instances_per_key', max_instances_per_key, 'Instances belong to this key');
+    throw quotaExceeded('max_instances_per_key', max_instances_per_key);
 }
 
 /** @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have */
@@ -37,21 +36,14 @@ export function assertRoomForMembership(
     max_instances_per_meeting > 0 &&
     countOf(db, IN_MEETING, meeting_id, max_instances_per_meeting) >= max_instances_per_meeting
   )
-    throw exceeded('max_instances_per_meeting', max_instances_per_meeting, 'Instances are in this meeting');
+    throw quotaExceeded('max_instances_per_meeting', max_instances_per_meeting);
   if (
     max_meetings_per_instance > 0 &&
     countOf(db, OF_INSTANCE, instance_id, max_meetings_per_instance) >= max_meetings_per_instance
   )
-    throw exceeded('max_meetings_per_instance', max_meetings_per_instance, 'Meetings have this instance in them');
+    throw quotaExceeded('max_meetings_per_instance', max_meetings_per_instance);
 }
 
 function countOf(db: Database, sql: string, id: string, limit: number): number {
   return (db.prepare(sql).get(id, limit) as { count: number }).count;
-}
-
-function exceeded(setting: keyof Quotas, quota: number, what: string): Problem {
-  return new Problem(
-    'quota_exceeded',
-    `${what} as many as CONVOKE_${setting.toUpperCase()} permits: ${quota}. Remove one first, or ask the operator to raise it.`,
-  );
 }

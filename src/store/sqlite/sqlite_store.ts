@@ -1,12 +1,10 @@
-import { once } from 'node:events';
 import { dirname, join } from 'node:path';
-import { MessageChannel, Worker } from 'node:worker_threads';
+import { MessageChannel } from 'node:worker_threads';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
-import { type Audited, NO_QUOTAS, type Quotas, type Store, StoreError } from '../store.ts';
+import { openThread, type StoreObserver } from '../store_thread.ts';
+import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
 import { Backups } from './backups.ts';
-import { type Answer, type Call, errorOf, packCall, type Reply, unpackReply } from './calls.ts';
-import type { Operations } from './operations.ts';
 
 /**
  * Opens the embedded store. The file belongs to a thread of its own; calls made in the same turn of the event loop
@@ -28,144 +26,15 @@ export function openSqliteStore(
   const key_source: KeySource =
     keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
   const backup_channel = new MessageChannel();
-  const worker = new Worker(new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url), {
-    workerData: { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 },
-    transferList: [backup_channel.port2],
-    // What this process was started with (--input-type, --eval) is not meant for the thread.
-    execArgv: [],
-  });
-  const calls = new Calls(worker, observer);
-  const store: Store = {
-    // The file belongs to this process alone.
-    cluster: null,
-    onChange() {},
-    instances: calls.of('instances'),
-    meetings: calls.of('meetings'),
-    messages: calls.of('messages'),
-    deliveries: calls.of('deliveries'),
-    encryption: calls.of('encryption'),
-    api_keys: calls.of('api_keys'),
-    audit: calls.of('audit'),
-    sessions: calls.of('sessions'),
-    backups: new Backups(backup_channel.port1, file),
-    audited: (audited) => ({
-      instances: calls.of('instances', audited),
-      meetings: calls.of('meetings', audited),
-      deliveries: calls.of('deliveries', audited),
-      encryption: calls.of('encryption', audited),
-      api_keys: calls.of('api_keys', audited),
-      sessions: calls.of('sessions', audited),
-    }),
-    async ping() {
-      await calls.call('file', 'touch', []);
-    },
-    close: () => calls.close(),
-  };
-  return { store, opened: calls.opened };
+  const backups = new Backups(backup_channel.port1, file);
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
+  const data = { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 };
+  const { store, opened } = openThread(module, data, observer, { transfer: [backup_channel.port2] });
+  return { store: { ...store, backups }, opened };
 }
 
 /** What the thread is told: the quotas and nothing that came with them. */
 function quotasOf(from: Quotas): Quotas {
   const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
   return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };
-}
-
-/** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
-export interface Commit {
-  items: number;
-  duration_ms: number;
-}
-
-export interface StoreObserver {
-  committed?(commit: Commit): void;
-}
-
-interface Waiting {
-  method: string;
-  resolve: (value: unknown) => void;
-  reject: (error: Error) => void;
-}
-
-/** The calls under way between this thread and the store's. */
-class Calls {
-  readonly #worker: Worker;
-  readonly #waiting = new Map<number, Waiting>();
-  #outbox: Call[] = [];
-  #last_id = 0;
-  #failed: Error | null = null;
-  readonly opened: Promise<void>;
-
-  constructor(worker: Worker, observer: StoreObserver) {
-    this.#worker = worker;
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
-    this.opened = promise;
-    const fail = (error: Error): void => {
-      this.#fail(error);
-      reject(error);
-    };
-    worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
-      worker.on('message', ({ replies, ...commit }: Answer) => {
-        observer.committed?.(commit);
-        this.#settle(replies);
-      });
-      if (opening === 'open') resolve();
-      else fail(errorOf(opening) ?? new Error('the store did not open'));
-    });
-    worker.on('error', (error) =>
-      fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
-    );
-    worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
-  }
-
-  /** A noun of the store whose methods call across. */
-  of<Noun extends keyof Operations & keyof Store>(noun: Noun, audited?: Audited): Store[Noun] {
-    return new Proxy({} as Store[Noun], {
-      get:
-        (_, method) =>
-        (...args: unknown[]) =>
-          this.call(noun, String(method), args, audited),
-    });
-  }
-
-  call(noun: keyof Operations, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
-    if (this.#failed !== null) return Promise.reject(this.#failed);
-    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    const id = ++this.#last_id;
-    this.#waiting.set(id, { method, resolve, reject });
-    this.#outbox.push(
-      packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
-    );
-    if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
-    return promise;
-  }
-
-  #post(): void {
-    const calls = this.#outbox;
-    this.#outbox = [];
-    this.#worker.postMessage(calls);
-  }
-
-  #settle(replies: Reply[]): void {
-    for (const reply of replies) {
-      const waiting = this.#waiting.get(reply.id);
-      if (waiting === undefined) continue;
-      this.#waiting.delete(reply.id);
-      const error = errorOf(reply);
-      if (error === null) waiting.resolve(unpackReply(waiting.method, reply).value);
-      else waiting.reject(error);
-    }
-  }
-
-  #fail(error: Error): void {
-    this.#failed ??= error;
-    for (const { reject } of this.#waiting.values()) reject(this.#failed);
-    this.#waiting.clear();
-  }
-
-  async close(): Promise<void> {
-    if (this.#failed !== null) return;
-    if (this.#outbox.length > 0) this.#post();
-    this.#worker.postMessage('close');
-    await once(this.#worker, 'exit');
-  }
 }

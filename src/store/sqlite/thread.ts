@@ -6,9 +6,10 @@ import assert from 'node:assert/strict';
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
+import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../calls.ts';
 import { CopyMaker } from './backups.ts';
-import { type Answer, type Call, itemsIn, packReply, unpackCall } from './calls.ts';
-import { failureOf, GroupCommit } from './group_commit.ts';
+import { storeErrorOf } from './errors.ts';
+import { GroupCommit } from './group_commit.ts';
 
 /** More calls than this are not put into one transaction, so that the first does not wait for the last. */
 const CALLS_PER_COMMIT_MAX = 500;
@@ -53,7 +54,7 @@ try {
   });
   port.postMessage('open');
 } catch (error) {
-  port.postMessage(failureOf(error));
+  port.postMessage(failureOf(storeErrorOf(error)));
   port.close();
 }
 

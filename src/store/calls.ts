@@ -1,12 +1,14 @@
-/** What travels between the thread that calls the store and the thread that owns the file. */
-import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
-import { type Accepted, type Audited, StoreError } from '../store.ts';
-import type { Operations } from './operations.ts';
+/** What travels between the thread that calls the store and the thread of its engine. */
+import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts';
+import { type Accepted, type Audited, type AuditedStore, StoreError } from './store.ts';
 
-/** One call of a store method, as it travels to the thread that owns the file. */
+/** What is called: a noun of the store, or where it keeps things. */
+export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'storage';
+
+/** One call of a store method, as it travels to the engine's thread. */
 export interface Call {
   id: number;
-  noun: keyof Operations;
+  noun: Noun;
   method: string;
   args: unknown[];
   /** What the audit log is told when the call changed something. */
@@ -115,4 +117,18 @@ export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
   if (reply.store_error !== undefined) return new StoreError(reply.store_error.code, reply.store_error.message);
   if (reply.defect !== undefined) return new Error(`the store failed: ${reply.defect}`);
   return null;
+}
+
+/** What a reply says of an error: of a StoreError its code and words, of a defect where it was. */
+export function failureOf(error: unknown): Omit<Reply, 'id'> {
+  if (error instanceof Problem) {
+    return { problem: { code: error.code, detail: error.message, errors: error.errors } };
+  }
+  if (error instanceof StoreError) return { store_error: { code: error.code, message: error.message } };
+  return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+}
+
+/** Whether a call that is audited changed something: null stands for what does not exist, or is not the caller's; removing says so otherwise. */
+export function hasChanged(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !('existed' in value && value.existed === false);
 }

@@ -1,5 +1,5 @@
-/** The rows as SQLite holds them: the types of the queries made with `Database.build`. */
-import type { ApiKey } from '../../domain/api_key.ts';
+/** The rows as both engines hold them: the types of the queries made with Kysely. */
+import type { ApiKey } from '../domain/api_key.ts';
 export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;

@@ -1,0 +1,77 @@
+/** Instances as both engines read and seal them. */
+import { sql } from 'kysely';
+import { DOWN_AFTER_FAILURES, type Health, type Instance, type LastFailure } from '../domain/instance.ts';
+import type { SuccessStatuses } from '../domain/outcome.ts';
+import type { DataKeys } from './data_keys.ts';
+import { type SecretColumn, secretPlace } from './instance_secrets.ts';
+import type { InstanceRow } from './store.ts';
+import type { InstancesTable } from './tables.ts';
+
+/** Opens and seals the secrets of instances under the data keys. */
+export function instanceReader(keys: DataKeys) {
+  const sealSecret = (column: SecretColumn, instance_id: string, text: string): string =>
+    keys.seal(text, secretPlace(column, instance_id));
+  const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
+    sealSecret('webhook_headers', instance_id, JSON.stringify(headers));
+
+  /** Field by field: who owns it, and where an engine keeps it, is no concern of those who deliver. */
+  function instanceOf(row: InstancesTable): Instance {
+    const { instance_id } = row;
+    const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
+    return {
+      instance_id,
+      instance_name: row.instance_name,
+      agent_ids: JSON.parse(row.agent_ids) as string[],
+      webhook_url: row.webhook_url,
+      webhook_headers: JSON.parse(open('webhook_headers', row.webhook_headers)) as Record<string, string>,
+      webhook_secret: open('webhook_secret', row.webhook_secret),
+      previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
+      previous_secret_until: row.previous_secret_until,
+      success_statuses: row.success_statuses as SuccessStatuses,
+      webhook_enabled: row.webhook_enabled === 1,
+      is_active: row.is_active === 1,
+      consecutive_failures: row.consecutive_failures,
+      last_success_at: row.last_success_at,
+      last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
+      backoff_step: row.backoff_step,
+      backoff_until: row.backoff_until,
+      last_seen_at: row.last_seen_at,
+      created_at: row.created_at,
+      updated_at: row.updated_at,
+    };
+  }
+
+  function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+    return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
+  }
+
+  /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
+  function secretOf(instance_id: string, sealed: string): string | null {
+    try {
+      return keys.open(sealed, secretPlace('webhook_secret', instance_id));
+    } catch {
+      return null;
+    }
+  }
+
+  return { instanceOf, instanceRowOf, sealSecret, sealHeaders, secretOf };
+}
+
+/** For queries over the instances `i`. */
+export function healthCondition(health: Health) {
+  switch (health) {
+    case 'unknown':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NULL`;
+    case 'up':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NOT NULL`;
+    case 'failing':
+      return sql<boolean>`i.consecutive_failures BETWEEN 1 AND ${DOWN_AFTER_FAILURES - 1}`;
+    case 'down':
+      return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
+  }
+}
+
+/** A boolean as it is stored; null when it is not given. */
+export function integerOrNull(value: boolean | undefined): number | null {
+  return value === undefined ? null : value ? 1 : 0;
+}

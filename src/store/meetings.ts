@@ -1,0 +1,16 @@
+/** Memberships as both engines read them. */
+import { Problem } from '../domain/problem.ts';
+import type { Membership } from './store.ts';
+
+export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
+  const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
+  return { meeting_id, instance_id, agent_ids: JSON.parse(agent_ids) as string[], joined_at, left_at };
+}
+
+/** @returns why it cannot join */
+export function notRegistered(instance_id: string): Problem {
+  return new Problem(
+    'instance_does_not_exist',
+    `No instance ${JSON.stringify(instance_id)} is registered; register it before it joins a meeting.`,
+  );
+}

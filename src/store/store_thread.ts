@@ -1,0 +1,151 @@
+/** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
+import { once } from 'node:events';
+import { type MessagePort, Worker } from 'node:worker_threads';
+import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
+import { type Audited, type Store, StoreError } from './store.ts';
+
+/**
+ * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
+ *
+ * @param module the entry of the thread
+ * @param data what it is told, as plain data
+ * @param observer is told of every commit
+ * @param options.transfer what of the data goes over to the thread
+ * @returns the store, which can be called at once, and a promise that it is open
+ */
+export function openThread(
+  module: URL,
+  data: object,
+  observer: StoreObserver,
+  { transfer = [] }: { transfer?: MessagePort[] } = {},
+): { store: Store; opened: Promise<void> } {
+  // What this process was started with (--input-type, --eval) is not meant for the thread.
+  const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv: [] });
+  const calls = new Calls(worker, observer);
+  const store: Store = {
+    // The file belongs to this process alone.
+    cluster: null,
+    onChange() {},
+    instances: calls.of('instances'),
+    meetings: calls.of('meetings'),
+    messages: calls.of('messages'),
+    deliveries: calls.of('deliveries'),
+    encryption: calls.of('encryption'),
+    api_keys: calls.of('api_keys'),
+    audit: calls.of('audit'),
+    sessions: calls.of('sessions'),
+    audited: (audited) => ({
+      instances: calls.of('instances', audited),
+      meetings: calls.of('meetings', audited),
+      deliveries: calls.of('deliveries', audited),
+      encryption: calls.of('encryption', audited),
+      api_keys: calls.of('api_keys', audited),
+      sessions: calls.of('sessions', audited),
+    }),
+    async ping() {
+      await calls.call('storage', 'touch', []);
+    },
+    close: () => calls.close(),
+  };
+  return { store, opened: calls.opened };
+}
+
+/** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
+export interface Commit {
+  items: number;
+  duration_ms: number;
+}
+
+export interface StoreObserver {
+  committed?(commit: Commit): void;
+}
+
+interface Waiting {
+  method: string;
+  resolve: (value: unknown) => void;
+  reject: (error: Error) => void;
+}
+
+/** The calls under way between this thread and the store's. */
+class Calls {
+  readonly #worker: Worker;
+  readonly #waiting = new Map<number, Waiting>();
+  #outbox: Call[] = [];
+  #last_id = 0;
+  #failed: Error | null = null;
+  readonly opened: Promise<void>;
+
+  constructor(worker: Worker, observer: StoreObserver) {
+    this.#worker = worker;
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.opened = promise;
+    const fail = (error: Error): void => {
+      this.#fail(error);
+      reject(error);
+    };
+    worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
+      worker.on('message', ({ replies, ...commit }: Answer) => {
+        observer.committed?.(commit);
+        this.#settle(replies);
+      });
+      if (opening === 'open') resolve();
+      else fail(errorOf(opening) ?? new Error('the store did not open'));
+    });
+    worker.on('error', (error) =>
+      fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
+    );
+    worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+  }
+
+  /** A noun of the store whose methods call across. */
+  of<Name extends Noun & keyof Store>(noun: Name, audited?: Audited): Store[Name] {
+    return new Proxy({} as Store[Name], {
+      get:
+        (_, method) =>
+        (...args: unknown[]) =>
+          this.call(noun, String(method), args, audited),
+    });
+  }
+
+  call(noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
+    if (this.#failed !== null) return Promise.reject(this.#failed);
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const id = ++this.#last_id;
+    this.#waiting.set(id, { method, resolve, reject });
+    this.#outbox.push(
+      packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
+    );
+    if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
+    return promise;
+  }
+
+  #post(): void {
+    const calls = this.#outbox;
+    this.#outbox = [];
+    this.#worker.postMessage(calls);
+  }
+
+  #settle(replies: Reply[]): void {
+    for (const reply of replies) {
+      const waiting = this.#waiting.get(reply.id);
+      if (waiting === undefined) continue;
+      this.#waiting.delete(reply.id);
+      const error = errorOf(reply);
+      if (error === null) waiting.resolve(unpackReply(waiting.method, reply).value);
+      else waiting.reject(error);
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#failed ??= error;
+    for (const { reject } of this.#waiting.values()) reject(this.#failed);
+    this.#waiting.clear();
+  }
+
+  async close(): Promise<void> {
+    if (this.#failed !== null) return;
+    if (this.#outbox.length > 0) this.#post();
+    this.#worker.postMessage('close');
+    await once(this.#worker, 'exit');
+  }
+}
