@@ -19,6 +19,8 @@ export interface Config {
   /** The directory; DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;
+  /** Null: the data is in the file. */
+  database_url: string | null;
   /** Null: the key is in a file beside the data. */
   encryption_key: KeyObject | null;
   encryption_key_previous: KeyObject | null;
@@ -94,6 +96,11 @@ export const SETTINGS = {
     line('the path of a directory'),
     './data',
     `Directory that holds ${DATABASE_FILE}; created when it is missing.`,
+  ),
+  database_url: setting(
+    databaseUrl(),
+    '',
+    `The PostgreSQL database to keep everything in instead of ${DATABASE_FILE}, which any number of nodes may share.`,
   ),
   egress: setting(
     oneOf(EGRESS_MODES),
@@ -423,6 +430,19 @@ function dataKey(): ValueType<KeyObject | null> {
   return {
     expects: 'the base64 of 32 bytes, as `openssl rand -base64 32` prints it',
     parse: (text) => (text === '' ? null : (parseDataKey(text) ?? undefined)),
+    is_secret: true,
+  };
+}
+
+/** Null when it is not given. A secret, because it may hold a password. */
+function databaseUrl(): ValueType<string | null> {
+  return {
+    expects: 'a URL such as `postgres://user:password@host:5432/database`',
+    parse(text) {
+      if (text === '') return null;
+      const is_of_postgres = URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol);
+      return is_of_postgres && !/\p{Cc}/u.test(text) ? text : undefined;
+    },
     is_secret: true,
   };
 }

@@ -28,6 +28,7 @@ import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/sessions.ts';
 import type { Accepted, NewMessage } from './store/store.ts';
+import { openPostgresStore } from './store/postgres/postgres_store.ts';
 import { schemaOfFile } from './store/sqlite/schema.ts';
 import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
 import type { StoreObserver } from './store/store_thread.ts';
@@ -256,8 +257,9 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
 }
 
 function openStore(config: Config, observer: StoreObserver = {}) {
-  const { data, encryption_key: current, encryption_key_previous: former } = config;
+  const { data, database_url, encryption_key: current, encryption_key_previous: former } = config;
   const keys = current === null ? null : { current, former };
+  if (database_url !== null) return openPostgresStore(database_url, data, keys, observer, config);
   return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
 }
 

@@ -32,6 +32,7 @@ test('without a flag or a variable every setting has its default', () => {
     port: 8080,
     data: './data',
     egress_policy: { mode: 'local', allow: [], allow_http: false },
+    database_url: null,
     encryption_key: null,
     encryption_key_previous: null,
     retry_schedule_ms: [10_000, 30_000, 120_000, 600_000, 1_800_000],

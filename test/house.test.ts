@@ -116,6 +116,11 @@ test('only one module opens outgoing sockets', async () => {
   ]);
 });
 
+test('only one module opens connections to PostgreSQL', async () => {
+  const users = (await importsOf('src/**/*.ts')).filter(({ to }) => to === 'pg');
+  assert.deepEqual([...new Set(users.map(({ from }) => from))], ['src/store/postgres/connection.ts']);
+});
+
 test('only the command line touches the process', async () => {
   for await (const file of glob('src/{http,delivery,store,domain}/**/*.ts', { cwd: new URL('..', import.meta.url) })) {
     const text = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');

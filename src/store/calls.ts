@@ -3,7 +3,7 @@ import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts
 import { type Accepted, type Audited, type AuditedStore, StoreError } from './store.ts';
 
 /** What is called: a noun of the store, or where it keeps things. */
-export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'storage';
+export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'storage';
 
 /** One call of a store method, as it travels to the engine's thread. */
 export interface Call {

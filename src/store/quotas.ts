@@ -15,3 +15,9 @@ export function quotaExceeded(setting: keyof Quotas, quota: number): Problem {
     `${WHAT[setting]} as many as CONVOKE_${setting.toUpperCase()} permits: ${quota}. Remove one first, or ask the operator to raise it.`,
   );
 }
+
+/** The quotas and nothing that came with them: what the thread of an engine is told. */
+export function quotasOf(from: Quotas): Quotas {
+  const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
+  return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };
+}

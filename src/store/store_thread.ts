@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
-import { type Audited, type Store, StoreError } from './store.ts';
+import { type Audited, type Change, type ClusterStore, type Store, StoreError } from './store.ts';
 
 /**
  * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
@@ -11,21 +11,21 @@ import { type Audited, type Store, StoreError } from './store.ts';
  * @param data what it is told, as plain data
  * @param observer is told of every commit
  * @param options.transfer what of the data goes over to the thread
+ * @param options.has_cluster whether other nodes may be on the same database
  * @returns the store, which can be called at once, and a promise that it is open
  */
 export function openThread(
   module: URL,
   data: object,
   observer: StoreObserver,
-  { transfer = [] }: { transfer?: MessagePort[] } = {},
+  { transfer = [], has_cluster = false }: { transfer?: MessagePort[]; has_cluster?: boolean } = {},
 ): { store: Store; opened: Promise<void> } {
   // What this process was started with (--input-type, --eval) is not meant for the thread.
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv: [] });
   const calls = new Calls(worker, observer);
   const store: Store = {
-    // The file belongs to this process alone.
-    cluster: null,
-    onChange() {},
+    cluster: has_cluster ? calls.of('cluster') : null,
+    onChange: (listener) => (calls.onChange = listener),
     instances: calls.of('instances'),
     meetings: calls.of('meetings'),
     messages: calls.of('messages'),
@@ -60,6 +60,8 @@ export interface StoreObserver {
   committed?(commit: Commit): void;
 }
 
+type Nouns = Store & { cluster: ClusterStore };
+
 interface Waiting {
   method: string;
   resolve: (value: unknown) => void;
@@ -73,6 +75,7 @@ class Calls {
   #outbox: Call[] = [];
   #last_id = 0;
   #failed: Error | null = null;
+  onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
 
   constructor(worker: Worker, observer: StoreObserver) {
@@ -84,7 +87,9 @@ class Calls {
       reject(error);
     };
     worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
-      worker.on('message', ({ replies, ...commit }: Answer) => {
+      worker.on('message', (message: Answer | { change: Change }) => {
+        if ('change' in message) return this.onChange(message.change);
+        const { replies, ...commit } = message;
         observer.committed?.(commit);
         this.#settle(replies);
       });
@@ -98,8 +103,8 @@ class Calls {
   }
 
   /** A noun of the store whose methods call across. */
-  of<Name extends Noun & keyof Store>(noun: Name, audited?: Audited): Store[Name] {
-    return new Proxy({} as Store[Name], {
+  of<Name extends Noun & keyof Nouns>(noun: Name, audited?: Audited): Nouns[Name] {
+    return new Proxy({} as Nouns[Name], {
       get:
         (_, method) =>
         (...args: unknown[]) =>

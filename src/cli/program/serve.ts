@@ -83,7 +83,7 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
 function announce(convoke: Convoke, config: Config, say: (line: string) => void): void {
   const { url, is_open } = convoke;
   say(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
-  say(`data in ${dataFile(config.data)}`);
+  say(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
   if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
   // Never into a log: whoever has it gets in.
   if (!is_open && process.stderr.isTTY)
@@ -168,5 +168,6 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
     case 'PLAIN_TEXT_LEFT':
       return text;
   }
+  if (error.code.startsWith('POSTGRES_')) return text;
   return `cannot start with the data in ${resolve(data)}: ${text}`;
 }

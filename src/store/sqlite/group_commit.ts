@@ -70,7 +70,10 @@ export class GroupCommit {
   #call(call: Call): Reply {
     this.#db.prepare('SAVEPOINT call').run();
     try {
-      const operations = this.#operations[call.noun] as unknown as Record<string, (...args: unknown[]) => unknown>;
+      const operations = this.#operations[call.noun as keyof Operations] as unknown as Record<
+        string,
+        (...args: unknown[]) => unknown
+      >;
       const method = operations[call.method];
       if (method === undefined) throw new Error(`the store has no ${call.noun}.${call.method}`);
       const value = method(...call.args);

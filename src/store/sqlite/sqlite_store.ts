@@ -2,6 +2,7 @@ import { dirname, join } from 'node:path';
 import { MessageChannel } from 'node:worker_threads';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
+import { quotasOf } from '../quotas.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
 import { Backups } from './backups.ts';
@@ -31,10 +32,4 @@ export function openSqliteStore(
   const data = { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 };
   const { store, opened } = openThread(module, data, observer, { transfer: [backup_channel.port2] });
   return { store: { ...store, backups }, opened };
-}
-
-/** What the thread is told: the quotas and nothing that came with them. */
-function quotasOf(from: Quotas): Quotas {
-  const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
-  return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };
 }

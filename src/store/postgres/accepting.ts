@@ -1,0 +1,254 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { IdCodec } from '../../domain/id.ts';
+import { partitionOf } from '../../domain/partition.ts';
+import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
+import { BATCH_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
+import { PATIENCE_MS } from './database.ts';
+import { RUN_UNKNOWN } from './functions.ts';
+import { Line } from './line.ts';
+import { timestampText } from './messages.ts';
+
+/** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
+const ANSWER_MS_MAX = 2_500;
+const TRY_AGAIN_MS = 100;
+
+const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`;
+
+/** Takes away the run that was given up, once nothing of it is under way any more, and says what its last batch was. */
+const BEGIN_RUN = `
+  WITH former AS (DELETE FROM runs WHERE run_no = $1 RETURNING batch_no, first_no, last_no)
+  INSERT INTO runs (started_at) VALUES ($2)
+  RETURNING run_no, (SELECT batch_no FROM former) AS batch_no, (SELECT first_no FROM former) AS first_no, (SELECT last_no FROM former) AS last_no`;
+
+const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
+
+interface AcceptedRow {
+  place: number;
+  message_no: number;
+  seq: number;
+  deliveries_queued: number;
+  run_from: number | null;
+  instance_ids: string | null;
+  agent_lists: string | null;
+  fingerprint: string | null;
+  accepted_at: number;
+}
+
+/** The columns of a batch, as accept_messages takes them, and what stands in it twice. */
+interface Batch {
+  columns: unknown[];
+  /** For each message its place among those that are sent, from 0. */
+  places: number[];
+}
+
+/** Deliveries that were stored: the numbers, and the partitions that they are in. */
+export interface Stored {
+  first_no: number;
+  last_no: number;
+  partitions: Set<number>;
+}
+
+/**
+ * Stores messages, one batch at a time, so that answers come in the order of seq.
+ *
+ * When the connection is lost before the answer, nobody knows whether the batch was stored. It is sent again under the same
+ * number, and what was stored already is answered and not stored again. If the database does not come back in time, the
+ * batch is given up; it may be there all the same. Then this node begins another run, so that nobody takes the messages
+ * before and after for all there are.
+ */
+export class Accepting {
+  readonly #line: Line;
+  readonly #ids: IdCodec;
+  readonly #onStored: (stored: Stored) => void;
+  readonly #onGivenUp: (stored: Omit<Stored, 'partitions'> | null) => void;
+  #run_no: number | null = null;
+  #batch_no = 0;
+  /** A run whose last batch is in doubt. */
+  #doubted: { run_no: number; batch_no: number } | null = null;
+
+  /**
+   * @param onStored is told what was stored
+   * @param onGivenUp is told when it is decided what became of a batch that was given up; null: it was not stored
+   */
+  constructor(
+    url: string,
+    ids: IdCodec,
+    onStored: (stored: Stored) => void,
+    onGivenUp: (stored: Omit<Stored, 'partitions'> | null) => void,
+  ) {
+    this.#line = new Line(url, BATCH_SESSION);
+    this.#ids = ids;
+    this.#onStored = onStored;
+    this.#onGivenUp = onGivenUp;
+  }
+
+  /** @throws StoreError when the database was not there for too long */
+  async accept(messages: NewMessage[]): Promise<Accepted[]> {
+    const batch = batchOf(messages);
+    const rows = await this.#stored(batch);
+    const by_place: AcceptedRow[] = [];
+    for (const row of rows) by_place[row.place - 1] = row;
+    this.#tell(rows);
+    const told = new Set<number>();
+    return messages.map((message, i) => {
+      const place = batch.places[i]!;
+      const row = by_place[place]!;
+      const is_first = !told.has(place);
+      told.add(place);
+      return this.#acceptedOf(message, row, is_first, messages[batch.places.indexOf(place)]!);
+    });
+  }
+
+  async close(): Promise<void> {
+    const run_no = this.#run_no;
+    if (run_no !== null) {
+      await this.#line.use((connection) => connection.query(END_RUN, [run_no], ANSWER_MS_MAX)).catch(() => {});
+    }
+    await this.#line.close();
+  }
+
+  async #stored({ columns }: Batch): Promise<AcceptedRow[]> {
+    const until_ms = performance.now() + PATIENCE_MS;
+    let sent: { run_no: number; batch_no: number } | null = null;
+    for (;;) {
+      try {
+        return await this.#line.use(async (connection) => {
+          const run_no = this.#run_no ?? (await this.#beginRun(connection));
+          const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
+          sent = { run_no, batch_no };
+          return (await connection.query<AcceptedRow>(ACCEPT, [run_no, batch_no, ...columns], ANSWER_MS_MAX)).rows;
+        });
+      } catch (error) {
+        const lost = error instanceof ConnectionLost;
+        if (isRunUnknown(error)) {
+          this.#run_no = null;
+          // It was there when the batch was sent for the first time: what became of that nobody can say any more.
+          if (sent !== null) throw new StoreError(RUN_UNKNOWN, 'the run of this node was ended by somebody else');
+        }
+        if (!lost && !isCollision(error)) throw failureOf(error);
+        if (performance.now() > until_ms) {
+          if (lost && sent !== null) this.#giveUp(sent);
+          throw error;
+        }
+        if (lost) await pause(TRY_AGAIN_MS);
+      }
+    }
+  }
+
+  #giveUp(doubted: { run_no: number; batch_no: number }): void {
+    this.#doubted = doubted;
+    this.#run_no = null;
+  }
+
+  async #beginRun(connection: Connection): Promise<number> {
+    const doubted = this.#doubted;
+    const { rows } = await connection.query<{
+      run_no: number;
+      batch_no: number | null;
+      first_no: number | null;
+      last_no: number | null;
+    }>(BEGIN_RUN, [doubted?.run_no ?? null, Date.now()]);
+    const { run_no, batch_no, first_no, last_no } = rows[0]!;
+    this.#run_no = run_no;
+    this.#batch_no = 0;
+    this.#doubted = null;
+    if (doubted !== null) {
+      const was_stored = batch_no === doubted.batch_no && first_no !== null && last_no !== null;
+      this.#onGivenUp(was_stored ? { first_no, last_no } : null);
+    }
+    return run_no;
+  }
+
+  #tell(rows: AcceptedRow[]): void {
+    const partitions = new Set<number>();
+    let [first_no, last_no] = [Infinity, 0];
+    for (const { message_no, deliveries_queued, instance_ids, fingerprint } of rows) {
+      if (fingerprint !== null || deliveries_queued === 0) continue;
+      first_no = Math.min(first_no, message_no + 1);
+      last_no = Math.max(last_no, message_no + deliveries_queued);
+      for (const instance_id of idsIn(instance_ids)) partitions.add(partitionOf(instance_id));
+    }
+    if (last_no > 0) this.#onStored({ first_no, last_no, partitions });
+  }
+
+  #acceptedOf(
+    { meeting_id, idempotency }: NewMessage,
+    row: AcceptedRow,
+    is_first: boolean,
+    first: NewMessage,
+  ): Accepted {
+    const { message_no, seq, accepted_at, deliveries_queued, run_from } = row;
+    const fingerprint = row.fingerprint ?? (is_first ? null : first.idempotency!.fingerprint);
+    const message: AcceptedMessage = {
+      message_id: this.#ids.encode('msg', message_no),
+      meeting_id,
+      seq,
+      accepted_at,
+      deliveries_queued,
+    };
+    if (fingerprint !== null) {
+      return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
+    }
+    const agent_lists = row.agent_lists === null ? [] : (JSON.parse(row.agent_lists) as string[]);
+    const deliveries = idsIn(row.instance_ids).map((instance_id, i) => ({
+      delivery_id: this.#ids.encode('dlv', message_no + 1 + i),
+      instance_id,
+      target_agents: agent_lists[i]!,
+    }));
+    return { kind: 'accepted', message, deliveries, run_from };
+  }
+}
+
+function idsIn(json: string | null): string[] {
+  return json === null ? [] : (JSON.parse(json) as string[]);
+}
+
+function isRunUnknown(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === RUN_UNKNOWN;
+}
+
+/** Columns for accept_messages. */
+function batchOf(messages: NewMessage[]): Batch {
+  const meetings = new Map<string, { place: number; created_at: number; active_at: number; count: number }>();
+  const first_with_key = new Map<string, number>();
+  const places: number[] = [];
+  const sent: NewMessage[] = [];
+  for (const message of messages) {
+    const { meeting_id, idempotency, wall_ms } = message;
+    const key = idempotency === null ? null : `${meeting_id}\n${idempotency.key}`;
+    const first = key === null ? undefined : first_with_key.get(key);
+    if (first !== undefined) {
+      places.push(first);
+      continue;
+    }
+    if (key !== null) first_with_key.set(key, sent.length);
+    places.push(sent.length);
+    sent.push(message);
+    const meeting = meetings.get(meeting_id);
+    if (meeting === undefined) {
+      meetings.set(meeting_id, { place: 0, created_at: wall_ms, active_at: wall_ms, count: 1 });
+    } else {
+      meeting.active_at = wall_ms;
+      meeting.count++;
+    }
+  }
+  // All nodes lock them in the same order.
+  const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  for (const [i, [, meeting]] of sorted.entries()) meeting.place = i + 1;
+  const columns = [
+    sorted.map(([meeting_id]) => meeting_id),
+    sorted.map(([, { created_at }]) => created_at),
+    sorted.map(([, { active_at }]) => active_at),
+    sorted.map(([, { count }]) => count),
+    sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place),
+    sent.map(({ wall_ms }) => wall_ms),
+    sent.map(({ expires_at }) => expires_at),
+    sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents))),
+    sent.map(({ timestamp }) => timestampText(timestamp)),
+    sent.map(({ message }) => message),
+    first_with_key.size > 0,
+    sent.map(({ idempotency }) => idempotency?.key ?? null),
+    sent.map(({ idempotency }) => idempotency?.fingerprint ?? null),
+  ];
+  return { columns, places };
+}

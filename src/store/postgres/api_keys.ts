@@ -1,0 +1,101 @@
+import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
+import { Problem } from '../../domain/problem.ts';
+import { apiKeyOf } from '../api_keys.ts';
+import { pageOf } from '../cursor.ts';
+import { keyOf } from './cursor.ts';
+import type { ApiKeyStore } from '../store.ts';
+import type { ApiKeysTable } from '../tables.ts';
+import { type Session, statement } from './database.ts';
+import { KEYS } from './locks.ts';
+
+/** Changes of keys follow one another: their numbers rise in the order in which they are committed. */
+const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
+
+const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
+
+const CREATE = statement(`
+  INSERT INTO api_keys (key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at, change_no)
+  VALUES ($key_id, $name, $scopes, $meeting_ids, $instance_id, $digest, $created_at, $expires_at, ${NEXT_CHANGE})`);
+
+const REVOKE = statement(`
+  UPDATE api_keys SET revoked_at = $wall_ms, previous_digest = NULL, previous_until = NULL, change_no = ${NEXT_CHANGE}
+  WHERE key_id = $key_id AND revoked_at IS NULL`);
+
+const ROTATE = statement(`
+  UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
+  WHERE key_id = $key_id`);
+
+const GET = statement('SELECT * FROM api_keys WHERE key_id = $key_id');
+const OTHERS = statement('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> $key_id');
+const LIST = statement(
+  'SELECT * FROM api_keys WHERE (created_at, key_id) > ($created_at, $key_id) ORDER BY created_at, key_id LIMIT $limit',
+);
+const CHANGED = statement('SELECT * FROM api_keys WHERE change_no > $change_no ORDER BY change_no');
+const NOTE_USE = statement(`
+  UPDATE api_keys k SET last_used_at = greatest(coalesce(k.last_used_at, 0), u.used_at)
+  FROM (SELECT key_id, max(used_at) AS used_at FROM unnest($key_ids::text[], $used_ats::bigint[]) AS u(key_id, used_at) GROUP BY key_id) u
+  WHERE k.key_id = u.key_id`);
+
+export function apiKeyOperations(session: Session): ApiKeyStore {
+  async function get(key_id: string): Promise<ApiKey | null> {
+    const row = await session.one<ApiKeysTable>(GET, { key_id });
+    return row === undefined ? null : apiKeyOf(row);
+  }
+
+  /** Keys are made by hand: there are few enough to look at all of them. */
+  async function isLastingAdminBeside(key_id: string): Promise<boolean> {
+    return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
+  }
+
+  return {
+    get,
+    async create({ key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at }) {
+      await session.all(LOCK);
+      await session.run(CREATE, {
+        key_id,
+        name,
+        scopes: JSON.stringify(scopes),
+        meeting_ids: meeting_ids === null ? null : JSON.stringify(meeting_ids),
+        instance_id,
+        digest,
+        created_at,
+        expires_at,
+      });
+      const created = (await get(key_id)) as ApiKey;
+      if (!isLastingAdmin(created) && !(await isLastingAdminBeside(key_id))) throw new Problem('first_key_not_admin');
+      session.messages.push({ kind: 'keys' });
+      return created;
+    },
+    async list({ limit, cursor }) {
+      const [created_at, key_id] = cursor === undefined ? [-1, ''] : keyOf(cursor, ['number', 'string']);
+      const rows = await session.all<ApiKeysTable>(LIST, { created_at, key_id, limit: limit + 1 });
+      return pageOf(rows, limit, (row) => [row.created_at, row.key_id], apiKeyOf);
+    },
+    async revoke(key_id, wall_ms) {
+      await session.all(LOCK);
+      const key = await get(key_id);
+      if (key === null) return null;
+      if (isLastingAdmin(key) && !(await isLastingAdminBeside(key_id))) throw new Problem('last_admin_key');
+      await session.run(REVOKE, { key_id, wall_ms });
+      session.messages.push({ kind: 'keys' });
+      return get(key_id);
+    },
+    async rotate(key_id, digest, overlap_ms, wall_ms) {
+      await session.all(LOCK);
+      const key = await get(key_id);
+      if (key === null) return null;
+      if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
+      await session.run(ROTATE, { key_id, digest, until: wall_ms + overlap_ms });
+      session.messages.push({ kind: 'keys' });
+      return get(key_id);
+    },
+    async changedSince(change_no) {
+      return (await session.all<ApiKeysTable>(CHANGED, { change_no })).map(apiKeyOf);
+    },
+    async noteUse(uses) {
+      if (uses.length === 0) return;
+      const values = { key_ids: uses.map(({ key_id }) => key_id), used_ats: uses.map(({ used_at }) => used_at) };
+      await session.run(NOTE_USE, values);
+    },
+  };
+}

@@ -1,0 +1,54 @@
+import { type AuditHead, CHAIN_START } from '../../domain/audit.ts';
+import { entryAfter, entryOf } from '../audit.ts';
+import { pageOf } from '../cursor.ts';
+import { keyOf } from './cursor.ts';
+import type { AuditStore } from '../store.ts';
+import { build, type Session, statement } from './database.ts';
+
+/** Locked until the end of the transaction: entries follow one another, whichever node writes them. */
+const HEAD = statement('SELECT seq, hash FROM audit_head FOR UPDATE');
+
+const APPEND = statement(`
+  INSERT INTO audit_log (seq, at, principal, address, action, target_kind, target_id, outcome, code, details, prev_hash, hash)
+  VALUES ($seq, $at, $principal, $address, $action, $target_kind, $target_id, $outcome, $code, $details, $prev_hash, $hash)`);
+
+const MOVE_HEAD = statement(`UPDATE audit_head SET seq = $seq, hash = $hash`);
+
+const START = statement(`
+  INSERT INTO audit_head (seq, hash) VALUES (0, '${CHAIN_START}') ON CONFLICT DO NOTHING`);
+
+export function auditOperations(session: Session): AuditStore {
+  async function head(): Promise<AuditHead> {
+    const found = await session.one<AuditHead>(HEAD);
+    if (found !== undefined) return found;
+    await session.run(START);
+    return (await session.one<AuditHead>(HEAD)) as AuditHead;
+  }
+
+  return {
+    async append(entry, wall_ms) {
+      const row = entryAfter(await head(), entry, wall_ms);
+      const { seq, hash } = row;
+      await session.run(APPEND, { ...row });
+      await session.run(MOVE_HEAD, { seq, hash });
+      return { seq, hash };
+    },
+    async list({ limit, cursor, newest_first, ...filter }) {
+      let query = build
+        .selectFrom('audit_log')
+        .selectAll()
+        .orderBy('seq', newest_first ? 'desc' : 'asc')
+        .limit(limit + 1);
+      if (cursor !== undefined) {
+        query = query.where('seq', newest_first ? '<' : '>', keyOf(cursor, ['number'])[0] as number);
+      }
+      if (filter.action !== undefined) query = query.where('action', '=', filter.action);
+      if (filter.principal !== undefined) query = query.where('principal', '=', filter.principal);
+      if (filter.instance_id !== undefined)
+        query = query.where('target_kind', '=', 'instance').where('target_id', '=', filter.instance_id);
+      if (filter.since_ms !== undefined) query = query.where('at', '>=', filter.since_ms);
+      if (filter.until_ms !== undefined) query = query.where('at', '<', filter.until_ms);
+      return pageOf(await session.built(query), limit, (row) => [row.seq], entryOf);
+    },
+  };
+}

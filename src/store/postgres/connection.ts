@@ -1,0 +1,181 @@
+/** Connections to PostgreSQL, and what their failures mean. */
+import pg from 'pg';
+import { StoreError } from '../store.ts';
+
+/** How long making a connection may take. */
+const CONNECT_MS_MAX = 2_500;
+
+/**
+ * Every session: a commit is on disk when it is answered; nothing of us is held open by a node that stands still; and the
+ * server finds out within half a minute when this machine is gone.
+ */
+const SESSION = `
+  SET synchronous_commit = on;
+  SET default_transaction_isolation = 'read committed';
+  SET statement_timeout = '30s';
+  SET idle_in_transaction_session_timeout = '5s';
+  SET tcp_keepalives_idle = 10;
+  SET tcp_keepalives_interval = 5;
+  SET tcp_keepalives_count = 3;
+  SET jit = off;
+  SET random_page_cost = 1.1;
+`;
+
+/**
+ * A session that only accepts, or only settles. Its one statement comes with ten thousand values: a plan that is made once
+ * goes by the indexes, whatever the tables hold today.
+ */
+export const BATCH_SESSION = `
+  SET plan_cache_mode = force_generic_plan;
+  SET enable_seqscan = off;
+  SET work_mem = '32MB';
+`;
+
+/** int2, int4, int8, and numeric: what is summed up. */
+const NUMBER_TYPES = new Set([21, 23, 20, 1700]);
+const BOOLEAN_TYPE = 16;
+
+const asIs = (text: string): string => text;
+
+/** Numbers are numbers, below 2^53 all of them; everything else stays the text that it is. */
+const TYPES = {
+  getTypeParser(type: number): (text: string) => unknown {
+    if (NUMBER_TYPES.has(type)) return Number;
+    return type === BOOLEAN_TYPE ? (text) => text === 't' : asIs;
+  },
+};
+
+export type Values = readonly unknown[];
+
+export interface Result<Row> {
+  rows: Row[];
+  /** Rows that were written. */
+  changes: number;
+}
+
+/** The connection broke, or the server is not there: nobody knows what became of what was under way. */
+export class ConnectionLost extends StoreError {}
+
+/** What this text is called in each session, so that it is parsed there only once. */
+const names = new Map<string, string>();
+
+function nameOf(text: string): string {
+  let name = names.get(text);
+  if (name === undefined) names.set(text, (name = `convoke_${names.size + 1}`));
+  return name;
+}
+
+/** One connection. After a ConnectionLost it is of no more use. */
+export class Connection {
+  readonly #client: pg.Client;
+  #lost: ConnectionLost | null = null;
+
+  private constructor(client: pg.Client) {
+    this.#client = client;
+  }
+
+  /** @throws StoreError that says why there is none; ConnectionLost when there may be one later */
+  static async open(url: string, session = ''): Promise<Connection> {
+    const client = new pg.Client({
+      connectionString: url,
+      connectionTimeoutMillis: CONNECT_MS_MAX,
+      keepAlive: true,
+      application_name: 'convoke',
+      types: TYPES,
+    });
+    const connection = new Connection(client);
+    client.on('error', (error) => connection.#lose(error));
+    client.on('end', () => connection.#lose(new Error('the connection was closed')));
+    try {
+      await client.connect();
+      await connection.#within(CONNECT_MS_MAX, client.query(SESSION + session));
+    } catch (error) {
+      connection.destroy();
+      throw failureOf(error);
+    }
+    return connection;
+  }
+
+  get is_lost(): boolean {
+    return this.#lost !== null;
+  }
+
+  onNotification(listen: (text: string) => void): void {
+    this.#client.on('notification', ({ payload }) => listen(payload ?? ''));
+  }
+
+  onLost(listen: () => void): void {
+    this.#client.once('end', listen);
+  }
+
+  /** @throws StoreError, ConnectionLost; the server's own error when the statement is at fault */
+  async query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
+    if (this.#lost !== null) throw this.#lost;
+    const query = { name: nameOf(text), text, values: values as unknown[] };
+    try {
+      const { rows, rowCount } = await this.#within(ms_max, this.#client.query(query));
+      return { rows: rows as Row[], changes: rowCount ?? 0 };
+    } catch (error) {
+      const failure = failureOf(error);
+      if (failure instanceof ConnectionLost) this.destroy();
+      throw failure;
+    }
+  }
+
+  /** Runs several statements that take no values. */
+  async script(text: string): Promise<void> {
+    await this.#client.query(text);
+  }
+
+  /** Lets go at once, without a word to the server. */
+  destroy(): void {
+    this.#lose(new Error('the connection was given up'));
+    // There is no public way: end() waits for a server that may not be there any more.
+    (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+  }
+
+  async close(): Promise<void> {
+    if (this.#lost !== null) return;
+    this.#lose(new Error('the connection was closed'));
+    await this.#client.end();
+  }
+
+  #lose(error: Error): void {
+    this.#lost ??= new ConnectionLost('CONNECTION_LOST', error.message);
+  }
+
+  /** Whoever waits for longer gives the connection up: it may be one that leads nowhere. */
+  async #within<T>(ms_max: number, answer: Promise<T>): Promise<T> {
+    const timer = setTimeout(() => {
+      this.#lose(new Error(`no answer for ${ms_max / 1000} s`));
+      this.destroy();
+    }, ms_max);
+    try {
+      return await answer;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Classes and codes of https://www.postgresql.org/docs/current/errcodes-appendix.html. */
+const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
+const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
+const OF_THE_SETTING = /^(28...|3D000|42501)$/;
+
+/** Whether a transaction that failed with it was undone because of another one, and may be run again. */
+export function isCollision(error: unknown): boolean {
+  return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
+}
+
+/** Errors of the server and of the network as StoreError; a statement that is wrong in itself stays the defect that it is. */
+export function failureOf(error: unknown): unknown {
+  if (error instanceof StoreError) return error;
+  if (error instanceof pg.DatabaseError) {
+    const code = error.code ?? 'XX000';
+    if (GONE.test(code)) return new ConnectionLost(code, error.message);
+    return STORAGE.test(code) || OF_THE_SETTING.test(code) ? new StoreError(code, error.message) : error;
+  }
+  const { code } = error as NodeJS.ErrnoException;
+  return new ConnectionLost(code ?? 'CONNECTION_LOST', error instanceof Error ? error.message : String(error));
+}

@@ -1,0 +1,219 @@
+import {
+  type Compilable,
+  DummyDriver,
+  Kysely,
+  PostgresAdapter,
+  PostgresIntrospector,
+  PostgresQueryCompiler,
+} from 'kysely';
+import { setTimeout as pause } from 'node:timers/promises';
+import { partitionOf } from '../../domain/partition.ts';
+import { StoreError } from '../store.ts';
+import type { Tables } from '../tables.ts';
+import { Connection, ConnectionLost, isCollision, type Result, type Values } from './connection.ts';
+import type { Message } from './messages_between.ts';
+
+/** Connections for everything but accepting and settling. */
+const CONNECTIONS_MAX = 4;
+
+/** How long a call looks for the database before it fails: a restart is over by then. */
+export const PATIENCE_MS = 5_000;
+const TRY_AGAIN_MS = 100;
+
+/** The tables that queries are built from: those of both engines, with where an instance belongs. */
+interface PostgresTables extends Omit<Tables, 'instances' | 'deliveries'> {
+  instances: Tables['instances'] & { partition_no: number };
+  deliveries: Tables['deliveries'] & { partition_no: number };
+}
+
+/** Builds and types the queries whose shape depends on filters; it never runs them. */
+export const build: Kysely<PostgresTables> = new Kysely<PostgresTables>({
+  dialect: {
+    createAdapter: () => new PostgresAdapter(),
+    createDriver: () => new DummyDriver(),
+    createIntrospector: (db) => new PostgresIntrospector(db),
+    createQueryCompiler: () => new PostgresQueryCompiler(),
+  },
+});
+
+/** A statement with `$name` for its values. */
+export interface Statement {
+  text: string;
+  names: string[];
+}
+
+/** Numbers the names in a statement, as PostgreSQL wants them. For text that is the same at every call. */
+export function statement(sql: string): Statement {
+  const found: string[] = [];
+  const text = sql.replaceAll(/\$([a-z_]+)/g, (_, name: string) => {
+    if (!found.includes(name)) found.push(name);
+    return `$${found.indexOf(name) + 1}`;
+  });
+  return { text, names: found };
+}
+
+/** One connection while one call has it. */
+export class Session {
+  readonly #connection: Connection;
+  /** What other nodes are told when the transaction is committed. */
+  readonly messages: Message[] = [];
+
+  constructor(connection: Connection) {
+    this.#connection = connection;
+  }
+
+  async all<Row>({ text, names }: Statement, values: Record<string, unknown> = {}): Promise<Row[]> {
+    return (
+      await this.query<Row>(
+        text,
+        names.map((name) => values[name]),
+      )
+    ).rows;
+  }
+
+  async one<Row>(statement: Statement, values: Record<string, unknown> = {}): Promise<Row | undefined> {
+    return (await this.all<Row>(statement, values))[0];
+  }
+
+  /** @returns the number of rows that were written */
+  async run({ text, names }: Statement, values: Record<string, unknown> = {}): Promise<number> {
+    return (
+      await this.query(
+        text,
+        names.map((name) => values[name]),
+      )
+    ).changes;
+  }
+
+  async built<Row>(query: Compilable<Row>): Promise<Row[]> {
+    const { sql, parameters } = query.compile();
+    return (await this.query<Row>(sql, parameters)).rows;
+  }
+
+  query<Row>(text: string, values: Values = []): Promise<Result<Row>> {
+    return this.#connection.query<Row>(text, values);
+  }
+}
+
+interface Waiter {
+  resolve: (connection: Connection) => void;
+  reject: (error: unknown) => void;
+}
+
+/** The connections that calls share. They are made when they are needed, and anew after they were lost. */
+export class Database {
+  readonly #url: string;
+  readonly #idle: Connection[] = [];
+  readonly #waiting: Waiter[] = [];
+  #open = 0;
+  #closed = false;
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  /** Runs statements that only read, each for itself. Again on another connection, when the first was lost. */
+  read<T>(run: (session: Session) => Promise<T>): Promise<T> {
+    return this.#patiently(async () => {
+      const connection = await this.#take();
+      try {
+        return await run(new Session(connection));
+      } finally {
+        this.#giveBack(connection);
+      }
+    });
+  }
+
+  /**
+   * Runs a transaction; again, as long as it is certain that nothing of it was written.
+   *
+   * @param tell writes what other nodes are told, within the transaction
+   * @throws StoreError; IN_DOUBT when the connection was lost while it was committed
+   */
+  write<T>(run: (session: Session) => Promise<T>, tell: (session: Session) => Promise<void>): Promise<T> {
+    return this.#patiently(async () => {
+      const connection = await this.#take();
+      let is_committing = false;
+      try {
+        const session = new Session(connection);
+        await connection.query('BEGIN');
+        const result = await run(session);
+        await tell(session);
+        is_committing = true;
+        await connection.query('COMMIT');
+        return result;
+      } catch (error) {
+        if (!(error instanceof ConnectionLost)) await connection.query('ROLLBACK').catch(() => connection.destroy());
+        else if (is_committing) {
+          throw new StoreError('IN_DOUBT', `the connection was lost while the change was committed: ${error.message}`);
+        }
+        throw error;
+      } finally {
+        this.#giveBack(connection);
+      }
+    });
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const { reject } of this.#waiting.splice(0)) reject(new StoreError('STORE_CLOSED', 'the store is closed'));
+    await Promise.all(this.#idle.splice(0).map((connection) => connection.close()));
+  }
+
+  async #patiently<T>(attempt: () => Promise<T>): Promise<T> {
+    const until_ms = performance.now() + PATIENCE_MS;
+    for (;;) {
+      try {
+        return await attempt();
+      } catch (error) {
+        const again = isCollision(error) || error instanceof ConnectionLost;
+        if (!again || this.#closed || performance.now() > until_ms) throw error;
+        if (error instanceof ConnectionLost) await pause(TRY_AGAIN_MS);
+      }
+    }
+  }
+
+  async #take(): Promise<Connection> {
+    for (;;) {
+      const idle = this.#idle.pop();
+      if (idle === undefined) break;
+      if (!idle.is_lost) return idle;
+      this.#open--;
+    }
+    if (this.#closed) throw new StoreError('STORE_CLOSED', 'the store is closed');
+    if (this.#open >= CONNECTIONS_MAX) {
+      return new Promise((resolve, reject) => this.#waiting.push({ resolve, reject }));
+    }
+    this.#open++;
+    try {
+      return await Connection.open(this.#url);
+    } catch (error) {
+      this.#open--;
+      this.#serveNext();
+      throw error;
+    }
+  }
+
+  #giveBack(connection: Connection): void {
+    if (connection.is_lost || this.#closed) {
+      this.#open--;
+      if (!connection.is_lost) void connection.close().catch(() => {});
+      this.#serveNext();
+      return;
+    }
+    const waiter = this.#waiting.shift();
+    if (waiter === undefined) this.#idle.push(connection);
+    else waiter.resolve(connection);
+  }
+
+  /** There is room for a connection, and somebody may wait for one. */
+  #serveNext(): void {
+    const waiter = this.#waiting.shift();
+    if (waiter !== undefined) this.#take().then(waiter.resolve, waiter.reject);
+  }
+}
+
+/** For statements that find rows by their instance: the indexes begin with its partition. */
+export function withPartition(instance_id: string): { instance_id: string; partition_no: number } {
+  return { instance_id, partition_no: partitionOf(instance_id) };
+}

@@ -1,0 +1,312 @@
+import { sql } from 'kysely';
+import type { Ownership } from '../../domain/access.ts';
+import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
+import { pageOf } from '../cursor.ts';
+import {
+  deliveryRowOf,
+  LANE_FRONT_MAX,
+  LANE_PAGE_CHARS_MAX,
+  meetingsOf,
+  notRetryable,
+  PRUNE_WINDOW,
+  queuedDeliveryOf,
+  type QueuedRow,
+} from '../deliveries.ts';
+import { ExpiredInLanes } from '../expired_in_lanes.ts';
+import type { DeliveryFilter, DeliveryStore, LaneKey } from '../store.ts';
+import type { DeliveriesTable } from '../tables.ts';
+import { keyOf } from './cursor.ts';
+import { build, type Session, statement, withPartition } from './database.ts';
+import type { Parts } from './operations.ts';
+import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { timestampOf } from './messages.ts';
+
+const QUEUED_COLUMNS = `
+  d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
+  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at`;
+
+/**
+ * Pages of many lanes at once. A page is cut where its messages get long: the rows that come before its last one hold less
+ * than the limit in characters, and fewer yet in UTF-16, by which it is cut to the letter.
+ */
+const LOAD_LANES = statement(`
+  SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])
+      WITH ORDINALITY AS r(partition_no, instance_id, meeting_id, after_seq, page_limit, place)
+    CROSS JOIN LATERAL (
+      SELECT q.* FROM (
+        SELECT lane.*, sum(length(lane.message)) OVER (ORDER BY lane.seq) - length(lane.message) AS chars_before FROM (
+          SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
+          WHERE d.partition_no = r.partition_no AND d.instance_id = r.instance_id AND d.meeting_id = r.meeting_id AND d.seq > r.after_seq
+            AND d.state = 'pending' AND d.aside = 0
+          ORDER BY d.seq LIMIT r.page_limit) lane) q
+      WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
+  ORDER BY r.place, page.seq`);
+
+const LOAD_ASIDE = statement(`
+  SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
+  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1
+  ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit`);
+
+const NEXT_ASIDE = statement(`
+  SELECT min(next_attempt_at) AS next_at FROM deliveries
+  WHERE partition_no = $partition_no AND instance_id = $instance_id AND state = 'pending' AND aside = 1 AND delivery_no <> ALL ($delivery_nos::bigint[])`);
+
+/** Leaps from key to key in the index of the lanes, instead of reading every row. */
+const PENDING_LANES = statement(`
+  WITH RECURSIVE lane AS (
+    (SELECT partition_no, instance_id, meeting_id FROM deliveries
+     WHERE partition_no = $partition_no AND (instance_id, meeting_id) > ($instance_id, $meeting_id) AND state = 'pending' AND aside = 0
+     ORDER BY instance_id, meeting_id LIMIT 1)
+    UNION ALL
+    SELECT following.* FROM lane CROSS JOIN LATERAL (
+      SELECT d.partition_no, d.instance_id, d.meeting_id FROM deliveries d
+      WHERE d.partition_no = lane.partition_no AND (d.instance_id, d.meeting_id) > (lane.instance_id, lane.meeting_id) AND d.state = 'pending' AND d.aside = 0
+      ORDER BY d.instance_id, d.meeting_id LIMIT 1) following)
+  SELECT instance_id, meeting_id FROM lane LIMIT $limit`);
+
+const PENDING_ASIDE = statement(`
+  SELECT instance_id, min(next_attempt_at) AS next_at FROM deliveries
+  WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) GROUP BY instance_id ORDER BY instance_id`);
+
+/** The front of each lane: what expires first stands first, but for what was queued again. */
+const EXPIRE_LANES = statement(`
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
+  WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
+    SELECT up.delivery_no FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[]) AS lane(partition_no, instance_id, meeting_id)
+      CROSS JOIN LATERAL (
+        SELECT front.delivery_no, bool_and(front.expires_at <= $now_ms) OVER (ORDER BY front.seq) AS is_up FROM (
+          SELECT d.delivery_no, d.expires_at, d.seq FROM deliveries d
+          WHERE d.partition_no = lane.partition_no AND d.instance_id = lane.instance_id AND d.meeting_id = lane.meeting_id AND d.state = 'pending' AND d.aside = 0
+          ORDER BY d.seq LIMIT ${LANE_FRONT_MAX}) front) up
+    WHERE up.is_up)) RETURNING instance_id, meeting_id`);
+
+const EXPIRE_ASIDE = statement(`
+  UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
+  WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms RETURNING instance_id, meeting_id`);
+
+/** The deliveries `d` of the message `m`: their numbers follow that of the message. */
+const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
+
+/** A delivery of an instance that is owned; with everything owned, also one whose instance is gone. */
+const FIND_OWNED = statement(`
+  SELECT instance_id FROM deliveries
+  WHERE delivery_no = $delivery_no AND ($owner_key_id::text IS NULL OR instance_id IN
+    (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no
+      AND i.owner_key_id = $owner_key_id AND i.instance_id = coalesce($owner_limit::text, i.instance_id)))`);
+
+const LOCK_INSTANCE = statement('SELECT 1 FROM instances WHERE instance_id = $instance_id FOR UPDATE');
+const LOCK_DELIVERY = statement(
+  'SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
+);
+
+/** What failed for a former instance of the same id is not an owner's to push. */
+const FIRST_OWNED = statement(
+  `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
+);
+
+const BRING_FORWARD = statement(
+  'UPDATE deliveries SET next_attempt_at = $next_attempt_at WHERE delivery_no = $delivery_no',
+);
+
+/** Failed deliveries, pending again beside their lanes and due now; their badly answered attempts start anew. */
+const REQUEUE = `
+  UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
+  WHERE state = 'failed' AND `;
+const REQUEUE_ONE = statement(`${REQUEUE} delivery_no = $delivery_no`);
+const REQUEUE_OF_INSTANCE = statement(
+  `${REQUEUE} instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
+);
+
+/** What was queued again by hand is tried at once, whatever its instance did before. */
+const LIFT_BACKOFF = statement(
+  'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
+);
+
+const PRUNE_DELIVERIES = statement(`
+  DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
+    SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW}) oldest
+    WHERE state <> 'pending' AND settled_at < $before_ms LIMIT $limit)) AND state <> 'pending'`);
+const PRUNE_MESSAGES = statement(`
+  DELETE FROM messages WHERE message_no = ANY (ARRAY(
+    SELECT message_no FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
+    WHERE accepted_at < $before_ms AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE}) LIMIT $limit))`);
+const PRUNE_KEYS = statement(`
+  DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
+    SELECT ctid FROM idempotency_keys WHERE created_at < $before_ms ORDER BY created_at LIMIT $limit)) AND created_at < $before_ms`);
+
+const COUNT_PENDING = statement(`
+  SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 0)
+    + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 1) AS pending`);
+const OLDEST_PENDING = statement(`
+  SELECT least((SELECT min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 0),
+    (SELECT min(created_at) FROM deliveries WHERE state = 'pending' AND aside = 1)) AS oldest_at`);
+
+const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => partition_no);
+
+export function deliveryOperations(session: Session, { ids }: Parts): Omit<DeliveryStore, 'settle'> {
+  /** A delivery_id that this database did not make stands for no row: numbers start far above 0. */
+  const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
+  const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
+    queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
+
+  /** In the order of partitions, and in each of them of keys. */
+  async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
+    const lanes: LaneKey[] = [];
+    const first = after === null ? 0 : partitionOf(after.instance_id);
+    for (const partition_no of partitions.toSorted((a, b) => a - b)) {
+      if (partition_no < first) continue;
+      if (lanes.length >= limit) break;
+      const { instance_id, meeting_id } = after !== null && partition_no === first ? after : NO_LANE;
+      const values = { partition_no, instance_id, meeting_id, limit: limit - lanes.length };
+      lanes.push(...(await session.all<LaneKey>(PENDING_LANES, values)));
+    }
+    return lanes;
+  }
+
+  return {
+    async loadLanes(requests) {
+      const rows = await session.all<QueuedRow & { place: number; chars_before: number }>(LOAD_LANES, {
+        partitions: requests.map(({ instance_id }) => partitionOf(instance_id)),
+        instance_ids: requests.map(({ instance_id }) => instance_id),
+        meeting_ids: requests.map(({ meeting_id }) => meeting_id),
+        after_seqs: requests.map(({ after_seq }) => after_seq),
+        limits: requests.map(({ limit }) => limit),
+      });
+      const pages = requests.map(() => ({ rows: [] as ReturnType<typeof queuedOf>[], chars: 0 }));
+      for (const { place, chars_before: _, ...row } of rows) {
+        const page = pages[place - 1]!;
+        if (page.chars >= LANE_PAGE_CHARS_MAX) continue;
+        page.chars += row.message.length;
+        page.rows.push(queuedOf(row));
+      }
+      return pages.map((page) => page.rows);
+    },
+    async loadAside(instance_id, now_ms, limit) {
+      const rows = await session.all<QueuedRow>(LOAD_ASIDE, { ...withPartition(instance_id), now_ms, limit });
+      const delivery_nos = rows.map(({ delivery_no }) => delivery_no);
+      const next = await session.one<{ next_at: number | null }>(NEXT_ASIDE, {
+        ...withPartition(instance_id),
+        delivery_nos,
+      });
+      return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null };
+    },
+    pendingLanes,
+    pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
+    async get(delivery_id, now_ms, sight) {
+      const found = selectDeliveries(now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
+      const [row] = await session.built(sight ? found.where(deliveryInSight(sight)) : found);
+      return row === undefined ? null : deliveryRowOf(row, ids);
+    },
+    async list({ limit, cursor, ...filter }: DeliveryFilter, now_ms, sight) {
+      let query = selectDeliveries(now_ms).limit(limit + 1);
+      if (sight) query = query.where(deliveryInSight(sight));
+      if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
+      if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
+      if (filter.message_id !== undefined) {
+        const message_no = ids.decode('msg', filter.message_id) ?? 0;
+        query = query
+          .where('d.delivery_no', '>', message_no)
+          .where(
+            sql<boolean>`d.delivery_no <= ${message_no}::bigint + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
+          );
+      }
+      const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
+      query = query.where('d.delivery_no', '<', before);
+      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
+      // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
+      const meeting_ids = meetingsOf(filter, sight);
+      if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
+      else {
+        const of_meetings = query
+          .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
+          .where(sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`)
+          .where('m.message_no', '<', before);
+        const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
+        query = in_order.orderBy('d.delivery_no', 'desc');
+      }
+      return pageOf(
+        await session.built(query),
+        limit,
+        (row) => [row.delivery_no],
+        (row) => deliveryRowOf(row, ids),
+      );
+    },
+    async retry(delivery_id: string, now_ms: number, expires_at: number, owned?: Ownership | null) {
+      const delivery_no = numberOf(delivery_id);
+      const found = await session.one<{ instance_id: string }>(FIND_OWNED, { delivery_no, ...ownedBy(owned) });
+      if (found === undefined) return null;
+      const instance = await session.one(LOCK_INSTANCE, { instance_id: found.instance_id });
+      const row = await session.one<
+        Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'>
+      >(LOCK_DELIVERY, { delivery_no });
+      if (row === undefined) return null;
+      const { instance_id, meeting_id } = row;
+      if (row.state === 'pending') {
+        // In its lane it keeps its place and only its waiting ends; beside the lane it is due now.
+        const next_attempt_at = row.aside === 1 ? now_ms : null;
+        await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
+      } else if (row.state === 'failed' && instance !== undefined) {
+        await session.run(REQUEUE_ONE, { delivery_no, now_ms, expires_at });
+      } else {
+        throw notRetryable(row.state);
+      }
+      await session.run(LIFT_BACKOFF, { instance_id });
+      session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
+      return { instance_id, meeting_id, aside: row.state === 'failed' || row.aside === 1 };
+    },
+    async recover(instance_id, since_ms, now_ms, expires_at, owned) {
+      const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owned) });
+      if (instance === undefined) return null;
+      await session.run(LIFT_BACKOFF, { instance_id });
+      const first_no = owned ? instance.first_no : 0;
+      const recovered = await session.run(REQUEUE_OF_INSTANCE, { instance_id, since_ms, first_no, now_ms, expires_at });
+      session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
+      return { recovered };
+    },
+    async expire(after, lanes_max, now_ms, wall_ms) {
+      const lanes = await pendingLanes(after, lanes_max);
+      const expired = new ExpiredInLanes();
+      if (lanes.length > 0) {
+        const rows = await session.all<LaneKey>(EXPIRE_LANES, {
+          partitions: lanes.map(({ instance_id }) => partitionOf(instance_id)),
+          instance_ids: lanes.map(({ instance_id }) => instance_id),
+          meeting_ids: lanes.map(({ meeting_id }) => meeting_id),
+          now_ms,
+          wall_ms,
+        });
+        for (const lane of rows) expired.add(lane, 1);
+      }
+      const done = lanes.length < lanes_max;
+      const beside = done ? await session.all<LaneKey>(EXPIRE_ASIDE, { now_ms, wall_ms }) : [];
+      for (const lane of beside) expired.add(lane, 1);
+      return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
+    },
+    async prune({ deliveries_ms, messages_ms, idempotency_ms }, limit) {
+      return (
+        (await session.run(PRUNE_DELIVERIES, { before_ms: deliveries_ms, limit })) +
+        (await session.run(PRUNE_MESSAGES, { before_ms: messages_ms, limit })) +
+        (await session.run(PRUNE_KEYS, { before_ms: idempotency_ms, limit }))
+      );
+    },
+    async countPending() {
+      return (await session.one<{ pending: number }>(COUNT_PENDING))!.pending;
+    },
+    async oldestPending() {
+      return (await session.one<{ oldest_at: number | null }>(OLDEST_PENDING))!.oldest_at;
+    },
+  };
+}
+
+const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
+
+function selectDeliveries(now_ms: number) {
+  return build
+    .selectFrom('deliveries as d')
+    .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
+    .selectAll('d')
+    .select([
+      'i.is_active',
+      'i.webhook_enabled',
+      sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),
+    ]);
+}

@@ -1,0 +1,112 @@
+/** Which data keys the database is under. All nodes must have the same one: checked when a node opens it. */
+import { Problem } from '../../domain/problem.ts';
+import { DataKeys, type KeySource } from '../data_keys.ts';
+import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../instance_secrets.ts';
+import { type DataKey, sealedPrefix } from '../secret_cipher.ts';
+import { type EncryptionStore, StoreError } from '../store.ts';
+import { type Session, statement } from './database.ts';
+import type { Parts } from './operations.ts';
+
+const CHECKED = statement('SELECT key_id, check_value FROM encryption_keys ORDER BY created_at');
+const NOTE = statement(
+  'INSERT INTO encryption_keys (key_id, check_value, created_at) VALUES ($key_id, $check_value, $created_at) ON CONFLICT DO NOTHING',
+);
+const FORGET_OTHERS = statement('DELETE FROM encryption_keys WHERE key_id <> $key_id');
+
+const UNDER_ANOTHER_KEY = SECRET_COLUMNS.map((column) => `substr(${column}, 1, $chars::int) <> $prefix`).join(' OR ');
+const NEXT_ROWS = statement(`
+  SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances
+  WHERE instance_id > $after AND (${UNDER_ANOTHER_KEY}) ORDER BY instance_id LIMIT $limit FOR UPDATE`);
+const ANY_ROW = statement(`SELECT 1 FROM instances WHERE ${UNDER_ANOTHER_KEY} LIMIT 1`);
+const REWRITE = statement(
+  `UPDATE instances SET ${SECRET_COLUMNS.map((column) => `${column} = $${column}`).join(', ')} WHERE instance_id = $instance_id`,
+);
+
+/**
+ * Finds the data key, and holds it to the check values in the database; the first node of all notes its own there. Runs
+ * while no other node does.
+ *
+ * @throws StoreError when the key is missing, is another one, or may be read by others
+ */
+export async function openDataKeys(session: Session, source: KeySource): Promise<DataKeys> {
+  const checked = await session.all<{ key_id: string; check_value: string }>(CHECKED);
+  const keys = loadedKeys(source, checked.length > 0);
+  for (const { key_id, check_value } of checked) {
+    const key = keys.keyOf(key_id);
+    if (key === undefined || !passesCheck(key, check_value)) throw misfit(keys, key_id, source);
+  }
+  if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) await note(session, keys.current, Date.now());
+  return keys;
+}
+
+function loadedKeys(source: KeySource, needed: boolean): DataKeys {
+  try {
+    return DataKeys.load(source, needed);
+  } catch (error) {
+    if (!(error instanceof StoreError) || error.code !== 'ENCRYPTION_KEY_MISSING' || source.kind !== 'file')
+      throw error;
+    throw new StoreError(
+      error.code,
+      `Other nodes encrypt webhook secrets in this database under a data key that this node does not have: give it as CONVOKE_ENCRYPTION_KEY, the same on every node, or copy the key file of the first node to ${source.path}.`,
+    );
+  }
+}
+
+function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
+  const where = source.kind === 'file' ? `copy its key file to ${source.path}, or give the key` : 'give that one';
+  return new StoreError(
+    'ENCRYPTION_KEY_WRONG',
+    `The data key does not fit: webhook secrets in this database are encrypted under the key ${key_id}, and this node has ${keys.current.key_id}; all nodes need the same: ${where} as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside a new one to change it.`,
+  );
+}
+
+/**
+ * The key is the cluster's, and changed where it is set: a node that made a new one by itself would seal what the others
+ * cannot open.
+ */
+export function encryptionOperations(session: Session, { keys }: Parts): EncryptionStore {
+  const other = (): { chars: number; prefix: string } => {
+    const prefix = sealedPrefix(keys.current.key_id);
+    return { chars: prefix.length, prefix };
+  };
+
+  async function keyIds(): Promise<{ key_id: string; former_key_ids: string[] }> {
+    const { key_id } = keys.current;
+    const checked = await session.all<{ key_id: string }>(CHECKED);
+    return { key_id, former_key_ids: checked.flatMap((row) => (row.key_id === key_id ? [] : [row.key_id])) };
+  }
+
+  return {
+    keyIds,
+    async changeKey(wall_ms) {
+      const { former_key_ids } = await keyIds();
+      if (former_key_ids.length === 0) throw new Problem('encryption_key_given');
+      await note(session, keys.current, wall_ms);
+      return keyIds();
+    },
+    async reencrypt(after, limit) {
+      const rows = await session.all<SecretRow>(NEXT_ROWS, { after: after ?? '', limit, ...other() });
+      for (const row of rows) {
+        const rewritten: Record<string, string | null> = {};
+        for (const column of SECRET_COLUMNS) {
+          const text = row[column];
+          const place = secretPlace(column, row.instance_id);
+          rewritten[column] = text === null ? null : keys.seal(keys.open(text, place), place);
+        }
+        await session.run(REWRITE, { instance_id: row.instance_id, ...rewritten });
+      }
+      return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
+    },
+    async endChange() {
+      if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('something is under the former key');
+      await session.run(FORGET_OTHERS, { key_id: keys.current.key_id });
+    },
+    async forgetFormerKey() {
+      // It goes when the setting goes.
+    },
+  };
+}
+
+async function note(session: Session, key: DataKey, created_at: number): Promise<void> {
+  await session.run(NOTE, { key_id: key.key_id, check_value: checkValueOf(key), created_at });
+}

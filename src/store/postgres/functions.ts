@@ -1,0 +1,218 @@
+/**
+ * Accepting and settling as functions of the database: one statement and one commit for a batch, and nothing is open across
+ * the network. READ COMMITTED gives each statement in them a snapshot of its own, so that what follows a lock sees what was
+ * committed before it was had.
+ *
+ * Batches come as arrays, one for each column.
+ */
+import { IDEMPOTENCY_MS } from '../store.ts';
+import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
+
+/** The SQLSTATE of a run that is not known: its node was given up. */
+export const RUN_UNKNOWN = 'CV001';
+
+/**
+ * The first of some numbers that follow one another; see NumberSource in src/domain/id.ts. Not rolled back, as a sequence
+ * never is: the lock is only held from one line to the next.
+ */
+export const TAKE_NUMBERS = `
+  CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
+  DECLARE
+    first_no bigint;
+  BEGIN
+    PERFORM pg_advisory_lock(${NUMBERS});
+    first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
+    PERFORM setval('numbers', first_no + wanted - 1);
+    PERFORM pg_advisory_unlock(${NUMBERS});
+    RETURN first_no;
+  END $$;
+`;
+
+/** Whom a targeted message is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of lists, and so is the answer. */
+export const AGENTS_AMONG = `
+  CREATE FUNCTION agents_among(agent_ids text, targets text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
+    SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
+    FROM json_array_elements(agent_ids::json) WITH ORDINALITY AS agent(value, place)
+    WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets::json) AS target(value))
+  $$;
+`;
+
+/**
+ * Stores a batch. The meetings come in the order in which all nodes lock them, messages name theirs by its place in them. Of
+ * messages with the same key in a meeting only the first comes here.
+ *
+ * A batch that was stored already, whose answer got lost, is answered again: see the table runs.
+ *
+ * A row of the answer with a fingerprint stands for a message whose key came before.
+ */
+export const ACCEPT_MESSAGES = `
+  CREATE FUNCTION accept_messages(
+    my_run_no bigint, my_batch_no bigint,
+    meeting_ids text[], created_ats bigint[], active_ats bigint[], counts bigint[],
+    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
+    has_keys boolean, keys text[], fingerprints text[]
+  ) RETURNS TABLE (
+    place bigint, message_no bigint, seq bigint, deliveries_queued bigint, run_from bigint,
+    instance_ids text, agent_lists text, fingerprint text, accepted_at bigint
+  ) LANGUAGE plpgsql AS $$
+  #variable_conflict use_column
+  DECLARE
+    run runs%ROWTYPE;
+    is_new boolean[];
+    new_counts bigint[] := counts;
+    former_seqs bigint[];
+    run_froms bigint[];
+  BEGIN
+    SELECT * INTO run FROM runs WHERE run_no = my_run_no FOR UPDATE;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = '${RUN_UNKNOWN}';
+    END IF;
+    IF run.batch_no > my_batch_no THEN
+      RETURN;
+    END IF;
+    IF run.batch_no = my_batch_no THEN
+      RETURN QUERY
+        SELECT stored.place, m.message_no, m.seq, m.deliveries_queued,
+          CASE WHEN g.run_no = my_run_no AND g.run_from <= m.seq THEN g.run_from ELSE m.seq END,
+          sent.instance_ids, sent.agent_lists, NULL::text, m.accepted_at
+        FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
+              FROM unnest(string_to_array(run.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') stored
+          JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
+                FROM messages WHERE message_no BETWEEN run.first_no AND run.last_no) m USING (nth)
+          JOIN meetings g ON g.meeting_id = m.meeting_id
+          CROSS JOIN LATERAL (
+            SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
+            FROM deliveries d WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued) sent;
+      RETURN QUERY
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        FROM unnest(of_meetings, keys, string_to_array(run.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
+          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+        WHERE i.stored = '0';
+      RETURN;
+    END IF;
+
+    PERFORM pg_advisory_xact_lock_shared(${REMOVAL});
+
+    IF has_keys THEN
+      INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+        SELECT w.meeting_id, 0, w.created_at, w.created_at
+        FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
+        ON CONFLICT (meeting_id) DO NOTHING;
+      PERFORM 1 FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place) JOIN meetings g ON g.meeting_id = w.meeting_id
+        ORDER BY w.place FOR UPDATE OF g;
+      SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
+        FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
+          LEFT JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS};
+      RETURN QUERY
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        FROM unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)
+          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+        WHERE NOT i.is_new;
+      SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
+        FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+          LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
+            ON counted.of_meeting = w.place;
+      IF NOT (true = ANY (is_new)) THEN
+        RETURN;
+      END IF;
+    END IF;
+
+    WITH touched AS (
+      INSERT INTO meetings AS g (meeting_id, last_seq, created_at, last_activity_at, run_no, run_from)
+        SELECT w.meeting_id, w.n, w.created_at, w.active_at, my_run_no, 1
+        FROM unnest(meeting_ids, new_counts, created_ats, active_ats) WITH ORDINALITY AS w(meeting_id, n, created_at, active_at, place)
+        WHERE w.n > 0 ORDER BY w.place
+        ON CONFLICT (meeting_id) DO UPDATE SET
+          last_seq = g.last_seq + excluded.last_seq,
+          last_activity_at = excluded.last_activity_at,
+          run_from = CASE WHEN g.run_no = excluded.run_no THEN g.run_from ELSE g.last_seq + 1 END,
+          run_no = excluded.run_no
+        RETURNING g.meeting_id, g.last_seq, g.run_from)
+    SELECT array_agg(t.last_seq - w.n ORDER BY w.place), array_agg(t.run_from ORDER BY w.place) INTO former_seqs, run_froms
+      FROM unnest(meeting_ids, new_counts) WITH ORDINALITY AS w(meeting_id, n, place) LEFT JOIN touched t ON t.meeting_id = w.meeting_id;
+
+    RETURN QUERY
+      WITH meeting AS MATERIALIZED (
+        SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs, run_froms) WITH ORDINALITY AS w(meeting_id, n, former_seq, run_from, of_meeting)
+        WHERE w.n > 0
+      ), item AS MATERIALIZED (
+        SELECT i.*, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
+        FROM unnest(of_meetings, wall_ats, expire_ats, targets, timestamps, texts, keys, fingerprints)
+          WITH ORDINALITY AS i(of_meeting, wall_at, expires_at, targets, timestamp, message, key, fingerprint, place)
+        WHERE is_new IS NULL OR is_new[i.place]
+      ), member AS MATERIALIZED (
+        SELECT w.of_meeting, s.instance_id, x.partition_no, s.agent_ids
+        FROM meeting w JOIN memberships s ON s.meeting_id = w.meeting_id JOIN instances x ON x.instance_id = s.instance_id
+        WHERE s.left_at IS NULL AND x.is_active = 1 AND x.webhook_enabled = 1
+      ), recipient AS MATERIALIZED (
+        SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
+        FROM item i JOIN member r ON r.of_meeting = i.of_meeting
+          CROSS JOIN LATERAL (SELECT CASE WHEN i.targets IS NULL OR i.targets = '[]' THEN r.agent_ids ELSE agents_among(r.agent_ids, i.targets) END AS agents) notified
+        WHERE notified.agents <> '[]'
+      ), sent AS MATERIALIZED (
+        SELECT r.nth, count(*) AS n, json_agg(r.instance_id ORDER BY r.number)::text AS instance_ids, json_agg(r.agents ORDER BY r.number)::text AS agent_lists
+        FROM recipient r GROUP BY r.nth
+      ), taken AS MATERIALIZED (
+        SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
+      ), numbered AS MATERIALIZED (
+        SELECT i.*, w.meeting_id, w.former_seq + i.rank AS seq, w.run_from, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
+          taken.first_no + i.nth - 1
+            + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
+        FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
+      ), stored_messages AS (
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
+        SELECT n.message_no, n.meeting_id, n.seq, n.wall_at, n.deliveries_queued, n.targets, n.timestamp, n.message FROM numbered n
+      ), stored_deliveries AS (
+        INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+        SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, n.expires_at, n.wall_at
+        FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number
+      ), stored_keys AS (
+        INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
+        SELECT n.meeting_id, n.key, n.fingerprint, n.message_no, n.seq, n.wall_at, n.deliveries_queued, n.wall_at FROM numbered n WHERE n.key IS NOT NULL
+        ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
+          accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at
+      ), noted AS (
+        UPDATE runs SET batch_no = my_batch_no, first_no = taken.first_no, last_no = taken.first_no + taken.wanted - 1,
+          stored = CASE WHEN is_new IS NULL THEN repeat('1', cardinality(of_meetings))
+            ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
+        FROM taken WHERE run_no = my_run_no
+      )
+      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.run_from, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+  END $$;
+`;
+
+/**
+ * Writes what attempts made of deliveries and instances: instances first, as everybody who writes both does. Epochs hold
+ * while the lock is shared; whoever takes a partition over waits for it, and what comes after him finds another epoch.
+ */
+export const SETTLE_DELIVERIES = `
+  CREATE FUNCTION settle_deliveries(
+    delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[],
+    badly_counts bigint[], attempt_lists text[], next_attempt_ats bigint[], asides smallint[], settled_ats bigint[],
+    of_instances text[], of_urls text[], of_epochs bigint[], failures bigint[], last_success_ats bigint[], last_failures text[],
+    backoff_steps bigint[], backoff_untils bigint[],
+    gone_instances text[], gone_epochs bigint[], gone_as_ofs bigint[]
+  ) RETURNS void LANGUAGE plpgsql AS $$
+  #variable_conflict use_column
+  BEGIN
+    PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
+    UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
+        backoff_step = h.backoff_step, backoff_until = h.backoff_until
+      FROM unnest(of_instances, of_urls, of_epochs, failures, last_success_ats, last_failures, backoff_steps, backoff_untils)
+        AS h(instance_id, webhook_url, epoch, failures, last_success_at, last_failure, backoff_step, backoff_until)
+      WHERE x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
+        AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
+    IF cardinality(gone_instances) > 0 THEN
+      UPDATE instances x SET webhook_enabled = 0
+        FROM unnest(gone_instances, gone_epochs, gone_as_ofs) AS h(instance_id, epoch, updated_at)
+        WHERE x.instance_id = h.instance_id AND x.updated_at = h.updated_at
+          AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
+    END IF;
+    UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
+        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at
+      FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
+        AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
+      WHERE d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
+        AND s.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = d.partition_no);
+  END $$;
+`;

@@ -1,0 +1,261 @@
+import { sql } from 'kysely';
+import { Problem } from '../../domain/problem.ts';
+import { pageOf } from '../cursor.ts';
+import { keyOf } from './cursor.ts';
+import { healthCondition, instanceReader, integerOrNull } from '../instances.ts';
+import { likePattern } from '../like.ts';
+import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../store.ts';
+import type { Sight } from '../../domain/access.ts';
+import type { InstancesTable } from '../tables.ts';
+import { build, type Session, statement, withPartition } from './database.ts';
+import { REMOVAL } from './locks.ts';
+import type { Parts } from './operations.ts';
+import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { assertRoomForInstance } from './quotas.ts';
+
+const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
+  + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
+
+const GET = statement(`SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`);
+
+/** Locked until the end of the transaction: what was read of it stays true. */
+const GET_FORMER = statement(`
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  WHERE instance_id = $instance_id FOR UPDATE`);
+
+/** Does nothing when somebody else was faster: then it is there, and registered again. */
+const CREATE = statement(`
+  INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
+    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
+  VALUES ($instance_id, $partition_no, $instance_name, $agent_ids, $webhook_url, $webhook_headers, $webhook_secret,
+    coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1))
+  ON CONFLICT (instance_id) DO NOTHING`);
+
+/** Switched on, and nothing waits for a back-off any more. Headers and a secret that stay as they are are null. */
+const UPDATE = statement(`
+  UPDATE instances SET
+    instance_name = $instance_name,
+    agent_ids = $agent_ids,
+    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    previous_secret = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret END,
+    webhook_secret = coalesce($webhook_secret, webhook_secret),
+    success_statuses = coalesce($success_statuses, success_statuses),
+    webhook_enabled = 1,
+    is_active = 1,
+    consecutive_failures = CASE WHEN webhook_url = $webhook_url THEN consecutive_failures ELSE 0 END,
+    last_success_at = CASE WHEN webhook_url = $webhook_url THEN last_success_at END,
+    last_failure = CASE WHEN webhook_url = $webhook_url THEN last_failure END,
+    webhook_url = $webhook_url,
+    backoff_step = 0,
+    backoff_until = NULL,
+    last_seen_at = $wall_ms,
+    updated_at = $wall_ms
+  WHERE instance_id = $instance_id`);
+
+const PATCH = statement(`
+  UPDATE instances SET
+    instance_name = coalesce($instance_name, instance_name),
+    is_active = coalesce($is_active::smallint, is_active),
+    webhook_enabled = coalesce($webhook_enabled::smallint, webhook_enabled),
+    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    success_statuses = coalesce($success_statuses, success_statuses),
+    owner_key_id = CASE WHEN $hand_over::int = 1 THEN $owner ELSE owner_key_id END,
+    backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
+    backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
+    updated_at = $wall_ms
+  WHERE instance_id = $instance_id AND ${IS_OWNED}`);
+
+/** Answers whether it backed off: only then there is something to tell the others, and most heartbeats have nothing. */
+const HEARTBEAT = statement(`
+  WITH former AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
+  UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
+  FROM former WHERE i.instance_id = former.instance_id RETURNING former.backoff_step`);
+
+const SWITCH_OFF = statement(`
+  UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`);
+
+const GET_SECRET = statement(
+  `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
+);
+
+const ROTATE_SECRET = statement(`
+  UPDATE instances SET previous_secret = $former, previous_secret_until = $until, webhook_secret = $webhook_secret, updated_at = $wall_ms
+  WHERE instance_id = $instance_id`);
+
+const LOAD = statement('SELECT * FROM instances WHERE instance_id = ANY ($instance_ids::text[]) ORDER BY instance_id');
+
+const WEBHOOK_URLS = statement(
+  'SELECT instance_id, webhook_url FROM instances WHERE instance_id > $after ORDER BY instance_id LIMIT $limit',
+);
+
+const WAIT_FOR_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
+
+const CANCEL = ([0, 1] as const).map((aside) =>
+  statement(`
+    UPDATE deliveries SET state = 'cancelled', reason = 'instance_deleted', next_attempt_at = NULL, settled_at = $wall_ms
+    WHERE delivery_no = ANY (ARRAY(SELECT delivery_no FROM deliveries
+      WHERE partition_no = $partition_no AND instance_id = $instance_id AND state = 'pending' AND aside = ${aside} LIMIT $limit))`),
+);
+
+const DELETE_MEMBERSHIPS = statement('DELETE FROM memberships WHERE instance_id = $instance_id');
+const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id');
+
+export function instanceOperations(session: Session, { keys, quotas }: Parts): InstanceStore {
+  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf } = instanceReader(keys);
+
+  async function get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null> {
+    if (sight) return (await list({ limit: 1, instance_id }, sight)).data[0] ?? null;
+    const row = await session.one<InstancesTable & { pending_deliveries: number }>(GET, { instance_id });
+    return row === undefined ? null : instanceRowOf(row);
+  }
+
+  async function list({ limit, cursor, ...filter }: InstanceFilter & { instance_id?: string }, sight?: Sight | null) {
+    let query = build
+      .selectFrom('instances as i')
+      .selectAll('i')
+      .select(sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'))
+      .orderBy('i.instance_id')
+      .limit(limit + 1);
+    if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (sight) query = query.where(instanceInSight(sight));
+    if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
+    if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
+    if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
+    if (filter.agent_id !== undefined) {
+      query = query.where(
+        sql<boolean>`EXISTS (SELECT 1 FROM json_array_elements_text(i.agent_ids::json) AS a(agent_id) WHERE a.agent_id = ${filter.agent_id})`,
+      );
+    }
+    if (filter.meeting_id !== undefined) {
+      const { meeting_id } = filter;
+      query = query.where('i.instance_id', 'in', (q) =>
+        q
+          .selectFrom('memberships')
+          .select('instance_id')
+          .where('meeting_id', '=', meeting_id)
+          .where('left_at', 'is', null),
+      );
+    }
+    if (filter.q !== undefined) {
+      const pattern = likePattern(lowerCase(filter.q));
+      query = query.where(
+        sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
+      );
+    }
+    return pageOf(await session.built(query), limit, (row) => [row.instance_id], instanceRowOf);
+  }
+
+  async function register(
+    registration: Registration,
+    wall_ms: number,
+    owned: Parameters<InstanceStore['register']>[2],
+  ) {
+    const { instance_id, webhook_headers, webhook_secret } = registration;
+    const owner = registration.owner_key_id ?? null;
+    for (;;) {
+      const former = await session.one<{ switched_on: boolean; webhook_secret: string; is_owned: boolean }>(
+        GET_FORMER,
+        {
+          instance_id,
+          ...ownedBy(owned),
+        },
+      );
+      if (former?.is_owned === false) throw new Problem('instance_id_taken');
+      const created = former === undefined;
+      if (created) await assertRoomForInstance(session, quotas, owner);
+      const headers = webhook_headers ?? (created ? {} : null);
+      const secret = webhook_secret ?? (created ? registration.new_secret : null);
+      const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
+      const written = await session.run(created ? CREATE : UPDATE, {
+        ...withPartition(instance_id),
+        instance_name: registration.instance_name,
+        agent_ids: JSON.stringify(registration.agent_ids),
+        webhook_url: registration.webhook_url,
+        webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
+        webhook_secret: is_changed ? seal('webhook_secret', instance_id, secret) : null,
+        success_statuses: registration.success_statuses ?? null,
+        owner,
+        wall_ms,
+      });
+      if (written > 0) return { created, instance: (await get(instance_id)) as InstanceRow };
+    }
+  }
+
+  const tellOf = (instance_id: string, lifts: boolean, requeued = false): void =>
+    void session.messages.push({ kind: 'instance', instance_id, lifts, requeued });
+
+  return {
+    get,
+    list,
+    async register(registration, wall_ms, owned) {
+      const registered = await register(registration, wall_ms, owned);
+      tellOf(registration.instance_id, true);
+      return registered;
+    },
+    async load(instance_ids) {
+      return (await session.all<InstancesTable>(LOAD, { instance_ids })).map((row) => instanceOf(row));
+    },
+    webhookUrls: (after, limit) => session.all(WEBHOOK_URLS, { after: after ?? '', limit }),
+    async patch(instance_id, patch, wall_ms, owned) {
+      const changes = await session.run(PATCH, {
+        instance_id,
+        instance_name: patch.instance_name ?? null,
+        is_active: integerOrNull(patch.is_active),
+        webhook_enabled: integerOrNull(patch.webhook_enabled),
+        webhook_headers: patch.webhook_headers === undefined ? null : sealHeaders(instance_id, patch.webhook_headers),
+        success_statuses: patch.success_statuses ?? null,
+        hand_over: patch.owner_key_id === undefined ? 0 : 1,
+        owner: patch.owner_key_id ?? null,
+        wall_ms,
+        ...ownedBy(owned),
+      });
+      if (changes === 0) return null;
+      tellOf(instance_id, patch.is_active === true || patch.webhook_enabled === true);
+      return get(instance_id);
+    },
+    async heartbeat(instance_id, wall_ms, owned) {
+      const former = await session.one<{ backoff_step: number }>(HEARTBEAT, {
+        instance_id,
+        wall_ms,
+        ...ownedBy(owned),
+      });
+      if (former === undefined) return null;
+      if (former.backoff_step > 0) tellOf(instance_id, true);
+      return get(instance_id);
+    },
+    async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owned) {
+      const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owned) });
+      if (row === undefined) return null;
+      const former = secretOf(instance_id, row.webhook_secret);
+      await session.run(ROTATE_SECRET, {
+        instance_id,
+        former: former === null ? null : seal('previous_secret', instance_id, former),
+        until: wall_ms + overlap_ms,
+        webhook_secret: seal('webhook_secret', instance_id, new_secret),
+        wall_ms,
+      });
+      tellOf(instance_id, false);
+      return get(instance_id);
+    },
+    async remove(instance_id, limit, wall_ms, owned) {
+      // Nobody is storing anything for it at this moment, and whoever comes next finds it switched off, or gone.
+      await session.all(WAIT_FOR_ACCEPTS);
+      const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owned) });
+      if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
+      tellOf(instance_id, false, true);
+      let cancelled = 0;
+      for (const cancel of CANCEL) {
+        cancelled += await session.run(cancel, { ...withPartition(instance_id), wall_ms, limit: limit - cancelled });
+      }
+      if (cancelled >= limit) return { existed: true, done: false, cancelled };
+      await session.run(DELETE_MEMBERSHIPS, { instance_id });
+      await session.run(DELETE, { instance_id });
+      return { existed: true, done: true, cancelled };
+    },
+  };
+}
+
+/** As the database's lower() does it by bytes: only the letters of ASCII, as LIKE does in SQLite. */
+export function lowerCase(text: string): string {
+  return text.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
+}

@@ -1,0 +1,56 @@
+/** Leases as functions of the database, one statement each: whatever becomes of the node that called, nothing stays locked. */
+import { LEASE_MS } from '../../domain/partition.ts';
+import { LEASES, TAKEOVER } from './locks.ts';
+
+const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+
+/** A node that was not seen for so long is forgotten, when it holds nothing any more. */
+const FORGOTTEN_AFTER_MS = 3_600_000;
+
+/**
+ * Renews the lease of a node, or lets it join; gives back what it names. What nobody took while the lease had ended it keeps,
+ * with its epoch. Answers the number of the node.
+ */
+export const RENEW_LEASE = `
+  CREATE FUNCTION renew_lease(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
+  LANGUAGE plpgsql AS $$
+  #variable_conflict use_column
+  DECLARE
+    now_ms bigint;
+    my_node_no bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(${LEASES});
+    now_ms := ${NOW_MS};
+    INSERT INTO nodes AS n (node_id, version, address, started_at, seen_at, lease_until, stopping)
+      SELECT my_node_id, my_version, my_address, now_ms, now_ms, now_ms + ${LEASE_MS}, is_stopping
+      WHERE NOT EXISTS (SELECT 1 FROM nodes WHERE node_id = my_node_id);
+    UPDATE nodes SET version = my_version, address = my_address, seen_at = now_ms, lease_until = now_ms + ${LEASE_MS}, stopping = is_stopping
+      WHERE node_id = my_node_id RETURNING node_no INTO my_node_no;
+    IF cardinality(released) > 0 THEN
+      PERFORM pg_advisory_xact_lock(${TAKEOVER});
+      UPDATE partitions SET node_no = NULL WHERE node_no = my_node_no AND partition_no = ANY (released);
+    END IF;
+    DELETE FROM nodes n WHERE n.lease_until < now_ms - ${FORGOTTEN_AFTER_MS} AND NOT EXISTS (SELECT 1 FROM partitions p WHERE p.node_no = n.node_no);
+    RETURN my_node_no;
+  END $$;
+`;
+
+/** Takes partitions that are free, or held by a node without a lease, up to a number. */
+export const TAKE_PARTITIONS = `
+  CREATE FUNCTION take_partitions(my_node_no bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$
+  #variable_conflict use_column
+  DECLARE
+    now_ms bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(${LEASES});
+    PERFORM pg_advisory_xact_lock(${TAKEOVER});
+    now_ms := ${NOW_MS};
+    IF NOT EXISTS (SELECT 1 FROM nodes WHERE node_no = my_node_no AND lease_until >= now_ms AND stopping = 0) THEN
+      RETURN;
+    END IF;
+    UPDATE partitions SET node_no = my_node_no, epoch = epoch + 1
+      WHERE partition_no IN (
+        SELECT p.partition_no FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+        WHERE n.node_no IS NULL OR n.lease_until < now_ms ORDER BY p.partition_no LIMIT wanted);
+  END $$;
+`;

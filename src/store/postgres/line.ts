@@ -1,0 +1,30 @@
+import { Connection, ConnectionLost } from './connection.ts';
+
+/** A connection that one kind of call has for itself; made when it is needed, and anew after it was lost. */
+export class Line {
+  readonly #url: string;
+  readonly #session: string;
+  #connection: Connection | null = null;
+
+  constructor(url: string, session: string) {
+    this.#url = url;
+    this.#session = session;
+  }
+
+  async use<T>(run: (connection: Connection) => Promise<T>): Promise<T> {
+    if (this.#connection === null || this.#connection.is_lost) {
+      this.#connection = await Connection.open(this.#url, this.#session);
+    }
+    const connection = this.#connection;
+    try {
+      return await run(connection);
+    } catch (error) {
+      if (error instanceof ConnectionLost) connection.destroy();
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#connection?.close();
+  }
+}

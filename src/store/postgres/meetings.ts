@@ -1,0 +1,125 @@
+import { sql } from 'kysely';
+import { healthOf } from '../../domain/instance.ts';
+import { pageOf } from '../cursor.ts';
+import { keyOf } from './cursor.ts';
+import { likePattern } from '../like.ts';
+import { membershipOf, notRegistered } from '../meetings.ts';
+import type { MeetingRow, MeetingStore } from '../store.ts';
+import { build, type Session, statement } from './database.ts';
+import { lowerCase } from './instances.ts';
+import type { Parts } from './operations.ts';
+import { IS_OWNED, ownedBy } from './ownership.ts';
+import { assertRoomForMembership } from './quotas.ts';
+
+/** Locked: it is not removed, and joins no other meeting, before this one is joined. */
+const LOCK_INSTANCE = statement(
+  `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
+);
+
+/** Locks the row: whoever accepts a message for the meeting comes before this or sees what it does. */
+const TOUCH = statement(`
+  INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms::bigint, $wall_ms)
+  ON CONFLICT (meeting_id) DO UPDATE SET last_activity_at = $wall_ms`);
+
+const FORMER = statement(
+  'SELECT left_at FROM memberships WHERE meeting_id = $meeting_id AND instance_id = $instance_id',
+);
+
+const JOIN = statement(`
+  INSERT INTO memberships AS s (meeting_id, instance_id, agent_ids, joined_at, left_at) VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL)
+  ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
+    agent_ids = excluded.agent_ids,
+    joined_at = CASE WHEN s.left_at IS NULL THEN s.joined_at ELSE excluded.joined_at END,
+    left_at = NULL
+  RETURNING joined_at`);
+
+const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
+
+/** Leaving twice keeps the first time; a re-join clears it. */
+const LEAVE = statement(`
+  UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
+  WHERE meeting_id = $meeting_id
+    AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
+  RETURNING left_at`);
+
+const NOTE_ACTIVITY = statement('UPDATE meetings SET last_activity_at = $wall_ms WHERE meeting_id = $meeting_id');
+
+const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
+
+export function meetingOperations(session: Session, { quotas }: Parts): MeetingStore {
+  return {
+    async join(meeting_id, instance_id, agent_ids, wall_ms, owned) {
+      const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owned) });
+      if (instance === undefined) throw notRegistered(instance_id);
+      await session.run(TOUCH, { meeting_id, wall_ms });
+      const former = await session.one<{ left_at: number | null }>(FORMER, { meeting_id, instance_id });
+      if (former === undefined || former.left_at !== null)
+        await assertRoomForMembership(session, quotas, meeting_id, instance_id);
+      const values = { meeting_id, instance_id, agent_ids: JSON.stringify(agent_ids), wall_ms };
+      const { joined_at } = (await session.one<{ joined_at: number }>(JOIN, values)) as { joined_at: number };
+      const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
+      return { created: former === undefined, membership };
+    },
+    async leave(meeting_id, instance_id, wall_ms, owned) {
+      await session.all(LOCK_MEETING, { meeting_id });
+      const left = await session.one<{ left_at: number }>(LEAVE, {
+        meeting_id,
+        instance_id,
+        wall_ms,
+        ...ownedBy(owned),
+      });
+      if (left === undefined) return null;
+      await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });
+      return { left_at: left.left_at };
+    },
+    async list({ limit, cursor, q }, sight) {
+      let query = build
+        .selectFrom('meetings as m')
+        .select(['m.meeting_id', 'm.last_seq', 'm.created_at', 'm.last_activity_at'])
+        .select([
+          sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+            'instance_count',
+          ),
+          sql<number>`(SELECT coalesce(sum(json_array_length(s.agent_ids::json)), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+            'agent_count',
+          ),
+          // Memberships are few where deliveries are many: one probe of the lane index for each.
+          sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
+            + (SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
+            FROM memberships s JOIN instances x ON x.instance_id = s.instance_id WHERE s.meeting_id = m.meeting_id)`.as(
+            'pending_deliveries',
+          ),
+        ])
+        .orderBy('m.meeting_id')
+        .limit(limit + 1);
+      if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
+      if (sight) query = query.where(sql<boolean>`m.meeting_id = ANY (${sight.meeting_ids}::text[])`);
+      if (q !== undefined) query = query.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
+      return pageOf(
+        await session.built(query),
+        limit,
+        (row) => [row.meeting_id],
+        (row): MeetingRow => row,
+      );
+    },
+    async instances(meeting_id, { limit, cursor, include_left }) {
+      if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
+      let query = build
+        .selectFrom('memberships as s')
+        .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
+        .selectAll('s')
+        .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
+        .where('s.meeting_id', '=', meeting_id)
+        .orderBy('s.instance_id')
+        .limit(limit + 1);
+      if (cursor !== undefined) query = query.where('s.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+      if (include_left !== true) query = query.where('s.left_at', 'is', null);
+      return pageOf(
+        await session.built(query),
+        limit,
+        (row) => [row.instance_id],
+        (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
+      );
+    },
+  };
+}

@@ -1,0 +1,91 @@
+import type { MessageHead, MessageRow, MessageStore } from '../store.ts';
+import type { MessagesTable } from '../tables.ts';
+import { type Session, statement } from './database.ts';
+import type { Parts } from './operations.ts';
+
+const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
+
+/** As far as the characters reach, and a row beyond, which says that there is more: it is cut to the letter where it arrives. */
+const list = (order: 'ASC' | 'DESC') =>
+  statement(`
+    SELECT message_no, seq, accepted_at, target_agents, message FROM (
+      SELECT page.*, coalesce(sum(length(page.message)) OVER (ORDER BY page.seq ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
+        SELECT * FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq AND seq < $before_seq
+        ORDER BY seq ${order} LIMIT $limit) page) cut
+    WHERE chars_before <= $chars_max ORDER BY seq ${order}`);
+
+const LAST = statement('SELECT max(message_no) AS last FROM messages');
+
+/** The numbers of its deliveries follow that of the message. */
+const HEADS_SINCE = statement(`
+  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
+  WHERE message_no > $after
+    AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
+    AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d
+      WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued AND d.instance_id = $instance_id))
+  ORDER BY message_no LIMIT $limit`);
+
+const FORWARD = list('ASC');
+const BACKWARD = list('DESC');
+
+/** A timestamp as it stands in its row, where a string with a NUL could not. */
+export function timestampText(timestamp: string): string {
+  return timestamp === '' ? '' : JSON.stringify(timestamp);
+}
+
+export function timestampOf(text: string): string {
+  return text === '' ? '' : (JSON.parse(text) as string);
+}
+
+export function messageOperations(session: Session, { ids }: Parts): Omit<MessageStore, 'accept'> {
+  return {
+    async list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
+      if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
+      const forward = after_seq !== undefined;
+      const rows = await session.all<
+        Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>
+      >(forward ? FORWARD : BACKWARD, {
+        meeting_id,
+        after_seq: after_seq ?? 0,
+        before_seq: before_seq ?? Number.MAX_SAFE_INTEGER,
+        limit: limit + 1,
+        chars_max,
+      });
+      const data: MessageRow[] = [];
+      let has_more = false;
+      let chars = 0;
+      for (const { message_no, seq, accepted_at, target_agents, message } of rows) {
+        chars += message.length;
+        has_more = data.length === limit || (chars > chars_max && data.length > 0);
+        if (has_more) break;
+        data.push({
+          message_id: ids.encode('msg', message_no),
+          seq,
+          accepted_at,
+          target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
+          message,
+        });
+      }
+      if (!forward) data.reverse();
+      return { data, has_more };
+    },
+    async last() {
+      const { last } = (await session.one<{ last: number | null }>(LAST))!;
+      return last === null ? null : ids.encode('msg', last);
+    },
+    async since(after, { meeting_ids, instance_id, limit }) {
+      const rows = await session.all<Omit<MessagesTable, 'timestamp' | 'message'>>(HEADS_SINCE, {
+        // One that another database made stands for no place in this one: everything is after it.
+        after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
+        meeting_ids: meeting_ids ?? null,
+        instance_id: instance_id ?? null,
+        limit,
+      });
+      return rows.map(({ message_no, target_agents, ...head }): MessageHead => ({
+        message_id: ids.encode('msg', message_no),
+        ...head,
+        target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
+      }));
+    },
+  };
+}

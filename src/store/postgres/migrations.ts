@@ -1,0 +1,244 @@
+/**
+ * The schema, as the steps that led to it. `schema_version` counts the steps that a database has taken; a step that was
+ * released is never edited.
+ *
+ * A step is taken while nodes of the version before are at work, and they go on with it: it adds, and takes nothing away that
+ * they use. A function that must become another one gets another name; what nobody uses any more goes with a later step.
+ *
+ * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
+ * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
+ */
+import { ACCEPT_MESSAGES, AGENTS_AMONG, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
+import { RENEW_LEASE, TAKE_PARTITIONS } from './lease_functions.ts';
+
+export const MIGRATIONS: readonly string[] = [
+  `
+  -- One row. The tag stands in every message_id and delivery_id of this database; touches counts the times that somebody
+  -- asked whether it can be written.
+  CREATE TABLE this_database (
+    only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
+    tag text NOT NULL,
+    touches bigint NOT NULL DEFAULT 0
+  ) WITH (fillfactor = 10);
+
+  -- Numbers of messages and deliveries: see take_numbers.
+  CREATE SEQUENCE numbers AS bigint;
+
+  -- Health is written with every batch of attempts, in columns without an index: room in the page keeps that to the page.
+  CREATE TABLE instances (
+    instance_id text COLLATE "C" PRIMARY KEY,
+    partition_no smallint NOT NULL,
+    instance_name text COLLATE "C" NOT NULL,
+    agent_ids text NOT NULL,
+    webhook_url text NOT NULL,
+    webhook_headers text NOT NULL,
+    webhook_secret text NOT NULL,
+    previous_secret text,
+    previous_secret_until bigint,
+    success_statuses text NOT NULL,
+    webhook_enabled smallint NOT NULL,
+    is_active smallint NOT NULL,
+    consecutive_failures bigint NOT NULL DEFAULT 0,
+    last_success_at bigint,
+    last_failure text,
+    backoff_step bigint NOT NULL DEFAULT 0,
+    backoff_until bigint,
+    last_seen_at bigint,
+    created_at bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    owner_key_id text COLLATE "C",
+    first_no bigint NOT NULL DEFAULT 0
+  ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+  CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
+
+  -- Counted as they come and go: counting a hundred thousand rows takes too long to do it with every new one.
+  CREATE TABLE instance_count (
+    only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
+    instance_count bigint NOT NULL
+  ) WITH (fillfactor = 10);
+  INSERT INTO instance_count (instance_count) VALUES (0);
+  CREATE FUNCTION count_instances() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN
+    UPDATE instance_count SET instance_count = instance_count + CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END;
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+  CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+
+  -- Written with every batch that has a message of it. run_no is the run of whoever accepted the last message, run_from the
+  -- first seq from which on all were accepted in that run.
+  CREATE TABLE meetings (
+    meeting_id text COLLATE "C" PRIMARY KEY,
+    last_seq bigint NOT NULL,
+    created_at bigint NOT NULL,
+    last_activity_at bigint NOT NULL,
+    run_no bigint NOT NULL DEFAULT 0,
+    run_from bigint NOT NULL DEFAULT 0
+  ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+
+  CREATE TABLE memberships (
+    meeting_id text COLLATE "C" NOT NULL,
+    instance_id text COLLATE "C" NOT NULL,
+    agent_ids text NOT NULL,
+    joined_at bigint NOT NULL,
+    left_at bigint,
+    PRIMARY KEY (meeting_id, instance_id)
+  );
+  CREATE INDEX memberships_of_instance ON memberships (instance_id);
+
+  -- What a node accepts from its start on, or from when it gave up on a batch, is a run. The row says what was stored of its
+  -- last batch, so that whoever lost the connection before the answer can ask: stored has a 1 or a 0 for each message.
+  CREATE TABLE runs (
+    run_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    started_at bigint NOT NULL,
+    batch_no bigint NOT NULL DEFAULT 0,
+    first_no bigint,
+    last_no bigint,
+    stored text NOT NULL DEFAULT ''
+  ) WITH (fillfactor = 10);
+
+  -- message is the sender's own JSON text. timestamp is the JSON text of a string, or empty: a string itself may hold a NUL.
+  -- The message_no is what its message_id stands for; the numbers that follow it are those of its deliveries.
+  CREATE TABLE messages (
+    message_no bigint PRIMARY KEY,
+    meeting_id text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    accepted_at bigint NOT NULL,
+    deliveries_queued bigint NOT NULL,
+    target_agents text,
+    timestamp text NOT NULL,
+    message text NOT NULL,
+    UNIQUE (meeting_id, seq)
+  ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
+
+  -- Every index here is written for every delivery: there are few. A settlement writes the row anew, and the page has room
+  -- for that, so that no other page must be read. What was pending is dead by then: vacuum comes early and often.
+  CREATE TABLE deliveries (
+    delivery_no bigint PRIMARY KEY,
+    message_no bigint NOT NULL,
+    meeting_id text COLLATE "C" NOT NULL,
+    seq bigint NOT NULL,
+    instance_id text COLLATE "C" NOT NULL,
+    partition_no smallint NOT NULL,
+    target_agents text NOT NULL,
+    state text NOT NULL DEFAULT 'pending',
+    reason text,
+    aside smallint NOT NULL DEFAULT 0,
+    attempt_count bigint NOT NULL DEFAULT 0,
+    answered_badly bigint NOT NULL DEFAULT 0,
+    attempts text NOT NULL DEFAULT '[]',
+    next_attempt_at bigint,
+    expires_at bigint NOT NULL,
+    created_at bigint NOT NULL,
+    settled_at bigint
+  ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 5000,
+    autovacuum_analyze_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05, autovacuum_vacuum_cost_delay = 1);
+  CREATE INDEX deliveries_in_lane ON deliveries (partition_no, instance_id, meeting_id, seq) WHERE state = 'pending' AND aside = 0;
+  CREATE INDEX deliveries_aside ON deliveries (partition_no, instance_id, next_attempt_at) WHERE state = 'pending' AND aside = 1;
+  CREATE INDEX deliveries_failed ON deliveries (instance_id, settled_at) WHERE state = 'failed';
+  CREATE INDEX deliveries_of_instance ON deliveries (instance_id, delivery_no);
+
+  CREATE TABLE idempotency_keys (
+    meeting_id text COLLATE "C" NOT NULL,
+    key text COLLATE "C" NOT NULL,
+    fingerprint text NOT NULL,
+    message_no bigint NOT NULL,
+    seq bigint NOT NULL,
+    accepted_at bigint NOT NULL,
+    deliveries_queued bigint NOT NULL,
+    created_at bigint NOT NULL,
+    PRIMARY KEY (meeting_id, key)
+  ) WITH (autovacuum_vacuum_scale_factor = 0.05);
+  CREATE INDEX idempotency_keys_by_age ON idempotency_keys (created_at);
+
+  CREATE TABLE encryption_keys (
+    key_id text COLLATE "C" PRIMARY KEY,
+    check_value text NOT NULL,
+    created_at bigint NOT NULL
+  );
+
+  -- digest is SHA-256 of the token, which is not kept. change_no rises with every change of any key.
+  CREATE TABLE api_keys (
+    key_id text COLLATE "C" PRIMARY KEY,
+    name text,
+    scopes text NOT NULL,
+    meeting_ids text,
+    instance_id text COLLATE "C",
+    digest text NOT NULL,
+    previous_digest text,
+    previous_until bigint,
+    created_at bigint NOT NULL,
+    expires_at bigint,
+    revoked_at bigint,
+    last_used_at bigint,
+    change_no bigint NOT NULL
+  );
+
+  -- digest is SHA-256 of the token in the cookie, which is not kept.
+  CREATE TABLE sessions (
+    digest text COLLATE "C" PRIMARY KEY,
+    key_id text COLLATE "C",
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL
+  );
+  CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
+
+  -- details is JSON. hash is SHA-256 over prev_hash and the rest of the row: src/domain/audit.ts says how.
+  CREATE TABLE audit_log (
+    seq bigint PRIMARY KEY,
+    at bigint NOT NULL,
+    principal text COLLATE "C" NOT NULL,
+    address text,
+    action text NOT NULL,
+    target_kind text NOT NULL,
+    target_id text COLLATE "C",
+    outcome text NOT NULL,
+    code text,
+    details text NOT NULL,
+    prev_hash text NOT NULL,
+    hash text NOT NULL
+  );
+  CREATE INDEX audit_log_of_principal ON audit_log (principal, seq);
+  CREATE INDEX audit_log_of_target ON audit_log (target_kind, target_id, seq);
+  CREATE FUNCTION refuse_change_of_audit_log() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN
+    RAISE EXCEPTION 'the audit log is append-only';
+  END $$;
+  CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE OR DELETE ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
+  CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log
+    FOR EACH STATEMENT EXECUTE FUNCTION refuse_change_of_audit_log();
+  -- Its last entry. Whoever writes one locks this row, so that entries of all nodes follow one another.
+  CREATE TABLE audit_head (
+    only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
+    seq bigint NOT NULL,
+    hash text NOT NULL
+  ) WITH (fillfactor = 10);
+
+  -- A node holds its partitions while its lease lasts, on the clock of this database.
+  CREATE TABLE nodes (
+    node_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    node_id text COLLATE "C" NOT NULL UNIQUE,
+    version text NOT NULL,
+    address text NOT NULL,
+    started_at bigint NOT NULL,
+    seen_at bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    stopping smallint NOT NULL
+  ) WITH (fillfactor = 20);
+
+  -- The epoch rises whenever a partition is taken: what is written under a former one is void.
+  CREATE TABLE partitions (
+    partition_no smallint PRIMARY KEY,
+    node_no bigint,
+    epoch bigint NOT NULL DEFAULT 0
+  ) WITH (fillfactor = 20);
+  INSERT INTO partitions (partition_no) SELECT generate_series(0, 63);
+  ${TAKE_NUMBERS}
+  ${AGENTS_AMONG}
+  ${ACCEPT_MESSAGES}
+  ${SETTLE_DELIVERIES}
+  ${RENEW_LEASE}
+  ${TAKE_PARTITIONS}
+  `,
+];

@@ -1,0 +1,93 @@
+import type { IdCodec } from '../../domain/id.ts';
+import type { DataKeys } from '../data_keys.ts';
+import type {
+  ApiKeyStore,
+  AuditStore,
+  DeliveryStore,
+  EncryptionStore,
+  InstanceStore,
+  MeetingStore,
+  MessageStore,
+  Quotas,
+  SessionStore,
+} from '../store.ts';
+import { apiKeyOperations } from './api_keys.ts';
+import { auditOperations } from './audit.ts';
+import { type Session, statement } from './database.ts';
+import { deliveryOperations } from './deliveries.ts';
+import { encryptionOperations } from './encryption.ts';
+import { instanceOperations } from './instances.ts';
+import { meetingOperations } from './meetings.ts';
+import { messageOperations } from './messages.ts';
+import { sessionOperations } from './sessions.ts';
+
+/** What operations need beside their connection. */
+export interface Parts {
+  keys: DataKeys;
+  ids: IdCodec;
+  quotas: Quotas;
+}
+
+/** Everything but accepting and settling, which have connections of their own. */
+export interface Operations {
+  instances: InstanceStore;
+  meetings: MeetingStore;
+  messages: Omit<MessageStore, 'accept'>;
+  deliveries: Omit<DeliveryStore, 'settle'>;
+  encryption: EncryptionStore;
+  api_keys: ApiKeyStore;
+  audit: AuditStore;
+  sessions: SessionStore;
+  storage: {
+    /** Writes something: that it can be written is the point. */
+    touch(): Promise<void>;
+  };
+}
+
+const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
+
+/** One call needs one of them: the others are not made. */
+const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {
+  instances: instanceOperations,
+  meetings: meetingOperations,
+  messages: messageOperations,
+  deliveries: deliveryOperations,
+  encryption: encryptionOperations,
+  api_keys: apiKeyOperations,
+  audit: auditOperations,
+  sessions: sessionOperations,
+  storage: (session) => ({
+    async touch() {
+      await session.run(TOUCH);
+    },
+  }),
+};
+
+/** What only reads, and needs no transaction. */
+const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
+  instances: ['get', 'load', 'list', 'webhookUrls'],
+  meetings: ['list', 'instances'],
+  messages: ['list', 'last', 'since'],
+  deliveries: 'loadLanes loadAside pendingLanes pendingAside get list countPending oldestPending'.split(' '),
+  encryption: ['keyIds'],
+  api_keys: ['get', 'list', 'changedSince'],
+  sessions: ['find'],
+  audit: ['list'],
+};
+
+export function isRead(noun: string, method: string): boolean {
+  return READS[noun]?.includes(method) === true;
+}
+
+/** A method of a noun, on a connection. */
+export function operationOf(
+  session: Session,
+  parts: Parts,
+  noun: string,
+  method: string,
+): (...args: unknown[]) => Promise<unknown> {
+  const make = (MAKERS as Record<string, (session: Session, parts: Parts) => object>)[noun];
+  const found = (make?.(session, parts) as Record<string, unknown> | undefined)?.[method];
+  if (typeof found !== 'function') throw new Error(`the store has no ${noun}.${method}`);
+  return found as (...args: unknown[]) => Promise<unknown>;
+}

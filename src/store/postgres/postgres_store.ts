@@ -1,0 +1,29 @@
+import { join } from 'node:path';
+import { KEY_FILE } from '../../config.ts';
+import type { GivenKeys, KeySource } from '../data_keys.ts';
+import { quotasOf } from '../quotas.ts';
+import { openThread, type StoreObserver } from '../store_thread.ts';
+import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
+
+/**
+ * Opens the store on a PostgreSQL database, which any number of nodes may share.
+ *
+ * @param url of the database; its schema is made, or brought up to date
+ * @param data the directory of this node, for the file with the data key
+ * @param keys what secrets are encrypted under, the same on every node; null takes the key from the file
+ * @param observer is told of every commit
+ * @param quotas how many there may be of what
+ * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
+ * database cannot be reached or used, is of a newer version, or under another key
+ */
+export function openPostgresStore(
+  url: string,
+  data: string,
+  keys: GivenKeys | null,
+  observer: StoreObserver = {},
+  quotas: Quotas = NO_QUOTAS,
+): { store: Store; opened: Promise<void> } {
+  const key_source: KeySource = keys === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys };
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
+  return openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, { has_cluster: true });
+}

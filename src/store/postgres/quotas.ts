@@ -1,0 +1,56 @@
+/** How many there may be: asked within the transaction that would make one more, behind a lock that two at once cannot pass. */
+import { quotaExceeded } from '../quotas.ts';
+import type { Quotas } from '../store.ts';
+import { type Session, type Statement, statement } from './database.ts';
+
+/** The row of the count is locked: new instances are registered one after the other. */
+const COUNT = statement('SELECT instance_count FROM instance_count FOR UPDATE');
+
+/** Stops counting at the quota: more is not asked. */
+const counted = (from: string): Statement =>
+  statement(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT $quota) found`);
+
+const OF_KEY = counted('instances WHERE owner_key_id = $id');
+const IN_MEETING = counted('memberships WHERE meeting_id = $id AND left_at IS NULL');
+const OF_INSTANCE = counted('memberships WHERE instance_id = $id AND left_at IS NULL');
+
+/** @throws Problem `quota_exceeded` when one more instance would be too many */
+export async function assertRoomForInstance(
+  session: Session,
+  { max_instances, max_instances_per_key }: Quotas,
+  owner_key_id: string | null,
+): Promise<void> {
+  if (max_instances === 0 && max_instances_per_key === 0) return;
+  const instance_count = (await session.one<{ instance_count: number }>(COUNT))?.instance_count ?? 0;
+  if (max_instances > 0 && instance_count >= max_instances) throw quotaExceeded('max_instances', max_instances);
+  if (owner_key_id === null || max_instances_per_key === 0) return;
+  if ((await countOf(session, OF_KEY, owner_key_id, max_instances_per_key)) >= max_instances_per_key)
+    throw quotaExceeded('max_instances_per_key', max_instances_per_key);
+}
+
+/**
+ * The rows of the meeting and of the instance are locked by the caller.
+ *
+ * @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have
+ */
+export async function assertRoomForMembership(
+  session: Session,
+  { max_instances_per_meeting, max_meetings_per_instance }: Quotas,
+  meeting_id: string,
+  instance_id: string,
+): Promise<void> {
+  if (
+    max_instances_per_meeting > 0 &&
+    (await countOf(session, IN_MEETING, meeting_id, max_instances_per_meeting)) >= max_instances_per_meeting
+  )
+    throw quotaExceeded('max_instances_per_meeting', max_instances_per_meeting);
+  if (
+    max_meetings_per_instance > 0 &&
+    (await countOf(session, OF_INSTANCE, instance_id, max_meetings_per_instance)) >= max_meetings_per_instance
+  )
+    throw quotaExceeded('max_meetings_per_instance', max_meetings_per_instance);
+}
+
+async function countOf(session: Session, from: Statement, id: string, quota: number): Promise<number> {
+  return (await session.one<{ count: number }>(from, { id, quota }))?.count ?? 0;
+}

@@ -1,0 +1,266 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { randomUUID } from 'node:crypto';
+import { IdCodec } from '../../domain/id.ts';
+import { Problem } from '../../domain/problem.ts';
+import type { KeySource } from '../data_keys.ts';
+import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
+import type { Change, DeliverySettlement, HealthSettlement, NewMessage, Quotas } from '../store.ts';
+import { StoreError } from '../store.ts';
+import { Accepting } from './accepting.ts';
+import { Cluster } from './cluster.ts';
+import { type Connection, ConnectionLost } from './connection.ts';
+import { Database, PATIENCE_MS, Session } from './database.ts';
+import { openDataKeys } from './encryption.ts';
+import { auditOperations } from './audit.ts';
+import { isRead, operationOf, type Parts } from './operations.ts';
+import { exclusively, migrate, tagOf } from './schema.ts';
+import { Settling } from './settling.ts';
+
+/** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
+const ITEMS_PER_STATEMENT_MAX = 2_000;
+const TRY_AGAIN_MS = 250;
+
+/** What the thread tells: answers, and changes by other nodes. */
+export interface Tell {
+  answer(answer: Answer): void;
+  change(change: Change): void;
+}
+
+/** Runs calls on the database: one statement of messages at a time, one of settlements, and some of everything else. */
+export class Running {
+  readonly #db: Database;
+  readonly #cluster: Cluster;
+  readonly #parts: Parts;
+  readonly #accepting: Accepting;
+  readonly #settling: Settling;
+  readonly #accepts: Gathered;
+  readonly #settles: Gathered;
+  readonly #tell: Tell;
+  readonly #under_way = new Set<Promise<void>>();
+
+  private constructor(url: string, parts: Parts, tell: Tell) {
+    this.#parts = parts;
+    this.#tell = tell;
+    this.#db = new Database(url);
+    this.#cluster = new Cluster(url, this.#db, randomUUID(), (change) => tell.change(change));
+    this.#accepting = new Accepting(
+      url,
+      parts.ids,
+      (stored) => this.#cluster.stored(stored),
+      () => tell.change({ kind: 'unsure' }),
+    );
+    this.#settling = new Settling(url, parts.ids);
+    this.#accepts = new Gathered((calls) => this.#accept(calls));
+    this.#settles = new Gathered((calls) => this.#settle(calls));
+  }
+
+  /** @throws StoreError that says why the database cannot be used, and what to do */
+  static async open(url: string, key_source: KeySource, quotas: Quotas, tell: Tell): Promise<Running> {
+    const { keys, tag } = await patiently(url, (connection) => prepared(connection, key_source));
+    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell);
+    try {
+      await running.#cluster.listen();
+    } catch (error) {
+      throw openingFailure(error, url);
+    }
+    return running;
+  }
+
+  run(packed_calls: Call[]): void {
+    for (const packed of packed_calls) {
+      const call = unpackCall(packed);
+      const name = `${call.noun}.${call.method}`;
+      if (name === 'messages.accept') this.#keep(this.#accepts.add(call));
+      else if (name === 'deliveries.settle') this.#keep(this.#settles.add(call));
+      else this.#keep(this.#one(call));
+    }
+  }
+
+  /** Answers what is under way, and lets go. */
+  async close(): Promise<void> {
+    await Promise.all(this.#under_way);
+    await Promise.all([this.#cluster.close(), this.#accepting.close(), this.#settling.close()]);
+    await this.#db.close();
+  }
+
+  #keep(promise: Promise<void>): void {
+    this.#under_way.add(promise);
+    void promise.finally(() => this.#under_way.delete(promise));
+  }
+
+  #answer(calls: Call[], replies: Reply[], items: number, started_ms: number): void {
+    this.#tell.answer({
+      replies: replies.map((reply, i) => packReply(calls[i] as Call, reply)),
+      items,
+      duration_ms: performance.now() - started_ms,
+    });
+  }
+
+  async #one(call: Call): Promise<void> {
+    const started_ms = performance.now();
+    let reply: Reply;
+    try {
+      reply = { id: call.id, value: await this.#valueOf(call) };
+    } catch (error) {
+      reply = { id: call.id, ...failureOf(error) };
+    }
+    this.#answer([call], [reply], 1, started_ms);
+  }
+
+  #valueOf({ noun, method, args, audited }: Call): Promise<unknown> {
+    if (noun === 'cluster') {
+      const methods = this.#cluster as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
+      return methods[method]!(...args);
+    }
+    if (isRead(noun, method))
+      return this.#db.read((session) => operationOf(session, this.#parts, noun, method)(...args));
+    return this.#db.write(
+      async (session) => {
+        const value = await operationOf(session, this.#parts, noun, method)(...args);
+        if (audited !== undefined && hasChanged(value)) {
+          await auditOperations(session).append({ ...audited.subject, outcome: 'done', code: null }, audited.wall_ms);
+        }
+        return value;
+      },
+      (session) => this.#cluster.notifyWithin(session, session.messages),
+    );
+  }
+
+  async #accept(calls: Call[]): Promise<void> {
+    const started_ms = performance.now();
+    const batches = calls.map(({ args }) => args[0] as NewMessage[]);
+    const messages = batches.flat();
+    try {
+      const accepted = await this.#accepting.accept(messages);
+      let at = 0;
+      const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
+      this.#answer(calls, replies, messages.length, started_ms);
+    } catch (error) {
+      // One of them cannot make the others fail.
+      if (calls.length > 1 && !(error instanceof StoreError))
+        return this.#oneByOne(calls, (each) => this.#accept(each));
+      this.#answer(
+        calls,
+        calls.map(({ id }) => ({ id, ...failureOf(error) })),
+        messages.length,
+        started_ms,
+      );
+    }
+  }
+
+  async #settle(calls: Call[]): Promise<void> {
+    const started_ms = performance.now();
+    const deliveries = calls.flatMap(({ args }) => args[0] as DeliverySettlement[]);
+    const healths = calls.flatMap(({ args }) => args[1] as HealthSettlement[]);
+    try {
+      await this.#settling.settle(deliveries, healths);
+      this.#answer(
+        calls,
+        calls.map(({ id }) => ({ id })),
+        deliveries.length,
+        started_ms,
+      );
+    } catch (error) {
+      if (calls.length > 1 && !(error instanceof StoreError))
+        return this.#oneByOne(calls, (each) => this.#settle(each));
+      this.#answer(
+        calls,
+        calls.map(({ id }) => ({ id, ...failureOf(error) })),
+        deliveries.length,
+        started_ms,
+      );
+    }
+  }
+
+  async #oneByOne(calls: Call[], run: (calls: Call[]) => Promise<void>): Promise<void> {
+    for (const call of calls) await run([call]);
+  }
+}
+
+/** Calls of one kind: while some are under way, the others wait and go together. */
+class Gathered {
+  readonly #run: (calls: Call[]) => Promise<void>;
+  #waiting: Call[] = [];
+  #running: Promise<void> | null = null;
+
+  constructor(run: (calls: Call[]) => Promise<void>) {
+    this.#run = run;
+  }
+
+  /** Resolves when it was answered. */
+  add(call: Call): Promise<void> {
+    this.#waiting.push(call);
+    this.#running ??= this.#runAll();
+    return this.#running;
+  }
+
+  async #runAll(): Promise<void> {
+    // What came in the same turn goes together.
+    await Promise.resolve();
+    while (this.#waiting.length > 0) await this.#run(this.#take());
+    this.#running = null;
+  }
+
+  #take(): Call[] {
+    let items = 0;
+    let count = 0;
+    for (const { args } of this.#waiting) {
+      items += (args[0] as unknown[]).length;
+      if (count > 0 && items > ITEMS_PER_STATEMENT_MAX) break;
+      count++;
+    }
+    return this.#waiting.splice(0, count);
+  }
+}
+
+async function prepared(connection: Connection, key_source: KeySource) {
+  await migrate(connection);
+  return { keys: await openDataKeys(new Session(connection), key_source), tag: await tagOf(connection) };
+}
+
+/** A database that is just starting is waited for. */
+async function patiently<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
+  const until_ms = performance.now() + PATIENCE_MS;
+  for (;;) {
+    try {
+      return await exclusively(url, run);
+    } catch (error) {
+      if (!(error instanceof ConnectionLost) || performance.now() > until_ms) throw openingFailure(error, url);
+      await pause(TRY_AGAIN_MS);
+    }
+  }
+}
+
+/** What stood against opening the database; never with the password. */
+function openingFailure(error: unknown, url: string): unknown {
+  if (error instanceof Problem || !(error instanceof StoreError)) return error;
+  const { hostname, port, pathname, username } = new URL(url);
+  const where = `${hostname || 'this machine'}:${port || '5432'}`;
+  const database = decodeURIComponent(pathname.slice(1)) || decodeURIComponent(username);
+  const { code, message } = error;
+  if (error instanceof ConnectionLost) {
+    return new StoreError(
+      'POSTGRES_UNREACHABLE',
+      `PostgreSQL at ${where} does not answer (${code}: ${message}): start it, or set CONVOKE_DATABASE_URL to where it is.`,
+    );
+  }
+  if (code === '3D000') {
+    return new StoreError(
+      'POSTGRES_NO_DATABASE',
+      `There is no database ${JSON.stringify(database)} at ${where}: make it with CREATE DATABASE, or name another in CONVOKE_DATABASE_URL.`,
+    );
+  }
+  if (code.startsWith('28')) {
+    return new StoreError(
+      'POSTGRES_REFUSED',
+      `PostgreSQL at ${where} does not let ${JSON.stringify(decodeURIComponent(username))} in (${message}): put the right user and password into CONVOKE_DATABASE_URL.`,
+    );
+  }
+  if (code === '42501') {
+    return new StoreError(
+      'POSTGRES_NOT_PERMITTED',
+      `The user ${JSON.stringify(decodeURIComponent(username))} may not make tables in the database ${JSON.stringify(database)} (${message}): make it the owner of the database.`,
+    );
+  }
+  return error;
+}

@@ -1,0 +1,101 @@
+/** Brings a database to the schema of this version, and refuses one that would not keep what is promised. */
+import { randomBytes } from 'node:crypto';
+import { makeTag } from '../../domain/id.ts';
+import { StoreError } from '../store.ts';
+import { Connection } from './connection.ts';
+import { MIGRATION } from './locks.ts';
+import { MIGRATIONS } from './migrations.ts';
+
+const VERSION_MIN = 140_000;
+
+/** Runs something that only one node may do at a time, from the first look at the schema on. */
+export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
+  // A step may take its time, and whoever comes second waits for it.
+  const connection = await Connection.open(
+    url,
+    'SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;',
+  );
+  try {
+    await connection.script(`SELECT pg_advisory_lock(${MIGRATION})`);
+    return await run(connection);
+  } finally {
+    await connection.close().catch(() => {});
+  }
+}
+
+/**
+ * Takes the steps that are missing, all of them or none.
+ *
+ * @returns the versions before and after
+ * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is of a newer version
+ */
+export async function migrate(connection: Connection): Promise<{ from: number; to: number }> {
+  await assertServer(connection);
+  const to = MIGRATIONS.length;
+  await connection.query('BEGIN');
+  await connection.query('CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)');
+  const { rows } = await connection.query<{ version: number }>('SELECT version FROM schema_version');
+  const from = rows[0]?.version ?? 0;
+  if (from > to) {
+    await connection.query('ROLLBACK');
+    throw new StoreError(
+      'SCHEMA_NEWER',
+      `The database has schema ${from}, this Convoke knows up to ${to}: start the newer version.`,
+    );
+  }
+  for (const step of MIGRATIONS.slice(from)) await connection.script(step);
+  if (from < to) {
+    await connection.query('DELETE FROM schema_version');
+    await connection.query('INSERT INTO schema_version (version) VALUES ($1)', [to]);
+  }
+  const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
+  await connection.query('INSERT INTO this_database (tag) VALUES ($1) ON CONFLICT DO NOTHING', [makeTag(random)]);
+  await connection.query('COMMIT');
+  return { from, to };
+}
+
+/** Brings a database to the schema of this version, and nothing more. */
+export function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
+  return exclusively(url, migrate);
+}
+
+/** What stands in every id that this database makes. */
+export async function tagOf(connection: Connection): Promise<string> {
+  const { rows } = await connection.query<{ tag: string }>('SELECT tag FROM this_database');
+  return rows[0]!.tag;
+}
+
+async function assertServer(connection: Connection): Promise<void> {
+  const { rows } = await connection.query<{
+    version: string;
+    shown: string;
+    fsync: string;
+    encoding: string;
+    recovers: boolean;
+  }>(
+    `SELECT current_setting('server_version_num') AS version, current_setting('server_version') AS shown, current_setting('fsync') AS fsync,
+       current_setting('server_encoding') AS encoding, pg_is_in_recovery() AS recovers`,
+  );
+  const { version, shown, fsync, encoding, recovers } = rows[0]!;
+  if (Number(version) < VERSION_MIN) {
+    throw new StoreError('POSTGRES_TOO_OLD', `This is PostgreSQL ${shown}; Convoke needs 14 or later.`);
+  }
+  if (fsync !== 'on') {
+    throw new StoreError(
+      'POSTGRES_FSYNC_OFF',
+      'PostgreSQL runs with fsync=off: it would lose messages that were accepted when the power fails. Set fsync=on and start it again.',
+    );
+  }
+  if (encoding !== 'UTF8') {
+    throw new StoreError(
+      'POSTGRES_ENCODING',
+      `The database is encoded as ${encoding}, which does not hold every text: make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0.`,
+    );
+  }
+  if (recovers) {
+    throw new StoreError(
+      'POSTGRES_STANDBY',
+      'This PostgreSQL is a standby, which only reads: give the address of the primary.',
+    );
+  }
+}

@@ -1,0 +1,94 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { IdCodec } from '../../domain/id.ts';
+import type { DeliverySettlement, HealthSettlement } from '../store.ts';
+import { BATCH_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
+import { PATIENCE_MS } from './database.ts';
+import { Line } from './line.ts';
+
+const ANSWER_MS_MAX = 10_000;
+const TRY_AGAIN_MS = 100;
+
+const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
+
+/** Writes what attempts made, one batch at a time. Saying it twice changes nothing: a batch whose answer got lost is sent again. */
+export class Settling {
+  readonly #line: Line;
+  readonly #ids: IdCodec;
+
+  constructor(url: string, ids: IdCodec) {
+    this.#line = new Line(url, BATCH_SESSION);
+    this.#ids = ids;
+  }
+
+  /** @throws StoreError when the database was not there for too long */
+  async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
+    const columns = [...deliveryColumns(inOneStep(deliveries), this.#ids), ...healthColumns(healths)];
+    const until_ms = performance.now() + PATIENCE_MS;
+    for (;;) {
+      try {
+        await this.#line.use((connection) => connection.query(SETTLE, columns, ANSWER_MS_MAX));
+        return;
+      } catch (error) {
+        const lost = error instanceof ConnectionLost;
+        if ((!lost && !isCollision(error)) || performance.now() > until_ms) throw failureOf(error);
+        if (lost) await pause(TRY_AGAIN_MS);
+      }
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#line.close();
+  }
+}
+
+/**
+ * One settlement for each delivery: a statement takes a row once, and which of several it took nobody could say. What was
+ * said after a delivery was no longer pending is void, as it would be if they were written one after the other.
+ */
+function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
+  const last = new Map<string, DeliverySettlement>();
+  for (const settlement of deliveries) {
+    const key = `${settlement.delivery_id} ${settlement.expires_at} ${settlement.epoch}`;
+    const former = last.get(key);
+    if (former === undefined || former.state === 'pending') last.set(key, settlement);
+  }
+  return last.size === deliveries.length ? deliveries : [...last.values()];
+}
+
+function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): unknown[] {
+  return [
+    deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0),
+    deliveries.map(({ expires_at }) => expires_at),
+    deliveries.map(({ epoch }) => epoch),
+    deliveries.map(({ state }) => state),
+    deliveries.map(({ reason }) => reason),
+    deliveries.map(({ attempt_count }) => attempt_count),
+    deliveries.map(({ answered_badly }) => answered_badly),
+    deliveries.map(({ attempts }) => attempts),
+    deliveries.map(({ next_attempt_at }) => next_attempt_at),
+    deliveries.map(({ aside }) => (aside ? 1 : 0)),
+    deliveries.map(({ settled_at }) => settled_at),
+  ];
+}
+
+function healthColumns(healths: HealthSettlement[]): unknown[] {
+  const last = new Map(
+    healths.map((health) => [`${health.instance_id}\n${health.webhook_url}\n${health.epoch}`, health]),
+  );
+  // All nodes lock them in the same order.
+  const sorted = [...last.values()].toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
+  const gone = healths.filter(({ gone_as_of }) => gone_as_of !== null);
+  return [
+    sorted.map(({ instance_id }) => instance_id),
+    sorted.map(({ webhook_url }) => webhook_url),
+    sorted.map(({ epoch }) => epoch),
+    sorted.map(({ consecutive_failures }) => consecutive_failures),
+    sorted.map(({ last_success_at }) => last_success_at),
+    sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure))),
+    sorted.map(({ backoff_step }) => backoff_step),
+    sorted.map(({ backoff_until }) => backoff_until),
+    gone.map(({ instance_id }) => instance_id),
+    gone.map(({ epoch }) => epoch),
+    gone.map(({ gone_as_of }) => gone_as_of),
+  ];
+}

@@ -1,0 +1,28 @@
+/**
+ * The thread that speaks with PostgreSQL: rows are written out and read here, and not in the thread that serves and delivers.
+ */
+import assert from 'node:assert/strict';
+import { parentPort, workerData } from 'node:worker_threads';
+import { type Call, failureOf } from '../calls.ts';
+import type { KeySource } from '../data_keys.ts';
+import type { Quotas } from '../store.ts';
+import { Running } from './running.ts';
+
+assert(parentPort !== null, 'this module is the entry of a worker thread');
+const port = parentPort;
+
+try {
+  const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };
+  const running = await Running.open(url, key_source, quotas, {
+    answer: (answer) => port.postMessage(answer),
+    change: (change) => port.postMessage({ change }),
+  });
+  port.on('message', (message: Call[] | 'close') => {
+    if (message !== 'close') return running.run(message);
+    void running.close().finally(() => port.close());
+  });
+  port.postMessage('open');
+} catch (error) {
+  port.postMessage(failureOf(error));
+  port.close();
+}
