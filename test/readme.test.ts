@@ -345,7 +345,8 @@ class Terminal {
 
   constructor(command: string, args: string[], env: Record<string, string>) {
     const PATH = `${dirname(process.execPath)}${delimiter}${process.env['PATH']}`;
-    const with_env = { ...process.env, NO_COLOR: '1', PATH, ...env };
+    const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
+    const with_env = { ...own, NO_COLOR: '1', PATH, ...env };
     // A group of its own, so that what a shell leaves in the background ends with it.
     this.#process = spawn(command, args, { cwd: ROOT, env: with_env, detached: true });
     this.#closed = once(this.#process, 'close');

@@ -21,8 +21,12 @@ import type {
 import { pino } from 'pino';
 import { readConfig, type SettingName } from '../../src/config.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
+import { makeDatabase } from './postgres.ts';
 import { type Behaviour, type Receiver, startReceiver } from './receiver.ts';
 import { until } from './wait.ts';
+
+/** `CONVOKE_TEST_STORE=postgres npm test` runs the service on PostgreSQL wherever a test does not say otherwise. */
+const ON_POSTGRES = process.env['CONVOKE_TEST_STORE'] === 'postgres';
 
 export interface Answer<T> {
   status: number;
@@ -61,6 +65,7 @@ export class Service {
   #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
   #data = '';
+  #database_url = '';
   #convoke: Convoke | null = null;
   #names = 0;
 
@@ -80,7 +85,9 @@ export class Service {
 
   async start(): Promise<void> {
     this.#data ||= await mkdtemp(join(tmpdir(), 'convoke-test-'));
-    const { config } = readConfig({ flags: { port: '0', data: this.#data, ...this.#settings } });
+    if (ON_POSTGRES) this.#database_url ||= await makeDatabase();
+    const database_url = this.#database_url;
+    const { config } = readConfig({ flags: { port: '0', data: this.#data, database_url, ...this.#settings } });
     const write = (line: string): void => void this.log.push(JSON.parse(line) as LogLine);
     this.#convoke = await createConvoke(config, { log: pino({ level: 'debug', base: null }, { write }) });
   }

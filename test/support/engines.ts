@@ -1,0 +1,127 @@
+/** The engines of the store, each with a store for the time of a test. */
+import { createSecretKey } from 'node:crypto';
+import type { TestContext } from 'node:test';
+import { type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from '../../src/store/calls.ts';
+import type { KeySource } from '../../src/store/data_keys.ts';
+import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
+import { Running } from '../../src/store/postgres/running.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import {
+  type Audited,
+  type Change,
+  type ClusterStore,
+  NO_QUOTAS,
+  type Quotas,
+  type Store,
+  StoreError,
+} from '../../src/store/store.ts';
+import { openStoreHere, temporaryFile } from './node.ts';
+import { makeDatabase } from './postgres.ts';
+
+/** The same for all nodes of a test. */
+const KEYS = { current: createSecretKey(Buffer.alloc(32, 9)), former: null };
+
+export const POSTGRES_KEYS: KeySource = { kind: 'given', keys: KEYS };
+
+export interface EngineUnderTest {
+  name: 'SQLite' | 'PostgreSQL';
+  /** In this thread, on data of its own. */
+  open(t: TestContext, quotas?: Quotas): Promise<Store>;
+  /** As the service opens it: in a thread of its own. */
+  openThread(t: TestContext): Promise<Store>;
+}
+
+export const ENGINES: readonly EngineUnderTest[] = [
+  {
+    name: 'SQLite',
+    async open(t, quotas) {
+      const store = openStoreHere(':memory:', quotas);
+      let closed: Promise<void> | null = null;
+      const close = (): Promise<void> => (closed ??= store.close());
+      t.after(close);
+      return { ...store, close };
+    },
+    async openThread(t) {
+      const { store, opened } = openSqliteStore(temporaryFile(t), null);
+      t.after(() => store.close());
+      await opened;
+      return store;
+    },
+  },
+  {
+    name: 'PostgreSQL',
+    async open(t, quotas) {
+      const store = await openPostgresHere(await makeDatabase(), quotas);
+      t.after(() => store.close());
+      return store;
+    },
+    async openThread(t) {
+      const { store, opened } = openPostgresStore(await makeDatabase(), '', KEYS);
+      t.after(() => store.close());
+      await opened;
+      return store;
+    },
+  },
+];
+
+/** The PostgreSQL store without its thread, which takes half a second to start. What crosses between threads is copied here. */
+export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS): Promise<Store> {
+  const waiting = new Map<number, { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }>();
+  let last_id = 0;
+  let is_closed = false;
+  let onChange: (change: Change) => void = () => {};
+  const settle = (given: Reply): void => {
+    const reply = structuredClone(given);
+    const { call, resolve, reject } = waiting.get(reply.id)!;
+    waiting.delete(reply.id);
+    const error = errorOf(reply);
+    if (error === null) resolve(unpackReply(call.method, reply).value);
+    else reject(error);
+  };
+  const running = await Running.open(url, POSTGRES_KEYS, quotas, {
+    answer: ({ replies }) => replies.forEach(settle),
+    change: (change) => onChange(structuredClone(change)),
+  });
+  const call = (noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
+    if (is_closed) return Promise.reject(new StoreError('STORE_CLOSED', 'the store is closed'));
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const call: Call = { id: ++last_id, noun, method, args: structuredClone(args), ...(audited && { audited }) };
+    waiting.set(call.id, { call, resolve, reject });
+    running.run([packCall(call)]);
+    return promise;
+  };
+  type Nouns = Store & { cluster: ClusterStore };
+  const of = <N extends Noun & keyof Nouns>(noun: N, audited?: Audited): Nouns[N] =>
+    new Proxy({} as Nouns[N], {
+      get:
+        (_, method) =>
+        (...args: unknown[]) =>
+          call(noun, String(method), args, audited),
+    });
+  return {
+    cluster: of('cluster'),
+    onChange: (listener) => (onChange = listener),
+    instances: of('instances'),
+    meetings: of('meetings'),
+    messages: of('messages'),
+    deliveries: of('deliveries'),
+    encryption: of('encryption'),
+    api_keys: of('api_keys'),
+    audit: of('audit'),
+    sessions: of('sessions'),
+    audited: (audited) => ({
+      instances: of('instances', audited),
+      meetings: of('meetings', audited),
+      deliveries: of('deliveries', audited),
+      encryption: of('encryption', audited),
+      api_keys: of('api_keys', audited),
+      sessions: of('sessions', audited),
+    }),
+    ping: async () => void (await call('storage', 'touch', [])),
+    async close() {
+      if (is_closed) return;
+      is_closed = true;
+      await running.close();
+    },
+  };
+}

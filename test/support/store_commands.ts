@@ -1,0 +1,429 @@
+/** A log of random commands on a store: plain data, so that it can be repeated on another engine, and shortened. */
+import fc from 'fast-check';
+import type { Ownership } from '../../src/domain/access.ts';
+import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
+import { HEALTH } from '../../src/domain/instance.ts';
+import type {
+  AuditedStore,
+  DeliverySettlement,
+  ExpiredInLane,
+  LaneKey,
+  QueuedDelivery,
+  Store,
+} from '../../src/store/store.ts';
+import { Problem } from '../../src/domain/problem.ts';
+import { SECRET } from './node.ts';
+
+/** Ids that sort, compare, quote and match in their own ways. */
+const INSTANCE_IDS = ['a', 'A', 'é', '\u{1F600}', "o'%_\\", '\uffee"{},'];
+const MEETING_IDS = ['m', 'M', ' ', '\u{1F600}\\n', '100%'];
+const AGENT_LISTS = [['a'], ['a', 'b', '"c"'], [], ['\u{1F600}', 'é\\', 'a'], ['null', '{}']];
+const KEY_IDS = ['000000000001', '000000000002'];
+const IDEMPOTENCY_KEYS = ['k', 'K', "k'\\", '\u00e9'];
+const MESSAGES = [
+  '{}',
+  '{"t":"\\u0000\\ud800\\udfff"}',
+  '{ "z":1, "a":1e400, "a":12345678901234567890 }',
+  '{"\\ud83d":"\u{1F600}\uffff\u2028","q":"\\\\\\"{},NULL"}',
+  `{"long":"${'é'.repeat(3_000)}"}`,
+];
+const TIMESTAMPS = ['', '2026-01-01T00:00:00Z', '\u0000', 'a\u0000b', '12345678901234567890', '"\\\u{1F600}'];
+const QUERIES = ['a', 'É', '%', '_', '\\', 'NAME', "'", ''];
+const STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
+
+const FIRST_WALL = Date.UTC(2026, 0, 1);
+
+/** What it is, and the numbers and the text that its values are made of. */
+export type Command = [name: CommandName, numbers: number[], text: string];
+
+/** What a log knows of one engine: the ids and cursors that it answered. */
+class Known {
+  readonly delivery_ids: string[] = ['dlv_unknown'];
+  readonly message_ids: string[] = ['msg_unknown'];
+  readonly cursors: (string | undefined)[] = [undefined];
+  /** What they are called in answers, in the order in which they were seen: the same for every engine. */
+  readonly #names = new Map<string, string>();
+
+  /** An answer without what an engine may decide for itself: the numbers behind ids and cursors, and runs. */
+  named(answer: unknown): unknown {
+    if (answer === undefined) return null;
+    const text = JSON.stringify(answer, (field, value: unknown) => {
+      if (field === 'run_from') return undefined;
+      if (typeof value !== 'string') return value;
+      if (field === 'next_cursor') return this.#nameOf('cursor', value, this.cursors);
+      if (/^dlv_[0-9a-z]{19}$/.test(value)) return this.#nameOf('delivery', value, this.delivery_ids);
+      if (/^msg_[0-9a-z]{19}$/.test(value)) return this.#nameOf('message', value, this.message_ids);
+      return value;
+    });
+    return JSON.parse(text) as unknown;
+  }
+
+  #nameOf(kind: string, value: string, seen: (string | undefined)[]): string {
+    let name = this.#names.get(value);
+    if (name === undefined) {
+      this.#names.set(value, (name = `${kind} ${this.#names.size}`));
+      seen.push(value);
+    }
+    return name;
+  }
+}
+
+/** One log on one store. */
+export class CommandLog {
+  readonly #store: Store;
+  readonly #known = new Known();
+  #wall = FIRST_WALL;
+  #made = 0;
+
+  constructor(store: Store) {
+    this.#store = store;
+  }
+
+  /** The answer to a command, as every engine must give it. */
+  async run([name, numbers, text]: Command): Promise<unknown> {
+    this.#wall += [0, 1, 1_000, 3_600_000][numbers[7]! % 4]!;
+    const draw = drawOf(this.#known, numbers, text, this.#wall, String(++this.#made));
+    try {
+      return this.#known.named(await COMMANDS[name](this.#store, draw));
+    } catch (error) {
+      const { code, message } = error as { code?: string; message: string };
+      // Engines call what fails in the storage each by their own names.
+      return error instanceof Problem ? { code, message } : { failed: String(error) };
+    }
+  }
+}
+
+function drawOf(known: Known, numbers: number[], text: string, wall: number, unique: string) {
+  const pick = <T>(i: number, from: readonly T[]): T => from[numbers[i]! % from.length]!;
+  const flag = (i: number, bit = 0): boolean => ((numbers[i]! >> bit) & 1) === 1;
+  const owner = pick(3, [null, null, null, ...KEY_IDS]);
+  const owned: Ownership | null =
+    owner === null ? null : { key_id: owner, instance_id: pick(4, [null, null, ...INSTANCE_IDS]) };
+  const meeting_ids = MEETING_IDS.filter((_, i) => flag(6, i));
+  return {
+    instance_id: pick(0, INSTANCE_IDS),
+    meeting_id: pick(1, MEETING_IDS),
+    agent_ids: pick(2, AGENT_LISTS),
+    limit: 1 + (numbers[2]! % 4),
+    wall,
+    now: wall + 5,
+    owner,
+    owned,
+    sight: flag(5) ? { owned, meeting_ids } : null,
+    text,
+    unique,
+    pick,
+    flag,
+    delivery_id: pick(6, known.delivery_ids),
+    message_id: pick(6, known.message_ids),
+    cursor: pick(5, known.cursors),
+  };
+}
+
+type Draw = ReturnType<typeof drawOf>;
+
+const COMMANDS = {
+  register: (store, d) =>
+    audited(store, d).instances.register(
+      {
+        instance_id: d.instance_id,
+        instance_name: `Name ${d.text}`,
+        agent_ids: d.agent_ids,
+        webhook_url: `http://${d.pick(4, ['one', 'two'])}.test/`,
+        webhook_headers: d.flag(5) ? { 'x-a': d.text } : undefined,
+        webhook_secret: d.flag(5, 1) ? `${SECRET}${d.pick(6, ['', '1'])}` : undefined,
+        new_secret: SECRET,
+        success_statuses: d.flag(5, 2) ? '2xx' : undefined,
+        owner_key_id: d.owner,
+      },
+      d.wall,
+      d.flag(6) ? null : d.owned,
+    ),
+  join: (store, d) => audited(store, d).meetings.join(d.meeting_id, d.instance_id, d.agent_ids, d.wall, rarely(d)),
+  accept: (store, d) =>
+    store.messages.accept(
+      Array.from({ length: d.limit }, (_, k) => ({
+        meeting_id: d.flag(3, k) ? d.meeting_id : MEETING_IDS[k]!,
+        message: d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!,
+        timestamp: d.pick(5, TIMESTAMPS),
+        target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
+        idempotency: d.flag(7, k) ? { key: IDEMPOTENCY_KEYS[k % 2]!, fingerprint: d.pick(1, ['x', 'y']) } : null,
+        wall_ms: d.wall,
+        expires_at: d.wall + d.pick(2, [1_000, 86_400_000]),
+      })),
+    ),
+  settle: async (store, d) => {
+    const { instance_id, meeting_id, now, wall } = d;
+    const [in_lane = []] = await store.deliveries.loadLanes([
+      { instance_id, meeting_id, after_seq: 0, limit: d.limit },
+    ]);
+    const beside = await store.deliveries.loadAside(instance_id, now, d.limit);
+    const state = d.pick(3, ['pending', 'delivered', 'failed'] as const);
+    const settlementOf = (row: QueuedDelivery): DeliverySettlement => ({
+      delivery_id: row.delivery_id,
+      expires_at: row.expires_at + (d.flag(4) && d.flag(4, 1) ? 1 : 0),
+      state,
+      reason: state === 'failed' ? 'exhausted' : null,
+      attempt_count: row.attempt_count + 1,
+      answered_badly: row.answered_badly + 1,
+      attempts: JSON.stringify([
+        ...row.attempts,
+        { attempt: row.attempt_count + 1, detail: d.text, excerpt: '\u0000\ud800' },
+      ]),
+      next_attempt_at: state === 'pending' ? (d.flag(5) ? now + 500 : d.flag(5, 1) ? now : null) : null,
+      aside: state === 'pending' && d.flag(5),
+      settled_at: state === 'pending' ? null : wall,
+      epoch: 0,
+    });
+    const row = d.flag(6) ? await store.instances.get(instance_id) : null;
+    const read = [...in_lane, ...beside.deliveries];
+    // The same one twice: what is said after it is settled is void.
+    const settlements = [...read, ...read.slice(0, d.limit - 1)].map(settlementOf);
+    await store.deliveries.settle(settlements, [
+      {
+        instance_id,
+        webhook_url: `http://${d.pick(7, ['one', 'two'])}.test/`,
+        consecutive_failures: d.pick(6, [0, 1, 4, 5, 9]),
+        last_success_at: d.flag(7) ? wall : null,
+        last_failure: d.flag(7, 1)
+          ? { at: '', outcome: 'gone', status_code: null, detail: `${d.text}\u0000\ud800` }
+          : null,
+        backoff_step: d.limit,
+        backoff_until: now + 1_000,
+        gone_as_of: row?.updated_at ?? null,
+        epoch: 0,
+      },
+    ]);
+    return { in_lane, beside };
+  },
+  leave: (store, d) => audited(store, d).meetings.leave(d.meeting_id, d.instance_id, d.wall, rarely(d)),
+  patch: (store, d) =>
+    audited(store, d).instances.patch(
+      d.instance_id,
+      {
+        instance_name: d.flag(1) ? d.text : undefined,
+        is_active: d.flag(2) ? d.flag(2, 1) : undefined,
+        webhook_enabled: d.flag(5) ? d.flag(5, 1) : undefined,
+        webhook_headers: d.flag(6) ? { y: d.text } : undefined,
+        success_statuses: d.flag(6, 1) ? '200' : undefined,
+        owner_key_id: d.flag(6, 2) ? d.owner : undefined,
+      },
+      d.wall,
+      rarely(d),
+    ),
+  heartbeat: (store, d) => store.instances.heartbeat(d.instance_id, d.wall, rarely(d)),
+  rotateSecret: (store, d) =>
+    audited(store, d).instances.rotateSecret(d.instance_id, `${SECRET}2`, 1_000, d.wall, rarely(d)),
+  remove: async (store, d) => {
+    const steps = [];
+    do steps.push(await audited(store, d).instances.remove(d.instance_id, d.limit, d.wall, rarely(d)));
+    while (steps.at(-1)?.done === false);
+    return steps;
+  },
+  'get instance': (store, d) => store.instances.get(d.instance_id, d.sight),
+  load: async (store, d) => (await store.instances.load([d.instance_id, 'nobody', INSTANCE_IDS[0]!])).toSorted(byId),
+  'list instances': (store, d) =>
+    store.instances.list(
+      {
+        limit: d.limit,
+        ...(d.flag(0) && { cursor: d.cursor }),
+        ...(d.flag(1) && { meeting_id: d.meeting_id }),
+        ...(d.flag(3) && { agent_id: d.pick(4, ['a', '"c"', 'é\\', 'null']) }),
+        ...(d.flag(4) && { is_active: d.flag(4, 1) }),
+        ...(d.flag(6) && { health: d.pick(7, HEALTH) }),
+        ...(d.flag(7) && { q: d.pick(0, QUERIES) }),
+      },
+      d.sight,
+    ),
+  webhookUrls: (store, d) => store.instances.webhookUrls(d.flag(1) ? d.instance_id : null, d.limit),
+  'list meetings': (store, d) =>
+    store.meetings.list(
+      { limit: d.limit, ...(d.flag(0) && { cursor: d.cursor }), ...(d.flag(7) && { q: d.pick(1, QUERIES) }) },
+      d.sight,
+    ),
+  members: (store, d) =>
+    store.meetings.instances(d.meeting_id, {
+      limit: d.limit,
+      include_left: d.flag(3),
+      ...(d.flag(4) && { cursor: d.cursor }),
+    }),
+  'list messages': (store, d) =>
+    store.messages.list(d.meeting_id, {
+      limit: d.limit,
+      chars_max: d.pick(3, [1, 40, 4_000, 1e9]),
+      ...(d.flag(4) && { after_seq: d.limit }),
+      ...(d.flag(5) && { before_seq: 3 * d.limit }),
+    }),
+  'last message': (store) => store.messages.last(),
+  since: (store, d) =>
+    store.messages.since(d.flag(0) ? d.message_id : null, {
+      limit: 2 * d.limit,
+      ...(d.flag(1) && { meeting_ids: [d.meeting_id, MEETING_IDS[0]!] }),
+      ...(d.flag(2) && { instance_id: d.instance_id }),
+    }),
+  loadLanes: (store, d) =>
+    store.deliveries.loadLanes(
+      MEETING_IDS.map((meeting_id) => ({
+        instance_id: d.instance_id,
+        meeting_id,
+        after_seq: d.limit - 1,
+        limit: d.limit,
+      })),
+    ),
+  loadAside: (store, d) => store.deliveries.loadAside(d.instance_id, d.now + d.pick(3, [0, 400, 86_400_000]), d.limit),
+  pendingLanes: async (store, d) => {
+    const lanes: LaneKey[] = [];
+    for (let page: LaneKey[] | null = null; page === null || page.length === d.limit;) {
+      page = await store.deliveries.pendingLanes(lanes.at(-1) ?? null, d.limit);
+      lanes.push(...page);
+    }
+    return lanes.map((lane) => JSON.stringify(lane)).toSorted();
+  },
+  pendingAside: async (store) => (await store.deliveries.pendingAside()).toSorted(byId),
+  'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.sight),
+  'list deliveries': (store, d) =>
+    store.deliveries.list(
+      {
+        limit: d.limit,
+        ...(d.flag(0) && { cursor: d.cursor }),
+        ...(d.flag(1) && { instance_id: d.instance_id }),
+        ...(d.flag(2) && { meeting_id: d.meeting_id }),
+        ...(d.flag(3) && { state: d.pick(4, STATES) }),
+        ...(d.flag(7) && { message_id: d.message_id }),
+      },
+      d.now,
+      d.sight,
+    ),
+  retry: (store, d) => audited(store, d).deliveries.retry(d.delivery_id, d.now, d.wall + 60_000, rarely(d)),
+  recover: (store, d) =>
+    audited(store, d).deliveries.recover(
+      d.instance_id,
+      d.wall - d.pick(1, [0, 5_000, 1e9]),
+      d.now,
+      d.wall + 60_000,
+      rarely(d),
+    ),
+  expire: async (store, d) => {
+    const expired: ExpiredInLane[] = [];
+    let next: LaneKey | null = null;
+    do {
+      const step: { expired: ExpiredInLane[]; next: LaneKey | null } = await store.deliveries.expire(
+        next,
+        d.limit,
+        d.now,
+        d.wall,
+      );
+      expired.push(...step.expired);
+      next = step.next;
+    } while (next !== null);
+    const counts = new Map<string, number>();
+    for (const { count, ...lane } of expired)
+      counts.set(JSON.stringify(lane), (counts.get(JSON.stringify(lane)) ?? 0) + count);
+    return [...counts].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  },
+  prune: (store, d) => {
+    const before_ms = d.wall - d.pick(0, [0, 3_600_000, 86_400_000]);
+    return store.deliveries.prune(
+      { deliveries_ms: before_ms, messages_ms: before_ms, idempotency_ms: before_ms },
+      1_000,
+    );
+  },
+  pending: async (store) => [await store.deliveries.countPending(), await store.deliveries.oldestPending()],
+  'create key': (store, d) =>
+    audited(store, d).api_keys.create({
+      key_id: `key${d.unique.padStart(9, '0')}`,
+      name: d.flag(0) ? d.text : null,
+      scopes: d.flag(1) ? ['admin'] : ['send', 'read'],
+      meeting_ids: d.flag(2) ? [d.meeting_id] : null,
+      instance_id: d.flag(3) ? d.instance_id : null,
+      digest: d.unique,
+      created_at: d.wall,
+      expires_at: d.flag(4) ? d.wall + 5_000 : null,
+    }),
+  'list keys': (store, d) => store.api_keys.list({ limit: d.limit, ...(d.flag(0) && { cursor: d.cursor }) }),
+  'change key': async (store, d) => {
+    const { key_id } = (await store.api_keys.changedSince(0)).at(d.flag(0) ? 0 : -1) ?? { key_id: 'none' };
+    await store.api_keys.noteUse([
+      { key_id, used_at: d.wall },
+      { key_id: 'none', used_at: 1 },
+    ]);
+    if (d.flag(1)) return audited(store, d).api_keys.rotate(key_id, d.unique, 1_000, d.wall);
+    return d.flag(2) ? audited(store, d).api_keys.revoke(key_id, d.wall) : store.api_keys.get(key_id);
+  },
+  'changed keys': (store, d) => store.api_keys.changedSince(d.limit),
+  session: async (store, d) => {
+    const digest = `digest ${d.unique}`;
+    await audited(store, d).sessions.create({
+      digest,
+      key_id: d.owner,
+      created_at: d.wall,
+      expires_at: d.wall + 5_000,
+    });
+    const former = `digest ${Number(d.unique) - d.limit}`;
+    return [
+      await store.sessions.find(digest, d.wall + d.pick(0, [0, 5_000])),
+      await store.sessions.find(former, d.wall),
+      await audited(store, d).sessions.remove(former),
+    ];
+  },
+  append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),
+  'list entries': (store, d) =>
+    store.audit.list({
+      limit: d.limit,
+      newest_first: d.flag(0),
+      ...(d.flag(1) && { cursor: d.cursor }),
+      ...(d.flag(2) && { action: d.pick(3, AUDIT_ACTIONS) }),
+      ...(d.flag(4) && { principal: d.owner ?? 'open' }),
+      ...(d.flag(5) && { instance_id: d.instance_id }),
+      ...(d.flag(6) && { since_ms: d.wall - 1_000 }),
+      ...(d.flag(7) && { until_ms: d.wall }),
+    }),
+  ping: (store) => store.ping(),
+} satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+export type CommandName = keyof typeof COMMANDS;
+
+export const COMMAND_NAMES = Object.keys(COMMANDS) as CommandName[];
+
+/** What makes something comes as often as all the rest. */
+const MAKING: CommandName[] = ['register', 'join', 'accept', 'accept', 'settle'];
+
+const texts = fc.oneof(
+  fc.constantFrom(...MESSAGES),
+  fc.object({ withBigInt: false }).map((value) => JSON.stringify(value)),
+  fc.string({ unit: 'binary' }).map((text) => JSON.stringify(text.toWellFormed())),
+);
+
+export const commandLogs = (commands_max: number): fc.Arbitrary<Command[]> =>
+  fc.array(
+    fc.tuple(
+      fc.oneof(fc.constantFrom(...MAKING), fc.constantFrom(...COMMAND_NAMES)),
+      fc.array(fc.nat(1_000), { minLength: 8, maxLength: 8 }),
+      texts,
+    ),
+    { minLength: commands_max, maxLength: commands_max, size: 'max' },
+  );
+
+/** Often everything, so that most of what is asked for is found. */
+function rarely({ owned, flag }: Draw): Ownership | null {
+  return flag(7, 1) && flag(7, 2) ? owned : null;
+}
+
+function subjectOf({ owner, instance_id, pick, text }: Draw): AuditSubject {
+  return {
+    principal: owner ?? 'open',
+    address: pick(2, [null, '192.0.2.1', '::1']),
+    action: pick(3, AUDIT_ACTIONS),
+    target_kind: pick(4, ['instance', 'key', 'service'] as const),
+    target_id: pick(5, [null, instance_id]),
+    details: { text, 'é"\\': null, list: ['\u0000', text] },
+  };
+}
+
+function audited(store: Store, draw: Draw): AuditedStore {
+  return draw.flag(7) ? store : store.audited({ subject: subjectOf(draw), wall_ms: draw.wall });
+}
+
+function byId(a: { instance_id: string }, b: { instance_id: string }): number {
+  return a.instance_id < b.instance_id ? -1 : 1;
+}
