@@ -1,12 +1,14 @@
 /**
- * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md and openapi.json.
- * With --check it writes nothing and fails when one of them is stale.
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/ and openapi.json.
+ * With --check it writes nothing and fails when one of them is stale, but for the schema of PostgreSQL, which takes a server:
+ * test/schema.test.ts looks at that.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { settingsTable } from '../src/config.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
 import { openapiDocument } from '../src/http/openapi.ts';
 import { licencesTable } from './licences.ts';
+import { postgresSchema, sqliteSchema } from './schema.ts';
 
 const ROOT = new URL('../', import.meta.url);
 
@@ -14,8 +16,12 @@ const texts: Record<string, string> = {
   'docs/settings.md': settingsTable(),
   'docs/errors.md': errorsTable(),
   'docs/licences.md': licencesTable(await readFile(new URL('package-lock.json', ROOT), 'utf8')),
+  'docs/schema/sqlite.sql': sqliteSchema(),
   'openapi.json': `${JSON.stringify(await openapiDocument(), null, 2)}\n`,
 };
+
+const is_check = process.argv.includes('--check');
+if (!is_check) texts['docs/schema/postgres.sql'] = await schemaOfPostgres();
 
 const stale: string[] = [];
 for (const [path, text] of Object.entries(texts)) {
@@ -23,7 +29,7 @@ for (const [path, text] of Object.entries(texts)) {
   if (written !== text) stale.push(path);
 }
 
-if (!process.argv.includes('--check')) {
+if (!is_check) {
   for (const path of stale) await writeFile(new URL(path, ROOT), texts[path]!);
   console.log(stale.length === 0 ? 'all up to date' : `written: ${stale.join(', ')}`);
 } else if (stale.length > 0) {
@@ -43,4 +49,16 @@ function errorsTable(): string {
     '| code | status | what it means | what to do |\n| --- | --- | --- | --- |\n' +
     rows.join('')
   );
+}
+
+async function schemaOfPostgres(): Promise<string> {
+  const { PostgresServer } = await import('../test/support/postgres_server.ts');
+  const { migrateDatabase } = await import('../src/store/postgres/schema.ts');
+  const server = await PostgresServer.start();
+  try {
+    await migrateDatabase(server.urlOf('postgres'));
+    return await postgresSchema(server.urlOf('postgres'));
+  } finally {
+    await server.stop();
+  }
 }

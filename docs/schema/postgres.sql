@@ -1,0 +1,460 @@
+-- What the migrations make. Written by `npm run generate`; `test/schema.test.ts` holds it to them.
+
+CREATE TABLE api_keys (
+  key_id text COLLATE "C" NOT NULL,
+  name text,
+  scopes text NOT NULL,
+  meeting_ids text,
+  instance_id text COLLATE "C",
+  digest text NOT NULL,
+  previous_digest text,
+  previous_until bigint,
+  created_at bigint NOT NULL,
+  expires_at bigint,
+  revoked_at bigint,
+  last_used_at bigint,
+  change_no bigint NOT NULL,
+  PRIMARY KEY (key_id)
+);
+
+CREATE TABLE audit_head (
+  only_row smallint NOT NULL DEFAULT 1,
+  seq bigint NOT NULL,
+  hash text NOT NULL,
+  PRIMARY KEY (only_row),
+  CHECK ((only_row = 1))
+) WITH (fillfactor=10);
+
+CREATE TABLE audit_log (
+  seq bigint NOT NULL,
+  at bigint NOT NULL,
+  principal text COLLATE "C" NOT NULL,
+  address text,
+  action text NOT NULL,
+  target_kind text NOT NULL,
+  target_id text COLLATE "C",
+  outcome text NOT NULL,
+  code text,
+  details text NOT NULL,
+  prev_hash text NOT NULL,
+  hash text NOT NULL,
+  PRIMARY KEY (seq)
+);
+
+CREATE INDEX audit_log_of_principal ON audit_log USING btree (principal, seq);
+CREATE INDEX audit_log_of_target ON audit_log USING btree (target_kind, target_id, seq);
+CREATE TRIGGER audit_log_is_not_changed BEFORE DELETE OR UPDATE ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
+CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change_of_audit_log();
+
+CREATE TABLE deliveries (
+  delivery_no bigint NOT NULL,
+  message_no bigint NOT NULL,
+  meeting_id text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL,
+  instance_id text COLLATE "C" NOT NULL,
+  partition_no smallint NOT NULL,
+  target_agents text NOT NULL,
+  state text NOT NULL DEFAULT 'pending'::text,
+  reason text,
+  aside smallint NOT NULL DEFAULT 0,
+  attempt_count bigint NOT NULL DEFAULT 0,
+  answered_badly bigint NOT NULL DEFAULT 0,
+  attempts text NOT NULL DEFAULT '[]'::text,
+  next_attempt_at bigint,
+  expires_at bigint NOT NULL,
+  created_at bigint NOT NULL,
+  settled_at bigint,
+  PRIMARY KEY (delivery_no)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.02, autovacuum_vacuum_threshold=5000, autovacuum_analyze_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.05, autovacuum_vacuum_cost_delay=1);
+
+CREATE INDEX deliveries_aside ON deliveries USING btree (partition_no, instance_id, next_attempt_at) WHERE ((state = 'pending'::text) AND (aside = 1));
+CREATE INDEX deliveries_failed ON deliveries USING btree (instance_id, settled_at) WHERE (state = 'failed'::text);
+CREATE INDEX deliveries_in_lane ON deliveries USING btree (partition_no, instance_id, meeting_id, seq) WHERE ((state = 'pending'::text) AND (aside = 0));
+CREATE INDEX deliveries_of_instance ON deliveries USING btree (instance_id, delivery_no);
+
+CREATE TABLE encryption_keys (
+  key_id text COLLATE "C" NOT NULL,
+  check_value text NOT NULL,
+  created_at bigint NOT NULL,
+  PRIMARY KEY (key_id)
+);
+
+CREATE TABLE idempotency_keys (
+  meeting_id text COLLATE "C" NOT NULL,
+  key text COLLATE "C" NOT NULL,
+  fingerprint text NOT NULL,
+  message_no bigint NOT NULL,
+  seq bigint NOT NULL,
+  accepted_at bigint NOT NULL,
+  deliveries_queued bigint NOT NULL,
+  created_at bigint NOT NULL,
+  PRIMARY KEY (meeting_id, key)
+) WITH (autovacuum_vacuum_scale_factor=0.05);
+
+CREATE INDEX idempotency_keys_by_age ON idempotency_keys USING btree (created_at);
+
+CREATE TABLE instance_count (
+  only_row smallint NOT NULL DEFAULT 1,
+  instance_count bigint NOT NULL,
+  PRIMARY KEY (only_row),
+  CHECK ((only_row = 1))
+) WITH (fillfactor=10);
+
+CREATE TABLE instances (
+  instance_id text COLLATE "C" NOT NULL,
+  partition_no smallint NOT NULL,
+  instance_name text COLLATE "C" NOT NULL,
+  agent_ids text NOT NULL,
+  webhook_url text NOT NULL,
+  webhook_headers text NOT NULL,
+  webhook_secret text NOT NULL,
+  previous_secret text,
+  previous_secret_until bigint,
+  success_statuses text NOT NULL,
+  webhook_enabled smallint NOT NULL,
+  is_active smallint NOT NULL,
+  consecutive_failures bigint NOT NULL DEFAULT 0,
+  last_success_at bigint,
+  last_failure text,
+  backoff_step bigint NOT NULL DEFAULT 0,
+  backoff_until bigint,
+  last_seen_at bigint,
+  created_at bigint NOT NULL,
+  updated_at bigint NOT NULL,
+  owner_key_id text COLLATE "C",
+  first_no bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (instance_id)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
+
+CREATE INDEX instances_of_owner ON instances USING btree (owner_key_id) WHERE (owner_key_id IS NOT NULL);
+CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+
+CREATE TABLE meetings (
+  meeting_id text COLLATE "C" NOT NULL,
+  last_seq bigint NOT NULL,
+  created_at bigint NOT NULL,
+  last_activity_at bigint NOT NULL,
+  run_no bigint NOT NULL DEFAULT 0,
+  run_from bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (meeting_id)
+) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
+
+CREATE TABLE memberships (
+  meeting_id text COLLATE "C" NOT NULL,
+  instance_id text COLLATE "C" NOT NULL,
+  agent_ids text NOT NULL,
+  joined_at bigint NOT NULL,
+  left_at bigint,
+  PRIMARY KEY (meeting_id, instance_id)
+);
+
+CREATE INDEX memberships_of_instance ON memberships USING btree (instance_id);
+
+CREATE TABLE messages (
+  message_no bigint NOT NULL,
+  meeting_id text COLLATE "C" NOT NULL,
+  seq bigint NOT NULL,
+  accepted_at bigint NOT NULL,
+  deliveries_queued bigint NOT NULL,
+  target_agents text,
+  timestamp text NOT NULL,
+  message text NOT NULL,
+  UNIQUE (meeting_id, seq),
+  PRIMARY KEY (message_no)
+) WITH (autovacuum_vacuum_scale_factor=0.05, autovacuum_vacuum_insert_scale_factor=0.05);
+
+CREATE TABLE nodes (
+  node_no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  node_id text COLLATE "C" NOT NULL,
+  version text NOT NULL,
+  address text NOT NULL,
+  started_at bigint NOT NULL,
+  seen_at bigint NOT NULL,
+  lease_until bigint NOT NULL,
+  stopping smallint NOT NULL,
+  UNIQUE (node_id),
+  PRIMARY KEY (node_no)
+) WITH (fillfactor=20);
+
+CREATE TABLE partitions (
+  partition_no smallint NOT NULL,
+  node_no bigint,
+  epoch bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (partition_no)
+) WITH (fillfactor=20);
+
+CREATE TABLE runs (
+  run_no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
+  started_at bigint NOT NULL,
+  batch_no bigint NOT NULL DEFAULT 0,
+  first_no bigint,
+  last_no bigint,
+  stored text NOT NULL DEFAULT ''::text,
+  PRIMARY KEY (run_no)
+) WITH (fillfactor=10);
+
+CREATE TABLE schema_version (
+  version integer NOT NULL
+);
+
+CREATE TABLE sessions (
+  digest text COLLATE "C" NOT NULL,
+  key_id text COLLATE "C",
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  PRIMARY KEY (digest)
+);
+
+CREATE INDEX sessions_of_key ON sessions USING btree (key_id, created_at);
+
+CREATE TABLE this_database (
+  only_row smallint NOT NULL DEFAULT 1,
+  tag text NOT NULL,
+  touches bigint NOT NULL DEFAULT 0,
+  PRIMARY KEY (only_row),
+  CHECK ((only_row = 1))
+) WITH (fillfactor=10);
+
+CREATE SEQUENCE numbers;
+
+CREATE OR REPLACE FUNCTION accept_messages(my_run_no bigint, my_batch_no bigint, meeting_ids text[], created_ats bigint[], active_ats bigint[], counts bigint[], of_meetings integer[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[], has_keys boolean, keys text[], fingerprints text[])
+ RETURNS TABLE(place bigint, message_no bigint, seq bigint, deliveries_queued bigint, run_from bigint, instance_ids text, agent_lists text, fingerprint text, accepted_at bigint)
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  DECLARE
+    run runs%ROWTYPE;
+    is_new boolean[];
+    new_counts bigint[] := counts;
+    former_seqs bigint[];
+    run_froms bigint[];
+  BEGIN
+    SELECT * INTO run FROM runs WHERE run_no = my_run_no FOR UPDATE;
+    IF NOT FOUND THEN
+      RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = 'CV001';
+    END IF;
+    IF run.batch_no > my_batch_no THEN
+      RETURN;
+    END IF;
+    IF run.batch_no = my_batch_no THEN
+      RETURN QUERY
+        SELECT stored.place, m.message_no, m.seq, m.deliveries_queued,
+          CASE WHEN g.run_no = my_run_no AND g.run_from <= m.seq THEN g.run_from ELSE m.seq END,
+          sent.instance_ids, sent.agent_lists, NULL::text, m.accepted_at
+        FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
+              FROM unnest(string_to_array(run.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') stored
+          JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
+                FROM messages WHERE message_no BETWEEN run.first_no AND run.last_no) m USING (nth)
+          JOIN meetings g ON g.meeting_id = m.meeting_id
+          CROSS JOIN LATERAL (
+            SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
+            FROM deliveries d WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued) sent;
+      RETURN QUERY
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        FROM unnest(of_meetings, keys, string_to_array(run.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
+          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+        WHERE i.stored = '0';
+      RETURN;
+    END IF;
+
+    PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
+
+    IF has_keys THEN
+      INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+        SELECT w.meeting_id, 0, w.created_at, w.created_at
+        FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
+        ON CONFLICT (meeting_id) DO NOTHING;
+      PERFORM 1 FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place) JOIN meetings g ON g.meeting_id = w.meeting_id
+        ORDER BY w.place FOR UPDATE OF g;
+      SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
+        FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
+          LEFT JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - 86400000;
+      RETURN QUERY
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        FROM unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)
+          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+        WHERE NOT i.is_new;
+      SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
+        FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+          LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
+            ON counted.of_meeting = w.place;
+      IF NOT (true = ANY (is_new)) THEN
+        RETURN;
+      END IF;
+    END IF;
+
+    WITH touched AS (
+      INSERT INTO meetings AS g (meeting_id, last_seq, created_at, last_activity_at, run_no, run_from)
+        SELECT w.meeting_id, w.n, w.created_at, w.active_at, my_run_no, 1
+        FROM unnest(meeting_ids, new_counts, created_ats, active_ats) WITH ORDINALITY AS w(meeting_id, n, created_at, active_at, place)
+        WHERE w.n > 0 ORDER BY w.place
+        ON CONFLICT (meeting_id) DO UPDATE SET
+          last_seq = g.last_seq + excluded.last_seq,
+          last_activity_at = excluded.last_activity_at,
+          run_from = CASE WHEN g.run_no = excluded.run_no THEN g.run_from ELSE g.last_seq + 1 END,
+          run_no = excluded.run_no
+        RETURNING g.meeting_id, g.last_seq, g.run_from)
+    SELECT array_agg(t.last_seq - w.n ORDER BY w.place), array_agg(t.run_from ORDER BY w.place) INTO former_seqs, run_froms
+      FROM unnest(meeting_ids, new_counts) WITH ORDINALITY AS w(meeting_id, n, place) LEFT JOIN touched t ON t.meeting_id = w.meeting_id;
+
+    RETURN QUERY
+      WITH meeting AS MATERIALIZED (
+        SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs, run_froms) WITH ORDINALITY AS w(meeting_id, n, former_seq, run_from, of_meeting)
+        WHERE w.n > 0
+      ), item AS MATERIALIZED (
+        SELECT i.*, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
+        FROM unnest(of_meetings, wall_ats, expire_ats, targets, timestamps, texts, keys, fingerprints)
+          WITH ORDINALITY AS i(of_meeting, wall_at, expires_at, targets, timestamp, message, key, fingerprint, place)
+        WHERE is_new IS NULL OR is_new[i.place]
+      ), member AS MATERIALIZED (
+        SELECT w.of_meeting, s.instance_id, x.partition_no, s.agent_ids
+        FROM meeting w JOIN memberships s ON s.meeting_id = w.meeting_id JOIN instances x ON x.instance_id = s.instance_id
+        WHERE s.left_at IS NULL AND x.is_active = 1 AND x.webhook_enabled = 1
+      ), recipient AS MATERIALIZED (
+        SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
+        FROM item i JOIN member r ON r.of_meeting = i.of_meeting
+          CROSS JOIN LATERAL (SELECT CASE WHEN i.targets IS NULL OR i.targets = '[]' THEN r.agent_ids ELSE agents_among(r.agent_ids, i.targets) END AS agents) notified
+        WHERE notified.agents <> '[]'
+      ), sent AS MATERIALIZED (
+        SELECT r.nth, count(*) AS n, json_agg(r.instance_id ORDER BY r.number)::text AS instance_ids, json_agg(r.agents ORDER BY r.number)::text AS agent_lists
+        FROM recipient r GROUP BY r.nth
+      ), taken AS MATERIALIZED (
+        SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
+      ), numbered AS MATERIALIZED (
+        SELECT i.*, w.meeting_id, w.former_seq + i.rank AS seq, w.run_from, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
+          taken.first_no + i.nth - 1
+            + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
+        FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
+      ), stored_messages AS (
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
+        SELECT n.message_no, n.meeting_id, n.seq, n.wall_at, n.deliveries_queued, n.targets, n.timestamp, n.message FROM numbered n
+      ), stored_deliveries AS (
+        INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+        SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, n.expires_at, n.wall_at
+        FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number
+      ), stored_keys AS (
+        INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
+        SELECT n.meeting_id, n.key, n.fingerprint, n.message_no, n.seq, n.wall_at, n.deliveries_queued, n.wall_at FROM numbered n WHERE n.key IS NOT NULL
+        ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
+          accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at
+      ), noted AS (
+        UPDATE runs SET batch_no = my_batch_no, first_no = taken.first_no, last_no = taken.first_no + taken.wanted - 1,
+          stored = CASE WHEN is_new IS NULL THEN repeat('1', cardinality(of_meetings))
+            ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
+        FROM taken WHERE run_no = my_run_no
+      )
+      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.run_from, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION agents_among(agent_ids text, targets text)
+ RETURNS text
+ LANGUAGE sql
+ IMMUTABLE STRICT
+AS $function$
+    SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
+    FROM json_array_elements(agent_ids::json) WITH ORDINALITY AS agent(value, place)
+    WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets::json) AS target(value))
+  $function$;
+
+CREATE OR REPLACE FUNCTION count_instances()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  BEGIN
+    UPDATE instance_count SET instance_count = instance_count + CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END;
+    RETURN NULL;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION refuse_change_of_audit_log()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  BEGIN
+    RAISE EXCEPTION 'the audit log is append-only';
+  END $function$;
+
+CREATE OR REPLACE FUNCTION renew_lease(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[])
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  DECLARE
+    now_ms bigint;
+    my_node_no bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(1668247158, 5);
+    now_ms := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    INSERT INTO nodes AS n (node_id, version, address, started_at, seen_at, lease_until, stopping)
+      SELECT my_node_id, my_version, my_address, now_ms, now_ms, now_ms + 15000, is_stopping
+      WHERE NOT EXISTS (SELECT 1 FROM nodes WHERE node_id = my_node_id);
+    UPDATE nodes SET version = my_version, address = my_address, seen_at = now_ms, lease_until = now_ms + 15000, stopping = is_stopping
+      WHERE node_id = my_node_id RETURNING node_no INTO my_node_no;
+    IF cardinality(released) > 0 THEN
+      PERFORM pg_advisory_xact_lock(1668247158, 4);
+      UPDATE partitions SET node_no = NULL WHERE node_no = my_node_no AND partition_no = ANY (released);
+    END IF;
+    DELETE FROM nodes n WHERE n.lease_until < now_ms - 3600000 AND NOT EXISTS (SELECT 1 FROM partitions p WHERE p.node_no = n.node_no);
+    RETURN my_node_no;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION settle_deliveries(delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[], badly_counts bigint[], attempt_lists text[], next_attempt_ats bigint[], asides smallint[], settled_ats bigint[], of_instances text[], of_urls text[], of_epochs bigint[], failures bigint[], last_success_ats bigint[], last_failures text[], backoff_steps bigint[], backoff_untils bigint[], gone_instances text[], gone_epochs bigint[], gone_as_ofs bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  BEGIN
+    PERFORM pg_advisory_xact_lock_shared(1668247158, 4);
+    UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
+        backoff_step = h.backoff_step, backoff_until = h.backoff_until
+      FROM unnest(of_instances, of_urls, of_epochs, failures, last_success_ats, last_failures, backoff_steps, backoff_untils)
+        AS h(instance_id, webhook_url, epoch, failures, last_success_at, last_failure, backoff_step, backoff_until)
+      WHERE x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
+        AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
+    IF cardinality(gone_instances) > 0 THEN
+      UPDATE instances x SET webhook_enabled = 0
+        FROM unnest(gone_instances, gone_epochs, gone_as_ofs) AS h(instance_id, epoch, updated_at)
+        WHERE x.instance_id = h.instance_id AND x.updated_at = h.updated_at
+          AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
+    END IF;
+    UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
+        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at
+      FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
+        AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
+      WHERE d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
+        AND s.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = d.partition_no);
+  END $function$;
+
+CREATE OR REPLACE FUNCTION take_numbers(wanted bigint)
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    first_no bigint;
+  BEGIN
+    PERFORM pg_advisory_lock(1668247158, 2);
+    first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
+    PERFORM setval('numbers', first_no + wanted - 1);
+    PERFORM pg_advisory_unlock(1668247158, 2);
+    RETURN first_no;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION take_partitions(my_node_no bigint, wanted bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  DECLARE
+    now_ms bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(1668247158, 5);
+    PERFORM pg_advisory_xact_lock(1668247158, 4);
+    now_ms := floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint;
+    IF NOT EXISTS (SELECT 1 FROM nodes WHERE node_no = my_node_no AND lease_until >= now_ms AND stopping = 0) THEN
+      RETURN;
+    END IF;
+    UPDATE partitions SET node_no = my_node_no, epoch = epoch + 1
+      WHERE partition_no IN (
+        SELECT p.partition_no FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+        WHERE n.node_no IS NULL OR n.lease_until < now_ms ORDER BY p.partition_no LIMIT wanted);
+  END $function$;

@@ -1,0 +1,167 @@
+-- What the migrations make. Written by `npm run generate`; `test/schema.test.ts` holds it to them.
+
+CREATE TABLE api_keys (
+  key_id TEXT PRIMARY KEY,
+  name TEXT,
+  scopes TEXT NOT NULL,
+  meeting_ids TEXT,
+  instance_id TEXT,
+  digest TEXT NOT NULL,
+  previous_digest TEXT,
+  previous_until INTEGER,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER,
+  revoked_at INTEGER,
+  last_used_at INTEGER,
+  change_no INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER audit_log_grows_at_its_end BEFORE INSERT ON audit_log
+WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit_log) BEGIN
+  SELECT RAISE(ABORT, 'the audit log is append-only');
+END;
+
+CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log BEGIN
+  SELECT RAISE(ABORT, 'the audit log is append-only');
+END;
+
+CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log BEGIN
+  SELECT RAISE(ABORT, 'the audit log is append-only');
+END;
+
+CREATE TABLE audit_log (
+  seq INTEGER PRIMARY KEY,
+  at INTEGER NOT NULL,
+  principal TEXT NOT NULL,
+  address TEXT,
+  action TEXT NOT NULL,
+  target_kind TEXT NOT NULL,
+  target_id TEXT,
+  outcome TEXT NOT NULL,
+  code TEXT,
+  details TEXT NOT NULL,
+  prev_hash TEXT NOT NULL,
+  hash TEXT NOT NULL
+) STRICT;
+
+CREATE INDEX audit_log_of_principal ON audit_log (principal, seq);
+
+CREATE INDEX audit_log_of_target ON audit_log (target_kind, target_id, seq);
+
+CREATE TABLE deliveries (
+  delivery_no INTEGER PRIMARY KEY,
+  message_no INTEGER NOT NULL,
+  meeting_id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  instance_id TEXT NOT NULL,
+  target_agents TEXT NOT NULL,
+  state TEXT NOT NULL DEFAULT 'pending',
+  reason TEXT,
+  aside INTEGER NOT NULL DEFAULT 0,
+  attempt_count INTEGER NOT NULL DEFAULT 0,
+  answered_badly INTEGER NOT NULL DEFAULT 0,
+  attempts TEXT NOT NULL DEFAULT '[]',
+  next_attempt_at INTEGER,
+  expires_at INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  settled_at INTEGER
+) STRICT;
+
+CREATE INDEX deliveries_aside ON deliveries (instance_id, next_attempt_at) WHERE state = 'pending' AND aside = 1;
+
+CREATE INDEX deliveries_failed ON deliveries (instance_id, settled_at) WHERE state = 'failed';
+
+CREATE INDEX deliveries_in_lane ON deliveries (instance_id, meeting_id, seq) WHERE state = 'pending' AND aside = 0;
+
+CREATE INDEX deliveries_of_instance ON deliveries (instance_id, delivery_no);
+
+CREATE TABLE encryption_keys (
+  key_id TEXT PRIMARY KEY,
+  check_value TEXT NOT NULL,
+  created_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE idempotency_keys (
+  id INTEGER PRIMARY KEY,
+  meeting_id TEXT NOT NULL,
+  key TEXT NOT NULL,
+  fingerprint TEXT NOT NULL,
+  result TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  UNIQUE (meeting_id, key)
+) STRICT;
+
+CREATE TRIGGER instance_added AFTER INSERT ON instances BEGIN
+  UPDATE this_file SET instance_count = instance_count + 1;
+END;
+
+CREATE TRIGGER instance_removed AFTER DELETE ON instances BEGIN
+  UPDATE this_file SET instance_count = instance_count - 1;
+END;
+
+CREATE TABLE instances (
+  instance_id TEXT PRIMARY KEY,
+  instance_name TEXT NOT NULL,
+  agent_ids TEXT NOT NULL,
+  webhook_url TEXT NOT NULL,
+  webhook_headers TEXT NOT NULL,
+  webhook_secret TEXT NOT NULL,
+  previous_secret TEXT,
+  previous_secret_until INTEGER,
+  success_statuses TEXT NOT NULL,
+  webhook_enabled INTEGER NOT NULL,
+  is_active INTEGER NOT NULL,
+  consecutive_failures INTEGER NOT NULL DEFAULT 0,
+  last_success_at INTEGER,
+  last_failure TEXT,
+  backoff_step INTEGER NOT NULL DEFAULT 0,
+  backoff_until INTEGER,
+  last_seen_at INTEGER,
+  created_at INTEGER NOT NULL,
+  updated_at INTEGER NOT NULL
+, owner_key_id TEXT, first_no INTEGER NOT NULL DEFAULT 0) STRICT, WITHOUT ROWID;
+
+CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
+
+CREATE TABLE meetings (
+  meeting_id TEXT PRIMARY KEY,
+  last_seq INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  last_activity_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE memberships (
+  meeting_id TEXT NOT NULL,
+  instance_id TEXT NOT NULL,
+  agent_ids TEXT NOT NULL,
+  joined_at INTEGER NOT NULL,
+  left_at INTEGER,
+  PRIMARY KEY (meeting_id, instance_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX memberships_of_instance ON memberships (instance_id);
+
+CREATE INDEX memberships_present_of_instance ON memberships (instance_id) WHERE left_at IS NULL;
+
+CREATE TABLE messages (
+  message_no INTEGER PRIMARY KEY,
+  meeting_id TEXT NOT NULL,
+  seq INTEGER NOT NULL,
+  accepted_at INTEGER NOT NULL,
+  deliveries_queued INTEGER NOT NULL,
+  target_agents TEXT,
+  timestamp TEXT NOT NULL,
+  message TEXT NOT NULL,
+  UNIQUE (meeting_id, seq)
+) STRICT;
+
+CREATE TABLE sessions (
+  digest TEXT PRIMARY KEY,
+  key_id TEXT,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
+
+CREATE TABLE this_file (tag TEXT NOT NULL, touches INTEGER NOT NULL DEFAULT 0, plain_text_left INTEGER NOT NULL DEFAULT 0, instance_count INTEGER NOT NULL DEFAULT 0) STRICT;

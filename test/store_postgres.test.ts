@@ -1,0 +1,582 @@
+/** What PostgreSQL promises beyond the contract of the store (test/store.test.ts): of connections, nodes and servers. */
+import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import pg from 'pg';
+import { partitionOf, PARTITIONS } from '../src/domain/partition.ts';
+import { openPostgresStore } from '../src/store/postgres/postgres_store.ts';
+import { ACCEPT_MESSAGES, SETTLE_DELIVERIES } from '../src/store/postgres/functions.ts';
+import { Running } from '../src/store/postgres/running.ts';
+import { migrateDatabase } from '../src/store/postgres/schema.ts';
+import { type Change, NO_QUOTAS, type Store, StoreError } from '../src/store/store.ts';
+import { CuttingProxy } from './support/cutting_proxy.ts';
+import { openPostgresHere, POSTGRES_KEYS } from './support/engines.ts';
+import { temporaryFile } from './support/node.ts';
+import { makeDatabase } from './support/postgres.ts';
+import { PostgresServer } from './support/postgres_server.ts';
+import { lane, meeting, messages, newMessage, register, settled } from './support/store_contents.ts';
+import { until } from './support/wait.ts';
+
+async function open(t: TestContext, url: string): Promise<Store> {
+  const store = await openPostgresHere(url);
+  t.after(() => store.close());
+  return store;
+}
+
+/** Beside the store: what is in the tables, and what a test does to them. */
+async function sql<Row extends object>(url: string, text: string, values: unknown[] = []): Promise<Row[]> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    return (await client.query<Row>(text, values)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+function through(url: string, proxy: CuttingProxy): string {
+  const proxied = new URL(url);
+  proxied.port = String(proxy.port);
+  return proxied.href;
+}
+
+async function proxyTo(t: TestContext, url: string): Promise<CuttingProxy> {
+  const proxy = await CuttingProxy.start(Number(new URL(url).port));
+  t.after(() => proxy.close());
+  return proxy;
+}
+
+/** Cuts the connection over which a text goes, when the server has done what it was told and answers. */
+function cutAnswerTo(proxy: CuttingProxy, text: string): { cuts: number } {
+  const seen = { cuts: 0 };
+  let awaiting: number | null = null;
+  proxy.onRequest = (bytes, connection) => {
+    if (seen.cuts === 0 && bytes.includes(text)) awaiting = connection;
+    return 'pass';
+  };
+  proxy.onAnswer = (_, connection) => {
+    if (connection !== awaiting) return 'pass';
+    awaiting = null;
+    seen.cuts++;
+    return 'cut';
+  };
+  return seen;
+}
+
+function seqsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): number[] {
+  return accepted.map((each) => (each.kind === 'accepted' ? each.message.seq : 0));
+}
+
+/** The function in the database without a part of it. */
+async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
+  const spoilt = definition.replace(part, instead);
+  assert.notEqual(spoilt, definition);
+  await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+}
+
+describe('a connection that is cut inside the commit of a batch', () => {
+  const IDEMPOTENCY = { key: 'k', fingerprint: 'f' };
+
+  for (const has_memory of [true, false]) {
+    const name = 'leaves it stored exactly once, and answered as it was stored';
+    test(has_memory ? name : `control: without its number it is stored twice`, async (t) => {
+      const url = await makeDatabase();
+      const proxy = await proxyTo(t, url);
+      const store = await open(t, through(url, proxy));
+      await meeting(store, 'm', 'i', 'j');
+      await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
+      if (!has_memory) await withoutPart(url, ACCEPT_MESSAGES, 'run.batch_no = my_batch_no THEN', 'false THEN');
+      const seen = cutAnswerTo(proxy, 'the marked one');
+      const accepted = await store.messages.accept([
+        newMessage('m', { message: '{"t":"the marked one"}' }),
+        newMessage('m', { idempotency: IDEMPOTENCY }),
+        newMessage('m', { target_agents: ['nobody'] }),
+        newMessage('m', { idempotency: { key: 'other', fingerprint: 'f' } }),
+      ]);
+      assert.equal(seen.cuts, 1);
+      const stored = await sql<{ message: string }>(url, 'SELECT message FROM messages');
+      const marked = stored.filter(({ message }) => message.includes('the marked one')).length;
+      if (!has_memory) return assert.equal(marked, 2);
+      assert.equal(marked, 1);
+      assert.deepEqual(
+        accepted.map((each) => (each.kind === 'accepted' ? [each.message.seq, each.deliveries.length] : each.kind)),
+        [[2, 2], 'repeated', [3, 0], [4, 2]],
+      );
+      const in_lane = await lane(store, 'j', 'm');
+      const answered = accepted.flatMap((each) => (each.kind === 'accepted' ? each.deliveries : []));
+      assert.deepEqual(
+        in_lane.slice(1).map(({ delivery_id }) => delivery_id),
+        answered.filter(({ instance_id }) => instance_id === 'j').map(({ delivery_id }) => delivery_id),
+      );
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [5]);
+    });
+  }
+
+  test('before it reached the server: it is sent again, and stored once', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    await meeting(store, 'm', 'i');
+    let cuts = 0;
+    proxy.onRequest = (bytes) => (bytes.includes('the marked one') && cuts++ === 0 ? 'cut' : 'pass');
+    const accepted = await store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]);
+    assert.deepEqual([seqsOf(accepted), cuts > 0], [[1], true]);
+    assert.equal((await lane(store, 'i', 'm')).length, 1);
+  });
+
+  test('of a settlement leaves it written', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 2));
+    const queued = await lane(store, 'i', 'm');
+    const seen = cutAnswerTo(proxy, 'the marked one');
+    await store.deliveries.settle(
+      queued.map((each) => settled(each, { attempts: '[{"detail":"the marked one"}]' })),
+      [],
+    );
+    assert.equal(seen.cuts, 1);
+    assert.equal(await store.deliveries.countPending(), 0);
+  });
+
+  test('and a database that stays away: the senders are told, and what was stored is found by whoever looks', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    const [before] = await store.messages.accept(messages('m', 1));
+    const seen = cutAnswerTo(proxy, 'the marked one');
+    const onAnswer = proxy.onAnswer;
+    let is_away = false;
+    proxy.onAnswer = (bytes, connection) => {
+      if (is_away) return 'cut';
+      const verdict = onAnswer(bytes, connection);
+      is_away = verdict === 'cut';
+      return verdict;
+    };
+    await assert.rejects(store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]), StoreError);
+    assert.equal(seen.cuts, 1);
+    is_away = false;
+    proxy.onAnswer = () => 'pass';
+    const [after] = await store.messages.accept(messages('m', 1));
+    assert.ok(before?.kind === 'accepted' && after?.kind === 'accepted');
+    // Another run: whoever delivers must look what is between.
+    assert.deepEqual([before.message.seq, before.run_from, after.message.seq, after.run_from], [1, 1, 3, 3]);
+    await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+    assert.deepEqual(
+      (await lane(store, 'i', 'm')).map(({ seq }) => seq),
+      [1, 2, 3],
+    );
+  });
+});
+
+describe('a server that crashes and comes back', () => {
+  test('costs no accepted message, and the store goes on by itself', async (t) => {
+    const server = await PostgresServer.start();
+    t.after(() => server.stop());
+    const client = new pg.Client(server.urlOf('postgres'));
+    await client.connect();
+    await client.query(`CREATE DATABASE crashing ENCODING 'UTF8' TEMPLATE template0`);
+    const url = server.urlOf('crashing');
+    const store = await open(t, url);
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    // That every connection was cut is the point of it.
+    let is_cut = false;
+    client.on('error', () => {});
+    client.on('end', () => (is_cut = true));
+
+    const answered: number[] = [];
+    let failed = 0;
+    for (let crash = 0; crash < 3; crash++) {
+      const sending = Array.from({ length: 20 }, async () => {
+        await store.messages.accept(messages('m', 10)).then(
+          (accepted) => answered.push(...seqsOf(accepted)),
+          (error: unknown) => {
+            assert.ok(error instanceof StoreError);
+            failed++;
+          },
+        );
+      });
+      await Promise.all([server.halt().then(() => server.resume()), ...sending]);
+      answered.push(...seqsOf(await store.messages.accept(messages('m', 1))));
+      await store.meetings.join('m', 'i', ['a'], 1);
+    }
+    assert.ok(is_cut);
+    const stored = await sql<{ seq: string }>(url, 'SELECT seq FROM messages ORDER BY seq');
+    const seqs = stored.map(({ seq }) => Number(seq));
+    assert.equal(new Set(answered).size, answered.length);
+    assert.deepEqual(
+      answered.filter((seq) => !seqs.includes(seq)),
+      [],
+    );
+    assert.equal(failed, 0, 'it was back before anybody was given up');
+    assert.equal(seqs.length, answered.length, 'nothing was stored twice');
+    await until('that changes may have been missed', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+  });
+});
+
+const NODE = { version: '1', address: 'http://node', stopping: false };
+const node = (node_id: string) => ({ ...NODE, node_id });
+
+/** As if the time of a lease had passed: it is on the clock of the database. */
+function endLease(url: string, node_id: string): Promise<object[]> {
+  return sql(url, 'UPDATE nodes SET lease_until = lease_until - 60000 WHERE node_id = $1', [node_id]);
+}
+
+describe('partitions', () => {
+  test('are shared by those who are there; whoever is gone for a lease loses his', async (t) => {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    assert.ok(a.cluster !== null && b.cluster !== null);
+    const alone = await a.cluster.renew(node('a'), []);
+    assert.equal(alone.partitions.length, PARTITIONS);
+    const joined = await b.cluster.renew(node('b'), []);
+    assert.deepEqual([joined.partitions.length, joined.nodes.length], [0, 2]);
+    const released = alone.partitions.slice(0, 32).map(({ partition_no }) => partition_no);
+    assert.equal((await a.cluster.renew(node('a'), [...released, 99])).partitions.length, 32);
+    const shared = await b.cluster.renew(node('b'), []);
+    assert.deepEqual(
+      shared.partitions.map(({ partition_no }) => partition_no),
+      released,
+    );
+    assert.ok(shared.partitions.every(({ epoch }) => epoch === 2));
+
+    // Control: as long as the lease of the other lasts, nothing of it is taken.
+    assert.equal((await b.cluster.renew(node('b'), [])).partitions.length, 32);
+    await endLease(url, 'a');
+    const taken = await b.cluster.renew(node('b'), []);
+    assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
+    // He comes back, and finds nothing left that is his.
+    assert.deepEqual((await a.cluster.renew(node('a'), [])).partitions, []);
+    assert.deepEqual(
+      (await a.cluster.list()).map(({ node_id, partition_count }) => [node_id, partition_count]),
+      [
+        ['a', 0],
+        ['b', 64],
+      ],
+    );
+  });
+
+  test('that nobody took while a lease had ended are kept, with their epochs', async (t) => {
+    const url = await makeDatabase();
+    const a = await open(t, url);
+    const before = await a.cluster!.renew(node('a'), []);
+    await endLease(url, 'a');
+    assert.deepEqual((await a.cluster!.renew(node('a'), [])).partitions, before.partitions);
+  });
+
+  test('of a node that leaves are free at once; one that stops takes none', async (t) => {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    await a.cluster!.renew(node('a'), []);
+    await b.cluster!.renew(node('b'), []);
+    await a.cluster!.leave();
+    assert.equal((await b.cluster!.renew({ ...node('b'), stopping: true }, [])).partitions.length, 0);
+    const lease = await b.cluster!.renew(node('b'), []);
+    assert.deepEqual([lease.partitions.length, lease.nodes.length], [PARTITIONS, 1]);
+    await assert.rejects(a.cluster!.renew(node('a'), []), { code: 'NODE_LEFT' });
+  });
+
+  test('asked for by many nodes at once are each given to one', async (t) => {
+    const url = await makeDatabase();
+    const stores = await Promise.all(['a', 'b', 'c'].map(() => open(t, url)));
+    const leases = await Promise.all(stores.map((store, i) => store.cluster!.renew(node(`n${i}`), [])));
+    const given = leases.flatMap(({ partitions }) => partitions.map(({ partition_no }) => partition_no));
+    assert.equal(given.length, PARTITIONS);
+    assert.equal(new Set(given).size, PARTITIONS);
+  });
+
+  for (const is_fenced of [true, false]) {
+    const name = 'fence settlements: what a former owner says does not land, of deliveries and of health';
+    test(is_fenced ? name : 'control: without comparing epochs it lands', async (t) => {
+      const url = await makeDatabase();
+      const [a, b] = [await open(t, url), await open(t, url)];
+      const before = await a.cluster!.renew(node('a'), []);
+      const epochOf = ({ partitions }: typeof before): number =>
+        partitions.find(({ partition_no }) => partition_no === partitionOf('i'))!.epoch;
+      await meeting(a, 'm', 'i');
+      await a.messages.accept(messages('m', 1));
+      const [delivery] = await lane(a, 'i', 'm');
+      assert.ok(delivery !== undefined);
+      await endLease(url, 'a');
+      const after = await b.cluster!.renew(node('b'), []);
+      if (!is_fenced) {
+        const spoilt = SETTLE_DELIVERIES.replaceAll(/AND [hs]\.epoch = \(SELECT p\.epoch[^)]*\)/g, '');
+        await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+      }
+      const say = (store: Store, epoch: number) =>
+        store.deliveries.settle(
+          [settled(delivery, { epoch })],
+          [
+            {
+              instance_id: 'i',
+              webhook_url: 'http://i.test/',
+              consecutive_failures: 3,
+              last_success_at: null,
+              last_failure: null,
+              backoff_step: 0,
+              backoff_until: null,
+              gone_as_of: null,
+              epoch,
+            },
+          ],
+        );
+      const seen = async () => [await a.deliveries.countPending(), (await a.instances.get('i'))?.consecutive_failures];
+      await say(a, epochOf(before));
+      assert.deepEqual(await seen(), is_fenced ? [1, 0] : [0, 3]);
+      await say(b, epochOf(after));
+      assert.deepEqual(await seen(), [0, 3]);
+    });
+  }
+});
+
+describe('nodes tell each other', () => {
+  async function two(t: TestContext) {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    const heard: { a: Change[]; b: Change[] } = { a: [], b: [] };
+    a.onChange((change) => heard.a.push(change));
+    b.onChange((change) => heard.b.push(change));
+    return { url, a, b, heard };
+  }
+
+  test('of deliveries in partitions of another, and of no others', async (t) => {
+    const { a, b, heard } = await two(t);
+    const all = await b.cluster!.renew(node('b'), []);
+    // Half of them are this node's, the others that one's.
+    const mine = all.partitions.filter(({ partition_no }) => partition_no % 2 === 1).map((each) => each.partition_no);
+    await a.cluster!.renew(node('a'), []);
+    await b.cluster!.renew(node('b'), mine);
+    const held = (await a.cluster!.renew(node('a'), [])).partitions.map(({ partition_no }) => partition_no);
+    assert.deepEqual(held, mine);
+    const ids = Array.from({ length: 20 }, (_, k) => `i${k}`);
+    await meeting(a, 'm', ...ids);
+    await a.messages.accept(messages('m', 2));
+    const expected = ids.filter((id) => !held.includes(partitionOf(id)));
+    assert.ok(expected.length > 0 && expected.length < ids.length);
+    const lanesOf = (changes: Change[]) =>
+      changes.flatMap((change) => (change.kind === 'deliveries' ? change.lanes : []));
+    await until(
+      'lanes',
+      () => lanesOf(heard.b),
+      (lanes) => lanes.length >= expected.length,
+    );
+    assert.deepEqual(
+      [...new Set(lanesOf(heard.b).map(({ instance_id }) => instance_id))].toSorted(),
+      expected.toSorted(),
+    );
+    assert.deepEqual(lanesOf(heard.a), []);
+  });
+
+  test('of instances that changed, of keys, and whatever they like; nobody hears himself', async (t) => {
+    const { a, b, heard } = await two(t);
+    await register(a, 'i');
+    await a.instances.patch('i', { instance_name: 'other' }, 1);
+    await a.instances.patch('i', { is_active: true }, 1);
+    await a.instances.heartbeat('i', 2);
+    await a.deliveries.recover('i', 0, 1, 2);
+    await a.instances.remove('i', 10, 1);
+    await a.api_keys.create({
+      key_id: 'k',
+      name: null,
+      scopes: ['admin'],
+      meeting_ids: null,
+      instance_id: null,
+      digest: 'd',
+      created_at: 1,
+      expires_at: null,
+    });
+    await b.cluster!.tell('topic', 'back\n"');
+    await a.cluster!.tell('topic', `é\n${'"'.repeat(6_990)}`);
+    const instance = (lifts: boolean, requeued = false): Change => ({
+      kind: 'instance',
+      instance_id: 'i',
+      lifts,
+      requeued,
+    });
+    await until(
+      'all of it',
+      () => heard.b.length,
+      (count) => count >= 7,
+    );
+    assert.deepEqual(heard.b, [
+      instance(true),
+      instance(false),
+      instance(true),
+      instance(true, true),
+      instance(false, true),
+      { kind: 'keys' },
+      { kind: 'told', topic: 'topic', text: `é\n${'"'.repeat(6_990)}` },
+    ] satisfies Change[]);
+    await until(
+      'an answer',
+      () => heard.a.length,
+      (count) => count >= 1,
+    );
+    assert.deepEqual(heard.a, [{ kind: 'told', topic: 'topic', text: 'back\n"' }]);
+  });
+
+  test('what was refused is told to nobody', async (t) => {
+    const { a, b, heard } = await two(t);
+    await assert.rejects(a.meetings.join('m', 'nobody', [], 1));
+    assert.equal(await a.instances.patch('nobody', { is_active: true }, 1), null);
+    await a.cluster!.tell('last', '');
+    await until(
+      'the last',
+      () => heard.b,
+      (changes) => changes.length > 0,
+    );
+    assert.deepEqual(heard.b, [{ kind: 'told', topic: 'last', text: '' }]);
+    await b.close();
+  });
+
+  test('and when somebody could not hear for a while, he looks at everything again', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const heard: Change[] = [];
+    store.onChange((change) => heard.push(change));
+    proxy.cutAll();
+    await until(
+      'unsure',
+      () => heard,
+      (changes) => changes.length > 0,
+    );
+    assert.deepEqual(heard, [{ kind: 'unsure' }]);
+    const other = await open(t, url);
+    await other.cluster!.tell('topic', 'again');
+    await until(
+      'what is told',
+      () => heard,
+      (changes) => changes.length > 1,
+    );
+  });
+});
+
+describe('an instance that is removed while others send', () => {
+  test('leaves nothing pending behind, however many nodes send', async (t) => {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    for (let round = 0; round < 5; round++) {
+      await meeting(a, 'm', 'i');
+      const sends = [a, b].flatMap((each) => Array.from({ length: 10 }, () => each.messages.accept(messages('m', 5))));
+      for (let done = false; !done;) ({ done } = await b.instances.remove('i', 20, 1));
+      await Promise.all(sends);
+      assert.equal(await a.deliveries.countPending(), 0, `round ${round}`);
+    }
+  });
+
+  for (const excludes of [true, false]) {
+    const name = 'waits for those who have looked already who is to hear';
+    test(excludes ? name : 'control: without waiting something is stored for nobody', async (t) => {
+      const url = await makeDatabase();
+      const [a, b] = [await open(t, url), await open(t, url)];
+      await meeting(a, 'm', 'i');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      const waiting = async () =>
+        (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
+      // Somebody else is about to store the same key: that is waited for after the recipients were found.
+      const other = new pg.Client(url);
+      await other.connect();
+      t.after(() => other.end());
+      await other.query('BEGIN');
+      await other.query(`INSERT INTO idempotency_keys VALUES ('m', 'k', 'f', 1, 1, 1, 1, 1)`);
+      const sent = a.messages.accept([newMessage('m', { idempotency: { key: 'k', fingerprint: 'f' } })]);
+      await until('the send to wait', waiting, (count) => count === 1);
+      const removed = b.instances.remove('i', 10, 1);
+      if (excludes) await until('the removal to wait', waiting, (count) => count === 2);
+      else await removed;
+      await other.query('ROLLBACK');
+      assert.equal((await sent)[0]?.kind, 'accepted');
+      assert.equal((await removed).done, true);
+      assert.equal(await a.deliveries.countPending(), excludes ? 0 : 1);
+    });
+  }
+});
+
+describe('a database', () => {
+  const openAt = (url: string, keys = POSTGRES_KEYS) =>
+    Running.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} });
+
+  test('is brought up to date by whoever comes first, when many nodes start at once', async (t) => {
+    const url = await makeDatabase({ migrated: false });
+    const opened = await Promise.all(Array.from({ length: 4 }, () => openAt(url)));
+    t.after(() => Promise.all(opened.map((each) => each.close())));
+    assert.deepEqual(await sql(url, 'SELECT count(*)::int AS tags FROM this_database'), [{ tags: 1 }]);
+    const { to } = await migrateDatabase(url);
+    assert.deepEqual(await sql(url, 'SELECT version FROM schema_version'), [{ version: to }]);
+  });
+
+  test('of a newer schema is refused, and left as it is', async () => {
+    const url = await makeDatabase();
+    await sql(url, 'UPDATE schema_version SET version = 99');
+    await assert.rejects(openAt(url), {
+      name: 'StoreError',
+      code: 'SCHEMA_NEWER',
+      message: /schema 99.*newer version/,
+    });
+    assert.deepEqual(await sql(url, 'SELECT version FROM schema_version'), [{ version: 99 }]);
+  });
+
+  test('under the key of another node is refused, and the sentence says what to do', async (t) => {
+    const url = await makeDatabase();
+    const first = await openAt(url);
+    t.after(() => first.close());
+    const other = { current: createSecretKey(Buffer.alloc(32, 1)), former: null };
+    const refused = {
+      name: 'StoreError',
+      code: 'ENCRYPTION_KEY_WRONG',
+      message: /all nodes need the same.*CONVOKE_ENCRYPTION_KEY/,
+    };
+    await assert.rejects(openAt(url, { kind: 'given', keys: other }), refused);
+    const path = join(temporaryFile(t), '..', 'encryption.key');
+    const missing = {
+      name: 'StoreError',
+      code: 'ENCRYPTION_KEY_MISSING',
+      message: /give it as CONVOKE_ENCRYPTION_KEY/,
+    };
+    await assert.rejects(openAt(url, { kind: 'file', path }), missing);
+  });
+
+  test('that would lose what it confirms, or cannot hold every text, is refused', async (t) => {
+    const server = await PostgresServer.start(['-cfsync=off']);
+    t.after(() => server.stop());
+    await assert.rejects(openAt(server.urlOf('postgres')), { code: 'POSTGRES_FSYNC_OFF', message: /Set fsync=on/ });
+    const url = await makeDatabase();
+    const ascii = `ascii_${Date.now()}`;
+    await sql(url, `CREATE DATABASE ${ascii} ENCODING 'SQL_ASCII' TEMPLATE template0`);
+    const of_ascii = new URL(url);
+    of_ascii.pathname = `/${ascii}`;
+    await assert.rejects(openAt(of_ascii.href), { code: 'POSTGRES_ENCODING', message: /ENCODING 'UTF8'/ });
+    await sql(url, `DROP DATABASE ${ascii}`);
+  });
+
+  test('that cannot be reached or is not there is named in words, without the password', async (t) => {
+    const url = new URL(await makeDatabase());
+    url.password = 'hunter2';
+    url.pathname = '/nowhere';
+    const { store, opened } = openPostgresStore(url.href, '', null);
+    t.after(() => store.close());
+    await assert.rejects(opened, (error: StoreError) => {
+      assert.deepEqual(
+        [error.code, /no database "nowhere".*CREATE DATABASE/.test(error.message)],
+        ['POSTGRES_NO_DATABASE', true],
+      );
+      return !error.message.includes('hunter2');
+    });
+    url.port = '1';
+    await assert.rejects(openAt(url.href), (error: StoreError) => {
+      assert.deepEqual(
+        [error.code, /does not answer.*CONVOKE_DATABASE_URL/.test(error.message)],
+        ['POSTGRES_UNREACHABLE', true],
+      );
+      return !error.message.includes('hunter2');
+    });
+  });
+});

@@ -1,0 +1,65 @@
+/** A TCP proxy that cuts connections where a test says so: after a request went through, and before its answer does. */
+import { once } from 'node:events';
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
+
+/** What becomes of what arrives: it goes on, the connection is cut with it undelivered, or it is swallowed in silence. */
+export type Verdict = 'pass' | 'cut' | 'swallow';
+
+export class CuttingProxy {
+  readonly #server: Server;
+  readonly #sockets = new Set<Socket>();
+  #connections = 0;
+  /** Decides about what a client sends; connections are numbered in the order in which they are made. */
+  onRequest: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
+  /** Decides about what the server answers. */
+  onAnswer: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
+
+  private constructor(to_port: number) {
+    this.#server = createServer((client) => {
+      const connection = ++this.#connections;
+      const upstream = connect(to_port, '127.0.0.1');
+      this.#pipe(client, upstream, (bytes) => this.onRequest(bytes, connection));
+      this.#pipe(upstream, client, (bytes) => this.onAnswer(bytes, connection));
+    });
+  }
+
+  static async start(to_port: number): Promise<CuttingProxy> {
+    const proxy = new CuttingProxy(to_port);
+    proxy.#server.listen(0, '127.0.0.1');
+    await once(proxy.#server, 'listening');
+    return proxy;
+  }
+
+  get port(): number {
+    return (this.#server.address() as AddressInfo).port;
+  }
+
+  /** Cuts every connection there is. */
+  cutAll(): void {
+    for (const socket of this.#sockets) socket.destroy();
+  }
+
+  async close(): Promise<void> {
+    this.cutAll();
+    this.#server.close();
+    await once(this.#server, 'close');
+  }
+
+  #pipe(from: Socket, to: Socket, judge: (bytes: Buffer) => Verdict): void {
+    this.#sockets.add(from);
+    from.on('data', (bytes: Buffer) => {
+      const verdict = judge(bytes);
+      if (verdict === 'pass') to.write(bytes);
+      else if (verdict === 'cut') {
+        from.destroy();
+        to.destroy();
+      }
+    });
+    from.on('error', () => {});
+    from.on('close', () => {
+      this.#sockets.delete(from);
+      to.destroy();
+    });
+  }
+}
