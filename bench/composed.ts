@@ -12,6 +12,7 @@ import { DATABASE_FILE, readConfig } from '../src/config.ts';
 import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
+import { Partitions } from '../src/delivery/partitions.ts';
 import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
 import { AuditTrail } from '../src/http/audit_trail.ts';
 import { Keyring } from '../src/http/keyring.ts';
@@ -47,6 +48,7 @@ function engineOn(store: Store): Engine {
     load: eventLoopLoad(),
     store,
     transport,
+    partitions: Partitions.alone(clock),
     observer: {
       accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
       attempted: (event) => metrics.attempted(event, Date.now()),

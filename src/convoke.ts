@@ -5,6 +5,8 @@
  *     │        │
  *     └────────┴──► store
  */
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -17,6 +19,7 @@ import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
+import { Partitions } from './delivery/partitions.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
 import { AuditTrail } from './http/audit_trail.ts';
@@ -38,6 +41,9 @@ import { VERSION } from './version.ts';
 const CLIENTS_MS_MAX = 5_500;
 
 const FAREWELL_LOOK_MS = 20;
+
+const HOSTNAME_CHARS_MAX = 64;
+const NODE_ID_BYTES = 6;
 
 /** Instances that the log names at the start; of the others it gives the number. */
 const REFUSED_URLS_NAMED_MAX = 20;
@@ -83,31 +89,44 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
+  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => url };
+  let url = '';
+  const partitions = new Partitions(clock, store.cluster, node, {
+    handedOver(what, partition_nos) {
+      metrics.handedOver(what, partition_nos.length);
+      if (what === 'lost') log.warn({ partitions: partition_nos }, 'partitions were lost: the lease had ended');
+      else log.info({ partitions: partition_nos }, what === 'taken' ? 'took partitions' : 'gave partitions back');
+    },
+    storageFailed: (error) => log.error({ err: error }, 'the lease could not be renewed; it is tried again'),
+  });
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
     load: eventLoopLoad(),
     store,
     transport,
+    partitions,
     observer: observerOf(metrics, feed, log),
     settings: { ...config, user_agent },
   });
   const { cluster } = store;
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.tell(topic, text));
-  store.onChange((change) => {
-    if (change.kind === 'told') feed.heard(change.topic, change.text);
-    else if (change.kind === 'unsure') feed.unsure();
-  });
-  const maintenance = new Maintenance(clock, store, config, {
-    expired(lanes) {
-      for (const { count: deliveries, ...lane } of lanes) {
-        metrics.settled('failed', 'expired', deliveries);
-        const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
-        feed.tell(settledEvent(settled, clock.wall()));
-      }
+  const maintenance = new Maintenance(
+    clock,
+    store,
+    config,
+    {
+      expired(lanes) {
+        for (const { count: deliveries, ...lane } of lanes) {
+          metrics.settled('failed', 'expired', deliveries);
+          const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
+          feed.tell(settledEvent(settled, clock.wall()));
+        }
+      },
+      failed: (error) => log.error({ err: error }, 'maintenance failed'),
     },
-    failed: (error) => log.error({ err: error }, 'maintenance failed'),
-  });
+    () => partitions.holds(0),
+  );
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
@@ -155,17 +174,26 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
     await store.audit.append(startOf(config), clock.wall());
     await server.listen({ host: config.host, port: config.port });
+    url = urlOf(server.server.address() as AddressInfo);
   } catch (error) {
     await store.close();
     throw error;
   }
+  store.onChange((change) => {
+    engine.heard(change);
+    if (change.kind === 'told') feed.heard(change.topic, change.text);
+    else if (change.kind === 'unsure') feed.unsure();
+    // What was missed may have been a key that was revoked.
+    if (change.kind !== 'keys' && change.kind !== 'unsure') return;
+    keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
+  });
   maintenance.start();
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
   warnOf(refusedUrls(store, config.egress_policy), log).catch((error: unknown) =>
     log.error({ err: error }, 'could not check the stored webhook addresses'),
   );
   return {
-    url: urlOf(server.server.address() as AddressInfo),
+    url,
     get is_open() {
       return keyring.is_open;
     },
@@ -281,6 +309,11 @@ async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Logger): Pro
   if (instances > REFUSED_URLS_NAMED_MAX) {
     log.warn({ instances }, 'more stored webhook_urls are refused; `convoke doctor` counts them');
   }
+}
+
+/** Tells one start of a node from every other; the name of the machine is there for people. */
+function newNodeId(): string {
+  return `${hostname().slice(0, HOSTNAME_CHARS_MAX)}-${randomBytes(NODE_ID_BYTES).toString('hex')}`;
 }
 
 function urlOf({ family, address, port }: AddressInfo): string {

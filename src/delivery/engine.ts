@@ -10,6 +10,8 @@
  * Memory first, disk always: what was just committed is dispatched from memory. When a lane grows too long, its instance
  * does not move, or memory is full, the rest of the lane stays on disk only (it is spilled) and is loaded in its order
  * when the front has been delivered. After a start every lane is spilled.
+ *
+ * Where several nodes share a store, this one delivers what is in its partitions (see ./partitions.ts), whoever accepted it.
  */
 import assert from 'node:assert/strict';
 import {
@@ -28,6 +30,7 @@ import { Problem } from '../domain/problem.ts';
 import {
   type Accepted,
   type AcceptedMessage,
+  type Change,
   type DeliverySettlement,
   type LaneKey,
   type NewMessage,
@@ -37,8 +40,10 @@ import {
 } from '../store/store.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
+import { Discovery } from './discovery.ts';
 import { Fifo } from './fifo.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
+import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './push.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport.ts';
@@ -92,6 +97,7 @@ export interface EngineParts {
   load: () => number;
   store: Store;
   transport: Transport;
+  partitions: Partitions;
   observer: Observer;
   settings: EngineSettings;
 }
@@ -133,7 +139,8 @@ const LOOK_MS = 100;
 const PAUSE_MS_MAX = 1_000;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
-const DISCOVERY_PAGE = 1_000;
+/** How often a node of a cluster looks for lanes that it was not told of. */
+const POLL_MS = 30_000;
 /** How much the latest batch counts in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;
 /** How soon the storage is asked again when it failed. */
@@ -144,6 +151,9 @@ const UNREADABLE_TRY_AGAIN_MS = 60_000;
 const LAST_WRITE_MS_MAX = 1_200;
 /** Instances without work that are remembered, so that their next message needs no look into the table. */
 const IDLE_INSTANCES_MAX = 20_000;
+/** Empty lanes that are remembered in a cluster, for the same reason: of one instance, and of all. */
+const EMPTY_LANES_OF_INSTANCE_MAX = 256;
+const EMPTY_LANES_MAX = 200_000;
 
 export class Engine {
   readonly #clock: Clock;
@@ -151,9 +161,11 @@ export class Engine {
   readonly #load: () => number;
   readonly #store: Store;
   readonly #transport: Transport;
+  readonly #partitions: Partitions;
   readonly #observer: Observer;
   readonly #settings: EngineSettings;
   readonly #wakes: Wakes;
+  readonly #discovery: Discovery;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneKey & { after_seq: number; limit: number }, QueuedDelivery[]>;
@@ -177,20 +189,22 @@ export class Engine {
   #look_at = 0;
   /** How long a push takes lately, on the average of all. */
   #push_ms = PUSH_MS_GUESS;
-  /** Until every lane with something pending is known, a new lane may have a beginning on disk. */
-  #discovered = false;
+  /** Empty lanes that are remembered, of all instances. */
+  #empty_lanes = 0;
   #stopping = false;
   #onIdle: (() => void) | null = null;
 
-  constructor({ clock, random, load, store, transport, observer, settings }: EngineParts) {
+  constructor({ clock, random, load, store, transport, partitions, observer, settings }: EngineParts) {
     this.#clock = clock;
     this.#random = random;
     this.#load = load;
     this.#store = store;
     this.#transport = transport;
+    this.#partitions = partitions;
     this.#observer = observer;
     this.#settings = settings;
     this.#wakes = new Wakes(clock);
+    this.#discovery = new Discovery(clock, this.#wakes, store, (error) => observer.storageFailed(error));
     this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
     this.#accepts = new Batcher(
       clock,
@@ -216,8 +230,9 @@ export class Engine {
   }
 
   /** Figures for people and metrics. */
-  get stats(): { in_flight: number; queued_in_memory: number; unsettled: number; instances_in_memory: number } {
+  get stats() {
     return {
+      ...this.#partitions.stats,
       in_flight: this.#in_flight,
       queued_in_memory: this.#queued,
       unsettled: this.#settlements.unsettled,
@@ -270,12 +285,22 @@ export class Engine {
     return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
   }
 
-  #enqueue(sent: NewMessage, { message, deliveries }: Extract<Accepted, { kind: 'accepted' }>): void {
+  #enqueue(sent: NewMessage, { message, deliveries, run_from }: Extract<Accepted, { kind: 'accepted' }>): void {
     const body_head = pushBodyHead(sent.meeting_id, sent.message);
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const instance = this.#instanceOf(instance_id);
-      const lane = this.#laneOf(instance, message.meeting_id, message.seq);
+      // Another node delivers it, and is told by the store.
+      if (instance === null) continue;
+      // Every message of the meeting came through this node, and went into its lanes: what is not in memory is not pending.
+      const is_known = instance.partition.discovered && (run_from === null || run_from === 1);
+      const lane = this.#laneOf(instance, message.meeting_id, is_known ? message.seq - 1 : null);
+      // Of another run than the last one: other nodes' messages may stand before it.
+      const is_new_run = lane.run !== run_from;
+      lane.run = run_from;
+      // It was read from the table before the answer to the accept came.
+      if (message.seq <= lane.last_seq) continue;
+      if (is_new_run && lane.last_seq < message.seq - 1) lane.spilled = true;
       if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
         lane.spilled = true;
         lane.missed = true;
@@ -301,12 +326,20 @@ export class Engine {
     }
   }
 
-  #laneOf(instance: InstanceLanes, meeting_id: string, seq: number): Lane {
-    let lane = instance.lanes.get(meeting_id);
-    if (lane === undefined) {
-      lane = new Lane(meeting_id, this.#discovered ? seq - 1 : 0);
-      lane.spilled = !this.#discovered;
-      instance.lanes.set(meeting_id, lane);
+  /** @param known_to the seq up to which nothing is pending in a lane that is not in memory; null: it must be read */
+  #laneOf(instance: InstanceLanes, meeting_id: string, known_to: number | null): Lane {
+    const known = instance.lanes.get(meeting_id);
+    if (known !== undefined) return known;
+    const former = instance.empty_lanes.get(meeting_id);
+    const lane = new Lane(meeting_id, former?.last_seq ?? known_to ?? 0);
+    instance.lanes.set(meeting_id, lane);
+    if (former !== undefined) {
+      lane.run = former.run;
+      instance.empty_lanes.delete(meeting_id);
+      this.#empty_lanes--;
+    } else if (known_to === null) {
+      lane.spilled = true;
+      lane.reread = true;
     }
     return lane;
   }
@@ -374,13 +407,15 @@ export class Engine {
 
   // ── lanes in memory ───────────────────────────────────────────────────────────────────────────────────────────────
 
-  #instanceOf(instance_id: string): InstanceLanes {
-    let instance = this.#instances.get(instance_id);
-    if (instance === undefined) {
-      if (this.#instances.size >= this.#forget_at) this.#forgetIdle();
-      instance = new InstanceLanes(instance_id);
-      this.#instances.set(instance_id, instance);
-    }
+  /** Null for an instance of another node. */
+  #instanceOf(instance_id: string): InstanceLanes | null {
+    const known = this.#instances.get(instance_id);
+    if (known !== undefined) return known;
+    const partition = this.#partitions.of(instance_id);
+    if (partition === null) return null;
+    if (this.#instances.size >= this.#forget_at) this.#forgetIdle();
+    const instance = new InstanceLanes(instance_id, partition);
+    this.#instances.set(instance_id, instance);
     return instance;
   }
 
@@ -391,6 +426,7 @@ export class Engine {
       if (left === 0) break;
       if (!instance.isIdle || instance.health_dirty || instance.loading_target) continue;
       this.#instances.delete(instance_id);
+      this.#empty_lanes -= instance.empty_lanes.size;
       left--;
     }
     // When most have something to do, looking through all of them at each new one would cost their square.
@@ -442,34 +478,47 @@ export class Engine {
   #loadTarget(instance: InstanceLanes): void {
     if (instance.loading_target) return;
     instance.loading_target = true;
-    void this.#target_loads.add(instance.instance_id, 1).then(
-      (row) => {
-        instance.loading_target = false;
-        // Whoever changed it meanwhile handed over a newer row.
-        if ((instance.target !== null && !instance.unsure) || instance.dropped) return;
-        instance.unsure = false;
-        // Deleted meanwhile: what was pending is cancelled in the table.
-        if (row === null) this.#drop(instance);
-        else if (row instanceof StoreError) {
-          // Not at every message that comes for it meanwhile.
-          instance.loading_target = true;
-          const again = (): void => {
-            instance.loading_target = false;
+    const { doubts, health, missed_lift } = instance;
+    // A row that is older than what attempts made cannot tell whether somebody lifted the back-off.
+    const written = missed_lift ? this.#settlements.written() : Promise.resolve();
+    void written
+      .then(() => this.#target_loads.add(instance.instance_id, 1))
+      .then(
+        (row) => {
+          instance.loading_target = false;
+          // Whoever changed it meanwhile handed over a newer row.
+          if ((instance.target !== null && !instance.unsure) || instance.dropped) return;
+          if (instance.doubts !== doubts) {
             this.#offer(instance);
-          };
-          this.#tryAgainLater(row, again, UNREADABLE_TRY_AGAIN_MS);
-        } else {
-          instance.use(this.#withinBackoff(row));
-          this.#wakeAfterBackoff(instance);
-          this.#offer(instance);
-          this.#pump();
-        }
-      },
-      (error: unknown) => {
-        instance.loading_target = false;
-        this.#tryAgainLater(error, () => this.#offer(instance));
-      },
-    );
+            return;
+          }
+          instance.unsure = false;
+          instance.missed_lift = false;
+          // Deleted meanwhile: what was pending is cancelled in the table.
+          if (row === null) this.#drop(instance);
+          else if (row instanceof StoreError) {
+            // Not at every message that comes for it meanwhile.
+            instance.loading_target = true;
+            const again = (): void => {
+              instance.loading_target = false;
+              this.#offer(instance);
+            };
+            this.#tryAgainLater(row, again, UNREADABLE_TRY_AGAIN_MS);
+          } else {
+            if (instance.target !== null && instance.target.url !== row.webhook_url)
+              this.#transport.forget(instance.instance_id);
+            instance.use(this.#withinBackoff(row));
+            if (missed_lift && instance.health === health && row.backoff_step === 0) this.#lift(instance);
+            this.#wakeAfterBackoff(instance);
+            this.#offer(instance);
+            this.#pump();
+          }
+        },
+        (error: unknown) => {
+          instance.loading_target = false;
+          this.#tryAgainLater(error, () => this.#offer(instance));
+        },
+      );
   }
 
   /**
@@ -497,6 +546,8 @@ export class Engine {
       lane.spilled = false;
     }
     instance.dropped = true;
+    this.#empty_lanes -= instance.empty_lanes.size;
+    instance.empty_lanes.clear();
     // The same id may be registered again already.
     if (this.#instances.get(instance.instance_id) === instance) this.#instances.delete(instance.instance_id);
   }
@@ -507,10 +558,13 @@ export class Engine {
     if (this.#pumping || this.#stopping) return;
     this.#pumping = true;
     while (this.#in_flight < this.#settings.max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+      const now = this.#clock.now();
+      // Another node may deliver it by now.
+      if (!this.#partitions.isTrusted(now)) break;
       const instance = this.#ready.shift();
       if (instance === undefined) break;
       instance.listed = false;
-      if (!instance.canStart(this.#clock.now(), this.#settings.instance_concurrency)) continue;
+      if (!instance.canStart(now, this.#settings.instance_concurrency)) continue;
       const lane = instance.ready.shift() as Lane;
       lane.listed = false;
       this.#advance(instance, lane);
@@ -526,7 +580,7 @@ export class Engine {
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
       if (head.expires_at <= now) {
         this.#take(lane);
-        this.#settlements.add(this.#settlementOf(head, 'failed', 'expired', null, false));
+        this.#settlements.add(this.#settlementOf(instance, head, 'failed', 'expired', null, false));
         this.#observer.settled('failed', 'expired', 1);
         continue;
       }
@@ -552,28 +606,50 @@ export class Engine {
 
   /** An empty lane is forgotten: but not before discovery is over, because only the lane knows what was taken from it. */
   #retire(instance: InstanceLanes, lane: Lane): void {
-    if (lane.isEmpty && !lane.busy && this.#discovered && !lane.aside) instance.lanes.delete(lane.meeting_id);
+    if (!lane.isEmpty || lane.busy || lane.aside || !instance.partition.discovered) return;
+    instance.lanes.delete(lane.meeting_id);
+    if (lane.run !== null && !instance.dropped) this.#remember(instance, lane);
+  }
+
+  #remember({ empty_lanes }: InstanceLanes, { meeting_id, run, last_seq }: Lane): void {
+    if (empty_lanes.size >= EMPTY_LANES_OF_INSTANCE_MAX || this.#empty_lanes >= EMPTY_LANES_MAX) {
+      const [longest] = empty_lanes.keys();
+      if (longest === undefined) return;
+      empty_lanes.delete(longest);
+      this.#empty_lanes--;
+    }
+    empty_lanes.set(meeting_id, { run, last_seq });
+    this.#empty_lanes++;
   }
 
   #loadLane(instance: InstanceLanes, lane: Lane): void {
     lane.busy = true;
     lane.missed = false;
     const limit = this.#isMemoryFull() ? 1 : Math.min(LANE_PAGE, this.#lengthMaxOf(instance, lane, this.#clock.now()));
-    const { meeting_id, last_seq: after_seq } = lane;
+    const { meeting_id, last_seq: after_seq, reread } = lane;
     this.#loading += limit;
-    void this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1).then(
+    const read = () => this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1);
+    lane.reread = false;
+    void (reread ? this.#settlements.written().then(read) : read()).then(
       (rows) => {
         lane.busy = false;
         this.#loading -= limit;
         if (instance.dropped) return;
-        for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
-        if (rows.length === 0 && !lane.missed) lane.spilled = false;
+        if (lane.unsure) {
+          // The rows may have changed since they were read.
+          lane.unsure = false;
+          lane.reread = true;
+        } else {
+          for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
+          if (rows.length === 0 && !lane.missed) lane.spilled = false;
+        }
         this.#retire(instance, lane);
         this.#offer(instance, lane);
         this.#pump();
       },
       (error: unknown) => {
         lane.busy = false;
+        lane.reread ||= reread;
         this.#loading -= limit;
         this.#tryAgainLater(error, () => this.#offer(instance, lane));
       },
@@ -593,8 +669,10 @@ export class Engine {
       const now = this.#clock.now();
       const { deliveries, next_at } = await this.#store.deliveries.loadAside(instance.instance_id, now, limit);
       if (instance.dropped) return;
-      for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row));
       lane.busy = false;
+      if (lane.unsure) this.#dueBeside(instance, now);
+      else for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row));
+      lane.unsure = false;
       if (next_at !== null) this.#dueBeside(instance, next_at);
       this.#lookBeside(instance);
       this.#offer(instance, lane);
@@ -603,8 +681,9 @@ export class Engine {
       lane.busy = false;
       this.#tryAgainLater(error, () => {
         this.#dueBeside(instance, this.#clock.now());
-        // What came to be due meanwhile was noted without a look, because the lane was busy.
+        // What came to be due meanwhile was noted without a look, because the lane was busy; or it was forgotten.
         this.#lookBeside(instance);
+        this.#offer(instance, lane);
       });
     }
   }
@@ -648,6 +727,7 @@ export class Engine {
     assert(target !== null, 'an instance without a target is never listed');
     if (instance.in_flight === 0) instance.moved_at = this.#clock.now();
     lane.busy = true;
+    instance.partition.attemptStarts();
     instance.in_flight++;
     this.#in_flight++;
     const started_wall = this.#clock.wall();
@@ -675,6 +755,7 @@ export class Engine {
         },
         result,
       );
+      instance.partition.attemptEnds();
       this.#pump();
       if (this.#stopping && this.#in_flight === 0) this.#onIdle?.();
     });
@@ -710,18 +791,20 @@ export class Engine {
     switch (verdict.state) {
       case 'delivered':
         this.#take(lane);
-        this.#settlements.add(this.#settlementOf(delivery, 'delivered', null, null, lane.aside));
+        this.#settlements.add(this.#settlementOf(instance, delivery, 'delivered', null, null, lane.aside));
         break;
       case 'failed':
         this.#take(lane);
-        this.#settlements.add(this.#settlementOf(delivery, 'failed', verdict.reason, null, lane.aside));
+        this.#settlements.add(this.#settlementOf(instance, delivery, 'failed', verdict.reason, null, lane.aside));
         break;
       case 'retry': {
         delivery.answered_badly++;
         retry_in_ms = verdict.delay_ms;
         const again_at = now + verdict.delay_ms;
         delivery.next_attempt_at = again_at;
-        this.#settlements.add(this.#settlementOf(delivery, 'pending', null, again_at, lane.aside || verdict.aside));
+        this.#settlements.add(
+          this.#settlementOf(instance, delivery, 'pending', null, again_at, lane.aside || verdict.aside),
+        );
         if (lane.aside || verdict.aside) {
           this.#take(lane);
           this.#dueBeside(instance, again_at);
@@ -731,7 +814,9 @@ export class Engine {
         break;
       }
       case 'kept':
-        this.#settlements.add(this.#settlementOf(delivery, 'pending', null, delivery.next_attempt_at, lane.aside));
+        this.#settlements.add(
+          this.#settlementOf(instance, delivery, 'pending', null, delivery.next_attempt_at, lane.aside),
+        );
         break;
     }
     this.#observer.attempted({
@@ -760,6 +845,7 @@ export class Engine {
   }
 
   #settlementOf(
+    { partition }: InstanceLanes,
     delivery: LaneDelivery,
     state: DeliverySettlement['state'],
     reason: DeliveryReason | null,
@@ -777,7 +863,7 @@ export class Engine {
       next_attempt_at,
       aside,
       settled_at: state === 'pending' ? null : this.#clock.wall(),
-      epoch: 0,
+      epoch: partition.epoch,
     };
   }
 
@@ -837,7 +923,7 @@ export class Engine {
   instanceUnsure(instance_id: string): void {
     const instance = this.#instances.get(instance_id);
     if (instance === undefined) return;
-    instance.unsure = true;
+    instance.doubt();
     for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);
     this.#pump();
   }
@@ -848,6 +934,7 @@ export class Engine {
     lane.unsure = lane.busy;
     lane.spilled = true;
     lane.missed = true;
+    lane.reread = true;
     this.#offer(instance, lane);
   }
 
@@ -866,6 +953,8 @@ export class Engine {
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { instance_id, meeting_id, aside, delivery_id } = retried;
     const instance = this.#instanceOf(instance_id);
+    // The store tells the node that has it.
+    if (instance === null) return;
     this.#lift(instance);
     if (aside) this.#dueBeside(instance, this.#clock.now());
     else {
@@ -881,43 +970,123 @@ export class Engine {
     this.#pump();
   }
 
-  // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── what other nodes change ───────────────────────────────────────────────────────────────────────────────────────
 
-  /** Finds what was pending when the former process ended. Resolves when all of it is in its lanes. */
-  async start(): Promise<void> {
-    for (const { instance_id, next_at } of await this.#persistently(() => this.#store.deliveries.pendingAside())) {
-      this.#dueBeside(this.#instanceOf(instance_id), next_at);
+  /** Another node did something that this one must know of. */
+  heard(change: Change): void {
+    switch (change.kind) {
+      case 'deliveries':
+        for (const lane of change.lanes) this.#laneHasMore(lane);
+        break;
+      case 'instance':
+        this.#changedElsewhere(change);
+        break;
+      case 'unsure':
+        void this.#lookAtEverything();
+        break;
+      case 'told':
+        this.#partitions.told(change.topic);
+        break;
+      case 'keys':
+        break;
     }
-    let after: LaneKey | null = null;
-    do {
-      const key: LaneKey | null = after;
-      const lanes: LaneKey[] = await this.#persistently(() => this.#store.deliveries.pendingLanes(key, DISCOVERY_PAGE));
-      for (const { instance_id, meeting_id } of lanes) {
-        const instance = this.#instanceOf(instance_id);
-        const lane = this.#laneOf(instance, meeting_id, 1);
-        this.#offer(instance, lane);
-      }
-      this.#pump();
-      after = lanes.at(-1) ?? null;
-      if (lanes.length < DISCOVERY_PAGE) break;
-    } while (!this.#stopping);
-    this.#discovered = true;
+    this.#pump();
+  }
+
+  /** Something in a lane is on disk that did not come through this node. */
+  #laneHasMore({ instance_id, meeting_id }: LaneKey): void {
+    const instance = this.#instanceOf(instance_id);
+    if (instance === null) return;
+    const lane = this.#laneOf(instance, meeting_id, null);
+    lane.run ??= instance.partition.is_everything ? null : 0;
+    lane.spilled = true;
+    lane.missed = true;
+    this.#offer(instance, lane);
+  }
+
+  #changedElsewhere({ instance_id, lifts, requeued }: Extract<Change, { kind: 'instance' }>): void {
+    const instance = requeued ? this.#instanceOf(instance_id) : (this.#instances.get(instance_id) ?? null);
+    if (instance === null) return;
+    instance.doubt();
+    if (lifts) this.#lift(instance);
+    if (requeued) this.#readAnew(instance);
+    this.#offer(instance);
+  }
+
+  /** Whatever the table says of the deliveries of an instance, what is in memory says no more. */
+  #readAnew(instance: InstanceLanes): void {
+    for (const lane of instance.lanes.values()) {
+      lane.held_until = 0;
+      this.#forget(instance, lane);
+    }
+    this.#forget(instance, instance.beside);
+  }
+
+  /** Anything may have been missed. */
+  async #lookAtEverything(): Promise<void> {
+    for (const instance of this.#instances.values()) {
+      instance.doubt();
+      instance.missed_lift = true;
+      this.#readAnew(instance);
+    }
+    await this.#find(this.#partitions.held, (lane) => this.#laneHasMore(lane));
+  }
+
+  /** Stands behind what other nodes tell: what they told while nobody listened, or could not tell, is found here. */
+  async #lookForMore(): Promise<void> {
+    // What has something in memory comes to its end first, and is found then if there is more.
+    await this.#find(this.#partitions.held, (key) => {
+      if (this.#instances.get(key.instance_id)?.lanes.has(key.meeting_id) !== true) this.#laneHasMore(key);
+    });
+  }
+
+  async #poll(): Promise<void> {
+    await this.#lookForMore();
+    this.#wakes.at(this.#clock.now() + POLL_MS, () => void this.#poll());
+  }
+
+  async #find(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<void> {
+    const beside = (instance_id: string, due_at: number): void => {
+      const instance = this.#instanceOf(instance_id);
+      if (instance !== null) this.#dueBeside(instance, due_at);
+    };
+    try {
+      await this.#discovery.run(partitions, { lane, beside, page: () => this.#pump() });
+    } catch {
+      // The node stops: whoever has them next finds it.
+    }
+  }
+
+  async #taken(partitions: readonly Partition[]): Promise<void> {
+    await this.#find(partitions, (lane) => this.#laneHasMore(lane));
+    for (const partition of partitions) partition.discovered = true;
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) this.#retire(instance, lane);
     }
   }
 
-  /** What is pending must be found: when the storage fails, it is asked until it answers. */
-  async #persistently<T>(read: () => Promise<T>): Promise<T> {
-    for (;;) {
-      try {
-        return await read();
-      } catch (error) {
-        if (this.#stopping) throw error;
-        this.#observer.storageFailed(error);
-        await new Promise<void>((resolve) => this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, resolve));
-      }
-    }
+  #lost(partitions: ReadonlySet<Partition>): void {
+    for (const instance of this.#instances.values()) if (partitions.has(instance.partition)) this.#drop(instance);
+  }
+
+  #resumed(partition: Partition): void {
+    for (const instance of this.#instances.values()) if (instance.partition === partition) this.#offer(instance);
+    this.#pump();
+  }
+
+  // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Finds what is pending in the partitions of this node. Resolves when all of it is in its lanes. */
+  async start(): Promise<void> {
+    if (this.#store.cluster !== null) this.#wakes.at(this.#clock.now() + POLL_MS, () => void this.#poll());
+    await this.#partitions.start({
+      taken: (partitions) => this.#taken(partitions),
+      lost: (partitions) => this.#lost(partitions),
+      written: () => this.#settlements.written(),
+      renewed: () => this.#pump(),
+      nodeGone: () => void this.#lookForMore(),
+      resumed: (partition) => this.#resumed(partition),
+    });
   }
 
   /**
@@ -925,6 +1094,8 @@ export class Engine {
    */
   async stop(): Promise<void> {
     this.#stopping = true;
+    this.#discovery.stop();
+    this.#partitions.rest();
     if (this.#in_flight > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;
@@ -936,6 +1107,7 @@ export class Engine {
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, given_up.resolve);
     await Promise.race([this.#settlements.written(), given_up.promise]);
     timer.cancel();
+    await this.#partitions.leave();
     this.#wakes.stop();
   }
 

@@ -3,6 +3,7 @@ import { type Instance, type InstanceHealth, isSwitchedOn, NO_HEALTH } from '../
 import { type SigningKey, signingKey } from '../domain/signature.ts';
 import type { QueuedDelivery } from '../store/store.ts';
 import { Fifo } from './fifo.ts';
+import type { Partition } from './partitions.ts';
 
 /** A delivery in memory: the message's text has become the head of the push's body, shared by all its deliveries. */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
@@ -31,6 +32,13 @@ export class Lane {
   unsure = false;
   last_seq: number;
   held_until = 0;
+  /** What is read may be what attempts made and is not written yet: that has to be written first. */
+  reread = false;
+  /**
+   * The run (see `run_from` of src/store/store.ts) that it is complete for: everything since came through this node, and
+   * what was before was read. 0: for none. Null without a cluster, where it always is.
+   */
+  run: number | null = null;
 
   constructor(meeting_id: string, last_seq: number, aside = false) {
     this.meeting_id = meeting_id;
@@ -74,10 +82,16 @@ export const PUSH_MS_GUESS = 5;
 /** How much the latest push counts in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
+/** What is remembered of a lane that is empty. */
+export type EmptyLane = Pick<Lane, 'run' | 'last_seq'>;
+
 /** The lanes of one instance with what they share: its health, its back-off, its attempts in flight. */
 export class InstanceLanes {
   readonly instance_id: string;
+  readonly partition: Partition;
   readonly lanes = new Map<string, Lane>();
+  /** By meeting, the longest empty first. Kept in a cluster only, so that the next message needs no look into the table. */
+  readonly empty_lanes = new Map<string, EmptyLane>();
   readonly ready = new Fifo<Lane>();
   readonly beside = new Lane('', 0, true);
   /** When the next delivery beside the lanes is due; null when none is known. */
@@ -94,6 +108,10 @@ export class InstanceLanes {
   dropped = false;
   /** What the table says of it now is not known: nothing is started until it was read. */
   unsure = false;
+  /** Counts the reasons to be unsure: a row that was read before the last one came says nothing of it. */
+  doubts = 0;
+  /** A back-off may have been lifted without our hearing of it. */
+  missed_lift = false;
   #lift_when_loaded = false;
   /** Whether it waits in the engine's list of instances that can start an attempt. */
   listed = false;
@@ -103,8 +121,15 @@ export class InstanceLanes {
   /** How long a push to it takes lately. */
   push_ms = PUSH_MS_GUESS;
 
-  constructor(instance_id: string) {
+  constructor(instance_id: string, partition: Partition) {
     this.instance_id = instance_id;
+    this.partition = partition;
+  }
+
+  /** Nothing is started until the registration was read anew. */
+  doubt(): void {
+    this.unsure = true;
+    this.doubts++;
   }
 
   /** Takes over what a registration says. Health is ours while we deliver: the row is only read when it is first loaded. */
@@ -143,8 +168,8 @@ export class InstanceLanes {
   }
 
   canStart(now: number, concurrency: number): boolean {
-    if (this.dropped || this.unsure || this.ready.length === 0 || this.target === null || !this.target.switched_on)
-      return false;
+    if (this.dropped || this.unsure || this.partition.resting) return false;
+    if (this.ready.length === 0 || this.target === null || !this.target.switched_on) return false;
     if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;
     return this.in_flight < (isProbed(this.health) ? 1 : concurrency);
   }

@@ -24,10 +24,19 @@ export class Maintenance {
   readonly #store: Store;
   readonly #settings: MaintenanceSettings;
   readonly #observer: MaintenanceObserver;
+  readonly #isMine: () => boolean;
   #timer: Timer | null = null;
   #stopped = false;
 
-  constructor(clock: Clock, store: Store, settings: MaintenanceSettings, observer: MaintenanceObserver) {
+  /** @param isMine whether it is this node's turn: one of a cluster does it for all */
+  constructor(
+    clock: Clock,
+    store: Store,
+    settings: MaintenanceSettings,
+    observer: MaintenanceObserver,
+    isMine: () => boolean = () => true,
+  ) {
+    this.#isMine = isMine;
     this.#clock = clock;
     this.#store = store;
     this.#settings = settings;
@@ -45,7 +54,7 @@ export class Maintenance {
 
   async #tick(): Promise<void> {
     try {
-      await this.run();
+      if (this.#isMine()) await this.run();
     } catch (error) {
       this.#observer.failed(error);
     }

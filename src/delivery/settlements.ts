@@ -104,9 +104,9 @@ export class Settlements {
 /** Of those that were deleted there is nothing to write: the id may belong to another registration by now. */
 function healthSettlementsOf(instances: Iterable<InstanceLanes>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
-  for (const { health, gone_as_of, instance_id, target, dropped } of instances) {
-    if (target !== null && !dropped)
-      settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of, epoch: 0 });
+  for (const { health, gone_as_of, instance_id, target, dropped, partition } of instances) {
+    if (target === null || dropped) continue;
+    settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of, epoch: partition.epoch });
   }
   return settlements;
 }

@@ -13,7 +13,7 @@ import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import type { PushResult } from '../../src/delivery/transport.ts';
-import type { AcceptedMessage, DeliveryRow } from '../../src/store/store.ts';
+import type { AcceptedMessage, DeliveryRow, DeliverySettlement } from '../../src/store/store.ts';
 import type { StoreOperations } from './model_store.ts';
 
 /** Jitter never shortens a delay by more. */
@@ -52,7 +52,7 @@ export interface Machine {
   /** It answered 410, and that is not stored yet. */
   gone_unsettled: boolean;
   gone_at: number;
-  gone: { ops_total: number; life: number } | null;
+  gone: { ops_total: number; term: number } | null;
   not_before: number;
   backoff_step: number;
   /** The last time when an operation may have ended its back-off, or may not. */
@@ -66,7 +66,9 @@ export interface Flight {
   track: Track;
   machine: Machine;
   generation: number;
-  life: number;
+  /** The node that makes it, and the term for which it holds the instance. */
+  node: number;
+  term: number;
   url: string;
   started_at: number;
   ops_total: number;
@@ -88,6 +90,8 @@ interface Track {
   end: 'ok' | 'failed' | null;
   handled: boolean;
   last: PushResult | null;
+  /** In which term each node attempted it last. */
+  terms: Map<number, number>;
 }
 
 interface LaneTrack {
@@ -95,6 +99,13 @@ interface LaneTrack {
   meeting_id: string;
   first_seq: number;
   head: Track | null;
+}
+
+/** What the world knows and the checker asks for. */
+export interface Circumstances {
+  now: () => number;
+  /** Another one whenever the instance comes to another node, or to another process. */
+  termOf: (instance_id: string) => number;
 }
 
 export class Checker {
@@ -108,16 +119,23 @@ export class Checker {
   readonly #meetings: readonly string[];
   readonly #members = new Map<string, Set<string>>();
   readonly #now: () => number;
-  #life = 0;
-  #in_flight = 0;
+  readonly #termOf: (instance_id: string) => number;
+  /** By node. */
+  readonly #in_flight = new Map<number, number>();
   /** The last time when nobody could be expected to be prompt: a crash, a start, a failing disk. */
   disturbed_at = 0;
 
-  constructor(operations: StoreOperations, settings: EngineSettings, meetings: readonly string[], now: () => number) {
+  constructor(
+    operations: StoreOperations,
+    settings: EngineSettings,
+    meetings: readonly string[],
+    { now, termOf }: Circumstances,
+  ) {
     this.#operations = operations;
     this.#settings = settings;
     this.#meetings = meetings;
     this.#now = now;
+    this.#termOf = termOf;
   }
 
   fail(violation: string): void {
@@ -277,6 +295,7 @@ export class Checker {
       end: null,
       handled: false,
       last: null,
+      terms: new Map(),
     };
     this.#tracks.set(row.delivery_id, track);
     return track;
@@ -286,9 +305,18 @@ export class Checker {
     return track.manual || track.answered_badly >= LANE_HELD_THROUGH_ATTEMPT;
   }
 
-  pushStarts(instance_id: string, delivery_id: string, label: number, url: string): Flight | null {
+  pushStarts(
+    node: number,
+    instance_id: string,
+    delivery_id: string,
+    label: number,
+    attempt: number,
+    url: string,
+  ): Flight | null {
     const machine = this.machines.get(instance_id) as Machine;
     const now = this.#now();
+    const term = this.#termOf(instance_id);
+    const in_flight = this.#in_flight.get(node) ?? 0;
     const row = this.#operations.deliveries.get(delivery_id, now);
     const track = row === null ? null : (this.#tracks.get(delivery_id) ?? this.#track(row, label));
     if (row === null || track === null) {
@@ -299,8 +327,9 @@ export class Checker {
     const what = `message ${label} to ${instance_id}`;
     if (sent.label !== label || row.instance_id !== instance_id) this.fail(`${what}: another delivery's id`);
     if (!sent.may.has(instance_id)) this.fail(`${what}: it is not for it`);
+    if (attempt !== track.attempts + 1) this.fail(`${what}: attempt ${attempt} after ${track.attempts}`);
     const flights = machine.in_flight.filter(({ generation }) => generation === machine.generation);
-    if (this.#in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
+    if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
     if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
     if (flights.some((flight) => flight.track === track)) this.fail(`${what}: it is in flight already`);
     if (track.end !== null) this.fail(`${what}: again, after its end (${track.end})`);
@@ -309,7 +338,7 @@ export class Checker {
     if (machine.ops_open === 0) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
-      if (machine.gone?.ops_total === machine.ops_total && machine.gone.life === this.#life)
+      if (machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
         this.fail(`${what}: it had answered 410`);
       if (now < machine.not_before - 1) this.fail(`${what}: it backs off for another ${machine.not_before - now} ms`);
       const probed = machine.backoff_step > 0 || machine.failures >= DOWN_AFTER_FAILURES;
@@ -333,9 +362,10 @@ export class Checker {
     track.attempts++;
     if (!this.isAside(track)) lane.head = track;
     const { generation, ops_total } = machine;
-    const flight: Flight = { track, machine, generation, life: this.#life, url, started_at: now, ops_total };
+    const flight: Flight = { track, machine, generation, node, term, url, started_at: now, ops_total };
     machine.in_flight.push(flight);
-    this.#in_flight++;
+    track.terms.set(node, term);
+    this.#in_flight.set(node, in_flight + 1);
     return flight;
   }
 
@@ -344,12 +374,21 @@ export class Checker {
     flight.track.handled = true;
   }
 
-  /** @param retry_after_ms what the machine asked for, where it did so in a way that counts */
-  pushEnds(flight: Flight, result: PushResult, retry_after_ms: number): void {
-    const { track, machine } = flight;
+  /** The machine is done with it. */
+  pushEnds({ machine, node, ...flight }: Flight): void {
+    machine.in_flight = machine.in_flight.filter(({ track }) => track !== flight.track);
+    this.#in_flight.set(node, (this.#in_flight.get(node) ?? 1) - 1);
+  }
+
+  /**
+   * The node learns what came of it. When another one has the instance by then, it counts for nothing.
+   *
+   * @param retry_after_ms what the machine asked for, where it did so in a way that counts
+   */
+  resultHeard(flight: Flight, result: PushResult, retry_after_ms: number): void {
+    const { track, machine, term } = flight;
     const now = this.#now();
-    machine.in_flight.splice(machine.in_flight.indexOf(flight), 1);
-    this.#in_flight--;
+    if (term !== this.#termOf(machine.instance_id)) return;
     track.last = result;
     const { outcome } = result;
     const { reached } = OUTCOMES[outcome];
@@ -371,7 +410,7 @@ export class Checker {
       machine.gone_at = now;
       this.#review(machine);
       if (flight.url === machine.url && flight.ops_total === machine.ops_total && machine.ops_open === 0)
-        machine.gone = { ops_total: machine.ops_total, life: this.#life };
+        machine.gone = { ops_total: machine.ops_total, term };
     }
     if (flight.url !== machine.url || flight.generation !== machine.generation) return;
     if (outcome === 'ok') {
@@ -394,48 +433,119 @@ export class Checker {
 
   // ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** The process ended; the next one knows what is stored. @param stepped whether its steady clock will be another */
-  lifeEnds(clean: boolean, stepped: boolean): void {
-    this.#life++;
-    this.#in_flight = 0;
+  /** A process ended: its connections are closed, and whoever waited for its answer gets none. */
+  nodeEnds(node: number, sends: readonly Sent[]): void {
     this.disturbed_at = this.#now();
-    for (const sent of this.sent) {
-      if (sent.open === 0) continue;
+    this.#in_flight.delete(node);
+    for (const machine of this.machines.values())
+      machine.in_flight = machine.in_flight.filter((flight) => flight.node !== node);
+    for (const sent of sends) {
       sent.unknown = true;
-      sent.open = 0;
+      sent.open--;
     }
-    for (const lane of this.#lanes.values()) lane.head = null;
-    for (const track of this.#tracks.values()) {
-      const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
-      if (stepped) track.not_before = 0;
-      if (row === null) continue;
-      if (clean) {
-        if (row.state === 'pending' && track.end !== null) this.fail(`a clean stop forgot message ${track.sent.label}`);
-      } else if (row.attempt_count < track.attempts) {
-        // What its last attempts made of it was lost: it happens again.
-        if (row.state === 'pending') track.end = null;
-        track.not_before = 0;
-        const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
-        track.answered_badly = track.manual ? 0 : badly;
-        track.attempts = row.attempt_count;
-      }
-      if (row.state !== 'pending' || this.isAside(track)) continue;
-      const { head } = track.lane;
-      if (head === null || track.seq < head.seq) track.lane.head = track;
-    }
+  }
+
+  /** Nobody will hear whether an operation was done. */
+  opLost(machine: Machine): void {
+    this.markManual(machine.instance_id);
+    machine.ops_open--;
+    machine.ops_total++;
+    machine.lifted_at = this.#now();
+    this.#readAnew(machine, false);
+    this.look(machine);
+  }
+
+  /** A node gives instances back: nothing of it is under way, and everything that it made of them is stored. */
+  givenBack(concerns: (machine: Machine) => boolean): void {
     for (const machine of this.machines.values()) {
-      machine.in_flight = [];
-      if (machine.ops_open > 0) this.markManual(machine.instance_id);
-      machine.ops_open = 0;
+      if (concerns(machine) && machine.in_flight.length > 0)
+        this.fail(`${machine.instance_id} is given back with attempts under way`);
+    }
+    for (const track of this.#tracks.values()) {
+      if (!concerns(track.lane.machine) || track.end === null) continue;
+      if (this.#operations.deliveries.get(track.delivery_id, this.#now())?.state === 'pending')
+        this.fail(`message ${track.sent.label}: it was given back, and what became of it was not written`);
+    }
+  }
+
+  /**
+   * Instances ceased to be a node's. The next one knows what is stored.
+   *
+   * @param clean whether everything that was made of them must be stored
+   * @param stepped whether the steady clock of the next one will be another
+   */
+  handedOver(concerns: (machine: Machine) => boolean, clean: boolean, stepped: boolean): void {
+    for (const machine of this.machines.values()) {
+      if (!concerns(machine)) continue;
+      const { instance_id } = machine;
+      if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts under way`);
+      for (const lane of this.#lanes.values()) if (lane.machine === machine) lane.head = null;
+      for (const track of this.#tracks.values())
+        if (track.lane.machine === machine) this.#handTrack(track, clean, stepped);
       machine.gone_unsettled = false;
       machine.gone = null;
-      const row = this.#operations.instances.load([machine.instance_id])[0];
-      machine.failures = row?.consecutive_failures ?? 0;
-      machine.backoff_step = row?.backoff_step ?? 0;
-      // The row may have been written on the steady clock of an earlier process: no back-off is longer than the longest.
-      machine.not_before = stepped ? 0 : Math.min(row?.backoff_until ?? 0, this.#now() + BACKOFF_MAX_MS * SHORTEST);
-      machine.url = row?.webhook_url ?? machine.url;
+      this.#readAnew(machine, stepped);
       this.look(machine);
+    }
+  }
+
+  /** What the next node will know of a delivery. */
+  #handTrack(track: Track, clean: boolean, stepped: boolean): void {
+    const row = this.#operations.deliveries.get(track.delivery_id, this.#now());
+    if (stepped) track.not_before = 0;
+    if (row === null) return;
+    if (clean) {
+      if (row.state === 'pending' && track.end !== null)
+        this.fail(`message ${track.sent.label}: what became of it was forgotten`);
+    } else if (row.attempt_count < track.attempts) {
+      // What its last attempts made of it was lost: it happens again.
+      if (row.state === 'pending') track.end = null;
+      track.not_before = 0;
+      const badly = row.attempts.filter(({ outcome }) => OUTCOMES[outcome].reached && outcome !== 'ok').length;
+      track.answered_badly = track.manual ? 0 : badly;
+      track.attempts = row.attempt_count;
+    }
+    if (row.state !== 'pending' || this.isAside(track)) return;
+    const { head } = track.lane;
+    if (head === null || track.seq < head.seq) track.lane.head = track;
+  }
+
+  #readAnew(machine: Machine, stepped: boolean): void {
+    const row = this.#operations.instances.load([machine.instance_id])[0];
+    machine.failures = row?.consecutive_failures ?? 0;
+    machine.backoff_step = row?.backoff_step ?? 0;
+    // The row may have been written on the steady clock of an earlier process: no back-off is longer than the longest.
+    machine.not_before = stepped ? 0 : Math.min(row?.backoff_until ?? 0, this.#now() + BACKOFF_MAX_MS * SHORTEST);
+    machine.url = row?.webhook_url ?? machine.url;
+  }
+
+  /** What a node says of an attempt that it began in a former term changes nothing. */
+  watchSettling(node: number, settlements: readonly DeliverySettlement[], settle: () => void): void {
+    const stale = settlements.flatMap(({ delivery_id }) => {
+      const track = this.#tracks.get(delivery_id);
+      const term = track?.terms.get(node);
+      if (track === undefined || term === undefined) return [];
+      if (term === this.#termOf(track.lane.machine.instance_id)) return [];
+      return [{ track, before: this.#stored(delivery_id) }];
+    });
+    settle();
+    for (const { track, before } of stale) {
+      if (this.#stored(track.delivery_id) !== before)
+        this.fail(`message ${track.sent.label} to ${track.lane.machine.instance_id}: a stale settlement landed`);
+    }
+  }
+
+  #stored(delivery_id: string): string {
+    return JSON.stringify(this.#operations.deliveries.get(delivery_id, this.#now()));
+  }
+
+  /** Called so long after a send was answered that others have taken over what any node left. */
+  checkHeard(sent: Sent, within_ms: number): void {
+    for (const machine of this.machines.values()) {
+      if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;
+      const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      if (row === undefined || !this.#tracks.has(row.delivery_id))
+        this.fail(`message ${sent.label} to ${machine.instance_id}: nobody took it over within ${within_ms} ms`);
     }
   }
 

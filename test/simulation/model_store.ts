@@ -7,6 +7,7 @@ import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/message.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
+import { partitionOf } from '../../src/domain/partition.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/cursor.ts';
 import { ExpiredInLanes } from '../../src/store/expired_in_lanes.ts';
@@ -425,9 +426,10 @@ export class ModelStore implements StoreOperations {
       .toSorted((a, b) => a.message.seq - b.message.seq);
   }
 
-  #pendingLanes(after: LaneKey | null, limit: number): LaneKey[] {
+  #pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): LaneKey[] {
     const lanes: LaneKey[] = [];
     for (const instance_id of sortedKeys(this.#of_instance)) {
+      if (partitions?.includes(partitionOf(instance_id)) === false) continue;
       if (after !== null && instance_id < after.instance_id) continue;
       const in_lanes = this.#pendingOf(instance_id).filter(({ aside }) => !aside);
       for (const meeting_id of [...new Set(in_lanes.map(({ message }) => message.meeting_id))].toSorted()) {
@@ -453,6 +455,11 @@ export class ModelStore implements StoreOperations {
     row.reason = 'expired';
     row.next_attempt_at = null;
     row.settled_at = wall_ms;
+  }
+
+  /** Null when there is no such delivery. */
+  instanceOf(delivery_id: string): string | null {
+    return this.#deliveries.get(delivery_id)?.instance_id ?? null;
   }
 
   readonly deliveries: StoreOperations['deliveries'] = {
@@ -492,9 +499,10 @@ export class ModelStore implements StoreOperations {
       const others = beside.filter((row) => !read.includes(row));
       return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others) };
     },
-    pendingLanes: (after, limit) => this.#pendingLanes(after, limit),
-    pendingAside: () =>
+    pendingLanes: (after, limit, partitions) => this.#pendingLanes(after, limit, partitions),
+    pendingAside: (partitions) =>
       sortedKeys(this.#of_instance).flatMap((instance_id) => {
+        if (partitions?.includes(partitionOf(instance_id)) === false) return [];
         const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
         return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
       }),

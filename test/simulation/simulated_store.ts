@@ -1,47 +1,78 @@
 import {
   type ApiKeyStore,
   type AuditStore,
+  type ClusterStore,
   type EncryptionStore,
   type SessionStore,
   type Store,
   StoreError,
 } from '../../src/store/store.ts';
+import type { ClusterOperations } from './model_cluster.ts';
 import type { StoreOperations } from './model_store.ts';
 
-type Noun = keyof StoreOperations;
+type Noun = keyof ClusterOperations;
+
+/** What becomes of a call: it is done, it fails, or the connection is lost before it was done or before it was answered. */
+export type Fate = 'done' | 'fails' | 'lost' | 'unheard';
 
 /** What the world decides about calls: how long they take, and whether they come through. */
 export interface StoreConditions {
   /** Delay until the transaction commits, and from there until the reply is heard. */
   delays(): { commit_ms: number; reply_ms: number };
+  /** In the process: what dies with it is not run. */
   schedule(at_ms: number, run: () => void): void;
+  /** In the store: what arrived there is done, whatever becomes of who asked. */
+  scheduleThere(at_ms: number, run: () => void): void;
   now(): number;
-  fails(name: string): boolean;
+  /** What goes over one connection keeps its order; null: a connection of its own. */
+  channel(name: string): string | null;
+  /** The connection: another one after it was lost, null while there is none. */
+  link(): number | null;
+  /** How long a lost connection goes unnoticed. */
+  noticed_ms(): number;
+  /** Asked when a call arrives. @param link the connection over which it came */
+  fate(name: string, link: number | null): Fate;
   /** Called around a commit; answers whether the process still lives. */
   beforeCommit(name: string): boolean;
   afterCommit(name: string): boolean;
 }
 
 /**
- * A store as one process sees it: calls commit and are answered in the order in which they were made, each after a
- * while. When the process dies, what was not committed never is, and no reply is heard any more.
+ * A store as one process sees it: calls on one channel commit and are answered in the order in which they were made, each
+ * after a while. When the process dies, what was not committed never is, and no reply is heard any more; in a cluster what had
+ * been sent may still arrive.
  */
-export function simulatedStore(operations: StoreOperations, conditions: StoreConditions): Store {
-  let last_commit_at = 0;
-  let last_reply_at = 0;
+export function simulatedStore(operations: StoreOperations | ClusterOperations, conditions: StoreConditions): Store {
+  const channels = new Map<string, { commit_at: number; reply_at: number }>();
   const call = (noun: Noun, method: string, args: unknown[]): Promise<unknown> => {
     const name = `${noun}.${method}`;
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const link = conditions.link();
+    const loseIt = (): void =>
+      conditions.schedule(conditions.now() + conditions.noticed_ms(), () =>
+        reject(new StoreError('CONNECTION_LOST', 'simulated: the connection was lost')),
+      );
+    if (link === null) {
+      loseIt();
+      return promise;
+    }
     const { commit_ms, reply_ms } = conditions.delays();
-    last_commit_at = Math.max(last_commit_at, conditions.now() + commit_ms);
-    last_reply_at = Math.max(last_reply_at, last_commit_at + reply_ms);
-    const reply_at = last_reply_at;
-    conditions.schedule(last_commit_at, () => {
+    const channel = conditions.channel(name);
+    const last = (channel === null ? undefined : channels.get(channel)) ?? { commit_at: 0, reply_at: 0 };
+    const commit_at = Math.max(last.commit_at, conditions.now() + commit_ms);
+    const reply_at = Math.max(last.reply_at, commit_at + reply_ms);
+    if (channel !== null) channels.set(channel, { commit_at, reply_at });
+    conditions.scheduleThere(commit_at, () => {
       if (!conditions.beforeCommit(name)) return;
+      const fate = conditions.fate(name, link);
+      if (fate === 'lost') return loseIt();
       let answer: () => void;
-      if (conditions.fails(name)) answer = () => reject(new StoreError('SQLITE_FULL', 'simulated: the disk is full'));
+      if (fate === 'fails') answer = () => reject(new StoreError('SQLITE_FULL', 'simulated: the disk is full'));
       else {
-        const methods = operations[noun] as unknown as Record<string, (...args: unknown[]) => unknown>;
+        const methods = (operations as ClusterOperations)[noun] as unknown as Record<
+          string,
+          (...args: unknown[]) => unknown
+        >;
         try {
           const value = (methods[method] as (...args: unknown[]) => unknown)(...args);
           answer = () => resolve(value);
@@ -49,24 +80,24 @@ export function simulatedStore(operations: StoreOperations, conditions: StoreCon
           answer = () => reject(error);
         }
         if (!conditions.afterCommit(name)) return;
+        if (fate === 'unheard') return loseIt();
       }
-      conditions.schedule(reply_at, answer);
+      conditions.schedule(reply_at, () => (conditions.link() === link ? answer() : loseIt()));
     });
     return promise;
   };
-  const of = <N extends Noun>(noun: N): Store[N] => {
+  const of = <N extends Noun>(noun: N, methods_of: object): Record<string, unknown> => {
     const methods: Record<string, unknown> = {};
-    for (const method of Object.keys(operations[noun]))
-      methods[method] = (...args: unknown[]) => call(noun, method, args);
-    return methods as unknown as Store[N];
+    for (const method of Object.keys(methods_of)) methods[method] = (...args: unknown[]) => call(noun, method, args);
+    return methods;
   };
   const store: Store = {
-    cluster: null,
+    cluster: 'cluster' in operations ? (of('cluster', operations.cluster) as unknown as ClusterStore) : null,
     onChange() {},
-    instances: of('instances'),
-    meetings: of('meetings'),
-    messages: of('messages'),
-    deliveries: of('deliveries'),
+    instances: of('instances', operations.instances) as unknown as Store['instances'],
+    meetings: of('meetings', operations.meetings) as unknown as Store['meetings'],
+    messages: of('messages', operations.messages) as unknown as Store['messages'],
+    deliveries: of('deliveries', operations.deliveries) as unknown as Store['deliveries'],
     encryption: {} as EncryptionStore,
     api_keys: {} as ApiKeyStore,
     audit: {} as AuditStore,

@@ -1,17 +1,21 @@
 /**
- * A few random days of one node: machines that answer, fail, lie and vanish, people who send, join, leave, delete and
- * restart, a disk that fails, a clock that is set, a process that is killed. Then quiet, and the promises are checked.
- * One seed is one world, to the letter.
+ * A few random days of one node, or some minutes of several on one store: machines that answer, fail, lie and vanish,
+ * people who send, join, leave, delete and restart, a disk that fails, a clock that is set, processes that are killed, come
+ * and go, are paused, or are cut off from the store. Then quiet, and the promises are checked. One seed is one world, to
+ * the letter.
  */
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
+import { Partitions } from '../../src/delivery/partitions.ts';
 import type { Push, PushResult, Transport } from '../../src/delivery/transport.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
+import { partitionOf } from '../../src/domain/partition.ts';
 import type { Store } from '../../src/store/store.ts';
 import { Checker, type Machine, promptWithin, type Sent } from './checker.ts';
 import { ModelStore, type StoreOperations } from './model_store.ts';
 import { Random } from './random.ts';
-import { simulatedStore } from './simulated_store.ts';
+import { clustered, type Connection, ModelCluster, type OnHandOver } from './model_cluster.ts';
+import { simulatedStore, type StoreConditions } from './simulated_store.ts';
 import { SteppedClock } from './stepped_clock.ts';
 
 const SECOND = 1_000;
@@ -37,19 +41,50 @@ interface Answer {
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
+/** In a cluster time goes by with a renewal every 3 s: its worlds are shorter, so that it is as quick to simulate them. */
+const CLUSTER_SHARE = 0.15;
+const CLUSTER_RETRY_SCHEDULE_MS = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE, MINUTE];
+const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
+const CLUSTER_END_MS = 20 * MINUTE;
+/** How often a world of a cluster looks whether it has come to its end. */
+const LOOK_MS = 20 * SECOND;
+/** How long a call hangs on a connection that is gone. */
+const NOTICED_MS_MAX = 5 * SECOND;
+/** The work of a node that is dead, paused or cut off is taken over within this. */
+const TAKEN_OVER_MS = 20 * SECOND;
+
 /** One process: what it started dies with it. */
 interface Life {
   number: number;
+  node_id: string;
   alive: boolean;
   engine: Engine;
   store: Store;
   maintenance: Maintenance;
   stopping: boolean;
+  /** What would have happened in it, had it not been paused; null while it runs. */
+  missed: (() => void)[] | null;
+  /** Its connection to the store, and whether it is cut off. */
+  link: number;
+  cut: boolean;
+  /** It was paused or cut off at some time, so that its end may not be a clean one. */
+  disturbed: boolean;
+  /** Requests under way, and operations. */
+  sends: Sent[];
+  ops: Machine[];
+  connection: Connection | null;
+  /** Changes on their way to it arrive in their order; those that arrive while nobody listens are lost. */
+  told_at: number;
+  deaf: boolean;
+  /** When it has noticed that it is no longer paused or cut off. */
+  well_from: number;
 }
 
 export interface WorldOptions {
   /** Makes the store's operations; the model in memory unless told. */
   operations?: (wall: () => number) => StoreOperations;
+  /** Whether several nodes share the store; in a share of the worlds unless told. */
+  cluster?: boolean;
   /** Hears every line of the trace. */
   onTrace?: (line: string) => void;
 }
@@ -69,33 +104,59 @@ export class World {
   readonly #moods = new Map<string, Mood>();
   readonly #onTrace: ((line: string) => void) | undefined;
   readonly #store_ms: number;
-  #life!: Life;
+  /** Null while one node has the store for itself. */
+  readonly #cluster: ModelCluster | null;
+  readonly #nodes_max: number;
+  #lives: Life[] = [];
+  #lives_ever = 0;
+  /** When a fault began, or ended, that others need time to make good. */
+  #fault_at = 0;
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
   #failing = false;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
 
-  constructor(seed: number, { operations, onTrace }: WorldOptions = {}) {
+  constructor(seed: number, { operations, cluster, onTrace }: WorldOptions = {}) {
     this.seed = seed;
     this.#onTrace = onTrace;
     const random = new Random(seed);
     this.#random = random;
     this.#store_ms = random.pick([0, 1, 5, 40]);
-    this.#operations = operations?.(() => this.#wall()) ?? new ModelStore(() => this.#wall());
+    const is_cluster = random.chance(CLUSTER_SHARE);
+    this.#nodes_max = operations === undefined && (cluster ?? is_cluster) ? 2 + random.below(2) : 1;
+    const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
+    this.#operations = operations?.(() => this.#wall()) ?? (model as ModelStore);
+    this.#cluster =
+      this.#nodes_max === 1 || model === null
+        ? null
+        : new ModelCluster(
+            model,
+            () => this.#clock.now,
+            random.chance(0.5),
+            (...handed_over) => this.#handedOver(...handed_over),
+          );
     this.#meetings = Array.from({ length: 1 + random.below(3) }, (_, k) => `m${k}`);
     this.#settings = {
-      retry_schedule_ms: [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE],
+      retry_schedule_ms:
+        this.#cluster === null
+          ? [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE]
+          : CLUSTER_RETRY_SCHEDULE_MS,
       expire_after_ms: 72 * HOUR,
       max_in_flight: random.chance(0.2) ? 1 + random.below(3) : 1_000,
       instance_concurrency: 1 + random.below(4),
       user_agent: 'Convoke/simulated',
     };
-    this.checker = new Checker(this.#operations, this.#settings, this.#meetings, () => this.#steady());
+    this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
+      now: () => this.#steady(),
+      // With one node, every process has its own term.
+      termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
+    });
     const instances = 1 + random.below(4);
     for (let k = 0; k < instances; k++) this.#settle(`i${k}`, k > 0 && random.chance(0.4));
-    this.#begin();
-    this.#plan();
+    for (let k = 0; k < this.#nodes_max; k++) this.#begin();
+    if (this.#cluster === null) this.#plan();
+    else this.#planCluster();
   }
 
   /** Moves to the next thing that happens; promises must come to rest in between. */
@@ -146,44 +207,69 @@ export class World {
     return this.#clock.now + this.#steady_ahead_ms;
   }
 
-  // ── the process ───────────────────────────────────────────────────────────────────────────────────────────────────
+  // ── the processes ─────────────────────────────────────────────────────────────────────────────────────────────────
 
   #begin(): void {
-    const number = (this.#life?.number ?? 0) + 1;
-    const life = { number, alive: true, stopping: false } as Life;
-    const after = (delay_ms: number, run: () => void) =>
-      this.#clock.after(delay_ms, () => {
-        if (life.alive) run();
-      });
+    const number = ++this.#lives_ever;
+    const life: Life = {
+      number,
+      node_id: `n${number}`,
+      alive: true,
+      stopping: false,
+      missed: null,
+      link: 1,
+      cut: false,
+      disturbed: false,
+      sends: [],
+      ops: [],
+      connection: null,
+      told_at: 0,
+      deaf: false,
+      well_from: 0,
+    } as unknown as Life;
+    const after = (delay_ms: number, run: () => void): (() => void) => {
+      let cancelled = false;
+      const cancel = this.#clock.after(delay_ms, () =>
+        this.#in(life, () => {
+          if (!cancelled) run();
+        }),
+      );
+      return () => {
+        cancelled = true;
+        cancel();
+      };
+    };
     const clock = {
       now: () => this.#steady(),
       wall: () => this.#wall(),
       after: (delay_ms: number, run: () => void) => ({ cancel: after(delay_ms, run) }),
       soon: (run: () => void) => void after(0, run),
     };
-    life.store = simulatedStore(this.#operations, {
-      now: () => this.#clock.now,
-      delays: () => ({
-        commit_ms: this.#random.below(this.#store_ms + 1),
-        reply_ms: this.#random.below(this.#store_ms + 1),
-      }),
-      schedule: (at_ms, run) => void after(at_ms - this.#clock.now, run),
-      fails: (name) => this.#failing && !READS.has(name) && this.#random.chance(0.5),
-      beforeCommit: (name) => !this.#crashes(name, 'before'),
-      afterCommit: (name) => !this.#crashes(name, 'after'),
-    });
+    const store = this.#storeOf(life, after);
+    life.store = store;
+    const partitions = new Partitions(
+      clock,
+      store.cluster,
+      { node_id: life.node_id, version: '', address: () => '' },
+      {
+        handedOver: (what, partition_nos) => this.#trace(`${life.node_id}: ${what} ${partition_nos.length}`),
+        storageFailed: () => {},
+      },
+    );
     life.engine = new Engine({
       clock,
       random: this.#random.next,
       load: () => 1,
-      store: life.store,
+      store,
       transport: this.#transport(life),
+      partitions,
       observer: { accepted: () => {}, attempted: () => {}, settled: () => {}, storageFailed: () => {} },
       settings: this.#settings,
     });
+    store.onChange((change) => life.engine.heard(change));
     const settings = { retention_deliveries_ms: 1_000 * HOUR, retention_messages_ms: 1_000 * HOUR };
-    life.maintenance = new Maintenance(clock, life.store, settings, { expired: () => {}, failed: () => {} });
-    this.#life = life;
+    life.maintenance = new Maintenance(clock, store, settings, { expired: () => {}, failed: () => {} });
+    this.#lives.push(life);
     this.checker.disturbed_at = this.#steady();
     life.engine.start().then(
       () => (this.checker.disturbed_at = this.#steady()),
@@ -191,35 +277,204 @@ export class World {
     );
   }
 
-  #crashes(name: string, when: 'before' | 'after'): boolean {
-    if (this.#crash_at?.name !== name || this.#crash_at.when !== when) return false;
-    this.#end(false);
+  /** Something happens in a process: never when it is dead, and later when it is paused. */
+  #in(life: Life, run: () => void): void {
+    if (!life.alive) return;
+    if (life.missed === null) run();
+    else life.missed.push(run);
+  }
+
+  #storeOf(life: Life, after: (delay_ms: number, run: () => void) => unknown): Store {
+    const cluster = this.#cluster;
+    const conditions: StoreConditions = {
+      now: () => this.#clock.now,
+      delays: () => ({
+        commit_ms: this.#random.below(this.#store_ms + 1),
+        reply_ms: this.#random.below(this.#store_ms * (cluster !== null && this.#random.chance(0.1) ? 10 : 1) + 1),
+      }),
+      channel: (name) => (cluster === null ? '' : CHANNELS.has(name) ? name : null),
+      schedule: (at_ms, run) => void after(at_ms - this.#clock.now, run),
+      scheduleThere: (at_ms, run) =>
+        cluster === null
+          ? void after(at_ms - this.#clock.now, run)
+          : void this.#clock.after(at_ms - this.#clock.now, run),
+      link: () => (life.cut ? null : life.link),
+      noticed_ms: () => this.#random.below(NOTICED_MS_MAX),
+      fate: (name, link) => {
+        if (!life.alive || life.cut || life.link !== link) return this.#random.chance(0.5) ? 'unheard' : 'lost';
+        return this.#failing && !READS.has(name) && this.#random.chance(0.5) ? 'fails' : 'done';
+      },
+      beforeCommit: (name) => !this.#crashes(life, name, 'before'),
+      afterCommit: (name) => !this.#crashes(life, name, 'after'),
+    };
+    if (cluster === null) return simulatedStore(this.#operations, conditions);
+    const connection: Connection = {
+      node_id: life.node_id,
+      run_no: 0,
+      tell: (change) => this.#tell(life, () => node_side.hear(change)),
+    };
+    const operations = cluster.operationsOf(connection);
+    const { settle } = operations.deliveries;
+    const watched = {
+      ...operations,
+      deliveries: {
+        ...operations.deliveries,
+        settle: (...[deliveries, healths]: Parameters<typeof settle>) =>
+          this.checker.watchSettling(life.number, deliveries, () => settle(deliveries, healths)),
+      },
+    };
+    const store = simulatedStore(watched, conditions);
+    const soon = (run: () => void): void => void after(this.#random.below(6), run);
+    const node_side = clustered(store, cluster, connection, () => this.#steady(), soon);
+    life.connection = connection;
+    cluster.connections.add(connection);
+    return node_side.store;
+  }
+
+  /** A change is on its way to a process: after what was told before, and independent of what is answered to it. */
+  #tell(life: Life, hear: () => void): void {
+    life.told_at = Math.max(life.told_at, this.#clock.now + this.#random.below(2 * this.#store_ms + 10));
+    this.#clock.after(life.told_at - this.#clock.now, () => {
+      if (!life.deaf && !life.cut) this.#in(life, hear);
+    });
+  }
+
+  #crashes(life: Life, name: string, when: 'before' | 'after'): boolean {
+    if (!life.alive || this.#crash_at?.name !== name || this.#crash_at.when !== when) return false;
+    this.#end(life, false);
     return true;
   }
 
-  /** Ends the process, as kill -9 does unless `clean`, and starts the next. */
-  #end(clean: boolean): void {
-    this.#trace(clean ? 'stopped' : 'killed');
+  /** Ends the process, as kill -9 does unless `clean`, and starts another one. */
+  #end(life: Life, clean: boolean): void {
+    this.#trace(`${life.node_id} ${clean ? 'stopped' : 'killed'}`);
     this.#crash_at = null;
-    this.#life.alive = false;
-    const steady_ahead_ms = this.#wall_ahead_ms;
-    const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
-    this.checker.lifeEnds(clean && !this.#failing, stepped);
-    this.#steady_ahead_ms = steady_ahead_ms;
+    life.alive = false;
+    this.#lives = this.#lives.filter((other) => other !== life);
+    this.checker.nodeEnds(life.number, life.sends);
+    if (this.#cluster === null) {
+      const steady_ahead_ms = this.#wall_ahead_ms;
+      const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
+      this.checker.handedOver(() => true, clean && !this.#failing, stepped);
+      this.#closeOps(life);
+      this.#steady_ahead_ms = steady_ahead_ms;
+      this.#begin();
+      return;
+    }
+    this.#cluster.connections.delete(life.connection as Connection);
+    this.#fault();
+    // What it had sent may still arrive.
+    this.#clock.after(SECOND, () => this.#closeOps(life));
+    if (this.#lives.length < this.#nodes_max) this.#clock.after(this.#random.below(40 * SECOND), () => this.#join());
+  }
+
+  /** Whoever asked for something gets no answer: it was done, or it was not. */
+  #closeOps(life: Life): void {
+    for (const machine of life.ops) this.checker.opLost(machine);
+    life.ops = [];
+  }
+
+  #join(): void {
+    if (this.#lives.length >= this.#nodes_max) return;
+    this.#trace('another node joins');
     this.#begin();
   }
 
-  #stop(): void {
-    const life = this.#life;
+  #stop(life: Life): void {
     if (life.stopping) return;
     life.stopping = true;
-    this.#trace('stops');
-    this.checker.disturbed_at = this.#steady();
+    this.#trace(`${life.node_id} stops`);
+    this.#fault();
     // Operations under way are answered before the process ends, as the server does it.
     void life.engine.stop().then(() => {
       this.#clock.after(10 * SECOND, () => {
-        if (life.alive) this.#end(true);
+        if (life.alive) this.#end(life, true);
       });
+    });
+  }
+
+  // ── what goes wrong between several ───────────────────────────────────────────────────────────────────────────────
+
+  /** For a while nobody can be expected to be prompt; from now on others have to make it good. */
+  #fault(): void {
+    this.checker.disturbed_at = this.#steady();
+    this.#fault_at = this.#steady();
+  }
+
+  #isWell(life: Life): boolean {
+    const { missed, cut, deaf, stopping, well_from } = life;
+    return missed === null && !cut && !deaf && !stopping && this.#steady() >= well_from;
+  }
+
+  /** What a node gives back is written; what it did not give back happens again where it was not, and nothing else does. */
+  #handedOver(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
+    this.checker.disturbed_at = this.#steady();
+    const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
+    const life = this.#lives.find((other) => other.node_id === node_id);
+    const clean = how === 'given back' || (how === 'left' && life !== undefined && !life.disturbed && !this.#failing);
+    if (clean) this.checker.givenBack(concerns);
+    if (how === 'taken') this.checker.handedOver(concerns, false, false);
+  }
+
+  /** SIGSTOP: its clock goes on, and it does nothing; then it goes on as if nothing had been. */
+  #pause(life: Life, for_ms: number): void {
+    if (life.missed !== null) return;
+    this.#trace(`${life.node_id} is paused`);
+    life.missed = [];
+    life.disturbed = true;
+    this.#fault();
+    this.#clock.after(for_ms, () => this.#resume(life));
+  }
+
+  #resume(life: Life): void {
+    const { missed } = life;
+    if (missed === null || !life.alive) return;
+    this.#trace(`${life.node_id} goes on`);
+    life.missed = null;
+    this.#comesBack(life);
+    for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
+  }
+
+  /** The network to the store is gone: what is under way is in doubt, and what is told meanwhile is lost. */
+  #cut(life: Life, for_ms: number): void {
+    if (life.cut) return;
+    this.#trace(`${life.node_id} is cut off`);
+    life.cut = true;
+    life.link++;
+    life.disturbed = true;
+    this.#fault();
+    this.#clock.after(for_ms, () => this.#connect(life));
+  }
+
+  #connect(life: Life): void {
+    if (!life.cut) return;
+    this.#trace(`${life.node_id} is connected again`);
+    life.cut = false;
+    this.#comesBack(life);
+    this.#tell(life, () => life.engine.heard({ kind: 'unsure' }));
+  }
+
+  /** Only what others tell does not arrive for a while. */
+  #deafen(life: Life, for_ms: number): void {
+    if (life.deaf) return;
+    this.#trace(`${life.node_id} hears nothing`);
+    life.deaf = true;
+    this.#fault();
+    this.#clock.after(for_ms, () => {
+      if (!life.deaf) return;
+      this.#trace(`${life.node_id} hears again`);
+      life.deaf = false;
+      this.#comesBack(life);
+      this.#tell(life, () => life.engine.heard({ kind: 'unsure' }));
+    });
+  }
+
+  /** A node that comes back has to notice first; and when it comes back to nobody, it has to make good what was left. */
+  #comesBack(life: Life): void {
+    life.well_from = this.#steady() + NOTICED_MS_MAX + SECOND;
+    this.#clock.after(NOTICED_MS_MAX + SECOND, () => {
+      this.checker.disturbed_at = this.#steady();
+      if (this.#lives.filter((other) => this.#isWell(other)).length <= 1) this.#fault_at = this.#steady();
     });
   }
 
@@ -240,7 +495,10 @@ export class World {
     };
     const delivery_id = headers['webhook-id'] as string;
     this.#trace(`push ${message.n} in ${meeting_id} to ${instance_id}, attempt ${headers['convoke-attempt']}`);
-    const flight = this.checker.pushStarts(instance_id, delivery_id, message.n, url);
+    if (this.#cluster !== null && this.#cluster.ownerOf(instance_id) !== life.node_id)
+      this.checker.fail(`message ${message.n} to ${instance_id}: ${life.node_id} does not hold it`);
+    const attempt = Number(headers['convoke-attempt']);
+    const flight = this.checker.pushStarts(life.number, instance_id, delivery_id, message.n, attempt, url);
     const { says, after_ms, retry_after = null, handled } = this.#answer(instance_id);
     return new Promise((resolve) => {
       this.#clock.after(after_ms, () => {
@@ -258,8 +516,11 @@ export class World {
         };
         this.#trace(`${instance_id} says ${says} to ${message.n}`);
         if (handled === true || outcome === 'ok') this.checker.handled(flight);
-        this.checker.pushEnds(flight, result, askedFor(status_code, retry_after));
-        resolve(result);
+        this.checker.pushEnds(flight);
+        this.#in(life, () => {
+          this.checker.resultHeard(flight, result, askedFor(status_code, retry_after));
+          resolve(result);
+        });
       });
     });
   }
@@ -274,7 +535,11 @@ export class World {
       case 'dead':
         return { says: random.pick(['connect_timeout', 'connect_refused']), after_ms: random.below(5_000) };
       case 'bad':
-        return { says: random.pick([503, 429]), retry_after: random.pick(RETRY_AFTERS), after_ms: random.below(100) };
+        return {
+          says: random.pick([503, 429]),
+          retry_after: random.pick(this.#cluster === null ? RETRY_AFTERS : CLUSTER_RETRY_AFTERS),
+          after_ms: random.below(100),
+        };
       case 'hung':
         return { says: 'timeout', after_ms: 5_000 };
       case 'lossy':
@@ -311,6 +576,7 @@ export class World {
 
   #event(): void {
     const random = this.#random;
+    const life = this.#lives[0] as Life;
     const dice = random.below(100);
     if (dice < 42) return this.#send();
     if (dice < 52) return this.#operate();
@@ -321,18 +587,68 @@ export class World {
     }
     if (dice < 74) return this.#operate();
     if (dice < 80) return this.#failForAWhile();
-    if (dice < 84) return this.#end(false);
+    if (dice < 84) return this.#end(life, false);
     if (dice < 90) {
-      const name = random.pick(['messages.accept', 'messages.accept', 'deliveries.settle', 'deliveries.retry']);
+      const name = random.chance(0.4)
+        ? 'answered'
+        : random.pick(['messages.accept', 'deliveries.settle', 'cluster.renew', 'cluster.leave']);
       this.#crash_at = { name, when: random.pick(['before', 'after']) };
       return;
     }
-    if (dice < 93) return this.#stop();
+    if (dice < 93) return this.#stop(life);
     if (dice < 96) {
       this.#wall_ahead_ms += random.pick([-HOUR, HOUR]);
       return this.#trace('the clock is set');
     }
-    void this.#life.maintenance.run().catch(() => {});
+    void life.maintenance.run().catch(() => {});
+  }
+
+  #planCluster(): void {
+    const random = this.#random;
+    let at = random.below(5_000);
+    for (let events = 8 + random.below(30); events > 0; events--) {
+      const dice = random.next();
+      if (dice < 0.5) at += random.below(20);
+      else if (dice < 0.8) at += random.below(3_000);
+      else at += random.below(25_000);
+      this.#clock.after(at, () => this.#eventInCluster());
+    }
+    this.#clock.after(at + 20 * SECOND, () => this.#heal());
+    this.#clock.after(at + 40 * SECOND, () => this.#registerAll());
+    this.#clock.after(at + MINUTE, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
+  }
+
+  #eventInCluster(): void {
+    const random = this.#random;
+    const dice = random.below(100);
+    const life = this.#someLife();
+    if (life === undefined) return;
+    if (dice < 50) return this.#send();
+    if (dice < 65) return this.#operate();
+    if (dice < 70) {
+      const machine = this.#touchable();
+      if (machine !== null) this.#moods.set(machine.instance_id, random.pick(MOODS));
+      return;
+    }
+    if (dice < 72) return this.#failForAWhile();
+    if (dice < 75) return this.#end(life, false);
+    if (dice < 80) {
+      const name = random.pick(['messages.accept', 'deliveries.settle', 'cluster.renew', 'cluster.leave', 'answered']);
+      this.#crash_at = { name, when: random.pick(['before', 'after']) };
+      return;
+    }
+    if (dice < 84) return this.#stop(life);
+    if (dice < 87) return this.#join();
+    if (dice < 91) return this.#pause(life, random.chance(0.5) ? MINUTE : random.below(30_000));
+    if (dice < 95) return this.#cut(life, random.chance(0.3) ? 0 : random.below(40_000));
+    if (dice < 98) return this.#deafen(life, random.below(5_000));
+    void life.maintenance.run().catch(() => {});
+  }
+
+  /** A node that people can reach. */
+  #someLife(): Life | undefined {
+    const running = this.#lives.filter(({ missed }) => missed === null);
+    return running.length > 1 ? this.#random.pick(running) : running[0];
   }
 
   #failForAWhile(): void {
@@ -342,7 +658,7 @@ export class World {
     this.#trace('the disk fails');
     this.#clock.after(this.#random.below(20 * SECOND), () => {
       this.#failing = false;
-      this.checker.disturbed_at = this.#steady();
+      this.#fault();
       this.#trace('the disk is well');
     });
   }
@@ -379,7 +695,8 @@ export class World {
 
   #post(sent: Sent): void {
     const { label, meeting_id, target } = sent;
-    const life = this.#life;
+    const life = this.#someLife();
+    if (life === undefined) return;
     const sent_at = this.#steady();
     this.#trace(`send ${label} in ${meeting_id}`);
     // A key of its own for each message: that is how whoever got no answer asks again.
@@ -392,27 +709,58 @@ export class World {
       idempotency: { key: String(label), fingerprint: message },
     };
     this.checker.sendStarts(sent);
+    life.sends.push(sent);
+    const ended = (): void => void life.sends.splice(life.sends.indexOf(sent), 1);
     void life.engine.send(send).then(
       ({ message, repeated }) => {
         if (!life.alive) return;
+        ended();
+        const dies = this.#crash_at?.name === 'answered';
         this.#trace(`accepted ${label} as ${message.seq}${repeated ? ' before' : ''}`);
         this.checker.sendEnds(sent, message);
         const answered_at = this.#steady();
         if (repeated || this.#settings.max_in_flight < 1_000) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
+        if (this.#cluster !== null) this.#checkPatience(sent, answered_at, wait_ms);
+        if (dies) this.#end(life, false);
       },
       () => {
         if (!life.alive) return;
+        ended();
         this.#trace(`refused ${label}`);
         sent.open--;
         sent.refused = true;
+        // The connection may have been lost after it was stored.
+        if (this.#cluster !== null && life.disturbed) sent.unknown = true;
       },
     );
   }
 
   #checkPrompt(life: Life, sent: Sent, sent_at: number, answered_at: number): void {
-    if (life.alive && !life.stopping && !this.#failing) this.checker.checkPrompt(sent, sent_at, answered_at);
+    if (!life.alive || life.stopping || this.#failing || !this.#isUndisturbed()) return;
+    this.checker.checkPrompt(sent, sent_at, answered_at);
+  }
+
+  /** Every instance is with a node that is well. */
+  #isUndisturbed(): boolean {
+    const cluster = this.#cluster;
+    if (cluster === null) return true;
+    const well = new Set(this.#lives.filter((life) => this.#isWell(life)).map(({ node_id }) => node_id));
+    const ids = [...this.checker.machines.keys()];
+    return well.size === this.#lives.length && ids.every((instance_id) => well.has(cluster.ownerOf(instance_id) ?? ''));
+  }
+
+  /** Whatever befell a node, the others have taken over what it left. */
+  #checkPatience(sent: Sent, answered_at: number, wait_ms: number): void {
+    const patience_ms = TAKEN_OVER_MS + wait_ms;
+    const due_at = Math.max(answered_at, this.#fault_at) + patience_ms;
+    this.#clock.after(due_at - this.#steady(), () => {
+      // As long as the store fails, or no node is well, there is nobody to do it.
+      if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
+      if (this.#fault_at + patience_ms > due_at) this.#checkPatience(sent, answered_at, wait_ms);
+      else this.checker.checkHeard(sent, patience_ms);
+    });
   }
 
   #operate(): void {
@@ -421,30 +769,32 @@ export class World {
     if (machine === null) return;
     const { instance_id } = machine;
     const meeting_id = random.pick(this.#meetings);
-    const { store, engine } = this.#life;
+    const life = this.#someLife();
+    if (life === undefined) return;
+    const { store, engine } = life;
     const wall = this.#wall();
     const dice = random.below(100);
     if (dice < 20)
-      this.#do(machine, 'join', () => store.meetings.join(meeting_id, instance_id, ['a', instance_id], wall));
-    else if (dice < 32) this.#do(machine, 'leave', () => store.meetings.leave(meeting_id, instance_id, wall));
-    else if (dice < 46) this.#register(machine, random.chance(0.3));
+      this.#do(life, machine, 'join', () => store.meetings.join(meeting_id, instance_id, ['a', instance_id], wall));
+    else if (dice < 32) this.#do(life, machine, 'leave', () => store.meetings.leave(meeting_id, instance_id, wall));
+    else if (dice < 46) this.#register(life, machine, random.chance(0.3));
     else if (dice < 52) {
-      this.#do(machine, 'heartbeat', async () => {
+      this.#do(life, machine, 'heartbeat', async () => {
         const row = await store.instances.heartbeat(instance_id, wall);
         if (row !== null) engine.instanceChanged(row, true);
       });
     } else if (dice < 68) {
       const field = random.pick(['is_active', 'webhook_enabled'] as const);
       const value = random.chance(0.5);
-      this.#do(machine, `patch ${field} ${value}`, async () => {
+      this.#do(life, machine, `patch ${field} ${value}`, async () => {
         const row = await store.instances.patch(instance_id, { [field]: value }, wall);
         if (row !== null) engine.instanceChanged(row, value);
       });
-    } else if (dice < 76) this.#remove(machine);
-    else if (dice < 90) this.#retry(machine);
+    } else if (dice < 76) this.#remove(life, machine);
+    else if (dice < 90) this.#retry(life, machine);
     else {
       this.checker.markManual(instance_id);
-      this.#do(machine, 'recover', async () => {
+      this.#do(life, machine, 'recover', async () => {
         const now = this.#steady();
         await store.deliveries.recover(instance_id, 0, now, now + this.#settings.expire_after_ms);
         this.checker.markManual(instance_id);
@@ -454,15 +804,21 @@ export class World {
   }
 
   /** What an operator does, as the HTTP layer does it: the store first, then the engine is told. */
-  #do(machine: Machine, what: string, act: () => Promise<unknown>): void {
-    const life = this.#life;
+  #do(life: Life, machine: Machine, what: string, act: () => Promise<unknown>): void {
     this.#trace(`${what} ${machine.instance_id}`);
     this.checker.opStarts(machine);
+    life.ops.push(machine);
     const started_at = this.#steady();
+    const close = (done: boolean): void => {
+      if (!life.ops.includes(machine)) return;
+      life.ops.splice(life.ops.indexOf(machine), 1);
+      this.checker.opEnds(machine, started_at, done && what === 'register');
+    };
     const end = (done: boolean): void => {
       if (!life.alive) return;
       this.#trace(`${done ? 'done' : 'failed'} ${what} ${machine.instance_id}`);
-      this.checker.opEnds(machine, started_at, done && what === 'register');
+      if (this.#cluster === null) close(done);
+      else this.#whenAllHeard(this.#clock.now, () => close(done));
     };
     act().then(
       () => end(true),
@@ -470,11 +826,20 @@ export class World {
     );
   }
 
-  #register(machine: Machine, moves: boolean): void {
-    const { store, engine } = this.#life;
+  /** What one node was told to do, the one that delivers may hear of later: until then nothing can be expected of it. */
+  #whenAllHeard(done_at: number, then: () => void): void {
+    const all_heard = this.#lives.every(
+      (life) => life.missed === null && !life.cut && !life.deaf && life.told_at < this.#clock.now,
+    );
+    if (all_heard) then();
+    else this.#clock.after(50, () => this.#whenAllHeard(done_at, then));
+  }
+
+  #register(life: Life, machine: Machine, moves: boolean): void {
+    const { store, engine } = life;
     if (moves) machine.url = `http://${machine.instance_id}.test/${this.#random.below(3)}`;
     const registration = this.#registration(machine);
-    this.#do(machine, 'register', async () => {
+    this.#do(life, machine, 'register', async () => {
       try {
         const { instance } = await store.instances.register(registration, this.#wall());
         engine.instanceChanged(instance, true);
@@ -486,12 +851,12 @@ export class World {
     });
   }
 
-  #remove(machine: Machine): void {
-    const { store, engine } = this.#life;
+  #remove(life: Life, machine: Machine): void {
+    const { store, engine } = life;
     const limit = this.#random.pick([1, 2, 2_000]);
     machine.generation++;
     machine.removed = true;
-    this.#do(machine, 'remove', async () => {
+    this.#do(life, machine, 'remove', async () => {
       for (let done = false; !done;) {
         const removing = store.instances.remove(machine.instance_id, limit, this.#wall());
         const removed = await removing.finally(() => engine.instanceUnsure(machine.instance_id));
@@ -501,15 +866,15 @@ export class World {
     });
   }
 
-  #retry(machine: Machine): void {
-    const { store, engine } = this.#life;
+  #retry(life: Life, machine: Machine): void {
+    const { store, engine } = life;
     const rows = this.#operations.deliveries
       .list({ instance_id: machine.instance_id, limit: 1_000 }, this.#steady())
       .data.filter(({ state }) => state === 'failed' || state === 'pending');
     if (rows.length === 0) return;
     const row = this.#random.pick(rows);
     this.checker.markRetried(row);
-    this.#do(machine, `retry seq ${row.seq} of`, async () => {
+    this.#do(life, machine, `retry seq ${row.seq} of`, async () => {
       const now = this.#steady();
       const retried = await store.deliveries.retry(row.delivery_id, now, now + this.#settings.expire_after_ms);
       this.checker.markRetried(row);
@@ -524,21 +889,39 @@ export class World {
     this.#failing = false;
     this.#crash_at = null;
     for (const instance_id of this.#moods.keys()) this.#moods.set(instance_id, 'fine');
+    for (const life of this.#lives) {
+      this.#resume(life);
+      this.#connect(life);
+    }
+    this.#fault();
   }
 
   #registerAll(): void {
-    for (const machine of this.checker.machines.values()) if (!machine.untouched) this.#register(machine, false);
+    if (this.#lives.length === 0) this.#begin();
+    const life = this.#someLife() as Life;
+    for (const machine of this.checker.machines.values()) if (!machine.untouched) this.#register(life, machine, false);
   }
 
   #finish(): void {
-    const { engine } = this.#life;
-    const { in_flight, queued_in_memory, unsettled } = engine.stats;
-    if (in_flight + queued_in_memory + unsettled > 0)
-      this.checker.fail(`the engine still holds ${in_flight} + ${queued_in_memory} + ${unsettled}`);
+    for (const { engine } of this.#lives) {
+      const { in_flight, queued_in_memory, unsettled } = engine.stats;
+      if (in_flight + queued_in_memory + unsettled > 0)
+        this.checker.fail(`the engine still holds ${in_flight} + ${queued_in_memory} + ${unsettled}`);
+    }
     this.checker.checkEnd();
     this.done = true;
   }
+
+  #finishWhenQuiet(until: number): void {
+    const is_quiet =
+      this.#operations.deliveries.countPending() === 0 && this.#lives.every(({ engine }) => engine.isQuiet);
+    if (is_quiet || this.#clock.now >= until) this.#finish();
+    else this.#clock.after(LOOK_MS, () => this.#finishWhenQuiet(until));
+  }
 }
+
+/** Each has a connection to the database of its own; all other calls take any of several. */
+const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
 
 /** They answer though the disk is full. */
 const READS = new Set(['instances.get', 'deliveries.countPending']);

@@ -8,6 +8,7 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
+import { Partitions } from '../../src/delivery/partitions.ts';
 import type {
   AcceptedMessage,
   Audited,
@@ -205,6 +206,7 @@ export class TestNode {
       load: () => this.load,
       store: this.store,
       transport: this.transport,
+      partitions: Partitions.alone(this.clock),
       observer: {
         accepted: () => {},
         attempted: (event) => {

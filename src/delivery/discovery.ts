@@ -1,0 +1,69 @@
+import type { LaneKey, Store } from '../store/store.ts';
+import type { Clock } from './clock.ts';
+import type { Partition } from './partitions.ts';
+import type { Wakes } from './wakes.ts';
+
+const PAGE = 1_000;
+/** How soon the storage is asked again when it failed. */
+const TRY_AGAIN_MS = 500;
+
+export interface Found {
+  /** Something is pending in a lane. */
+  lane(key: LaneKey): void;
+  /** Something is pending beside the lanes of an instance, and due at a time. */
+  beside(instance_id: string, due_at: number): void;
+  /** A page was read. */
+  page(): void;
+}
+
+/** Looks into the table for what is pending: only the table knows, after a start or when others wrote into it. */
+export class Discovery {
+  readonly #clock: Clock;
+  readonly #wakes: Wakes;
+  readonly #store: Store;
+  readonly #onError: (error: unknown) => void;
+  #stopped = false;
+
+  constructor(clock: Clock, wakes: Wakes, store: Store, onError: (error: unknown) => void) {
+    this.#clock = clock;
+    this.#wakes = wakes;
+    this.#store = store;
+    this.#onError = onError;
+  }
+
+  /** Finds everything that is pending in partitions; rejects only after `stop`. */
+  async run(partitions: readonly Partition[], found: Found): Promise<void> {
+    const [first] = partitions;
+    if (first === undefined) return;
+    const only = first.is_everything ? undefined : partitions.map(({ partition_no }) => partition_no);
+    for (const { instance_id, next_at } of await this.#persistently(() => this.#store.deliveries.pendingAside(only))) {
+      found.beside(instance_id, next_at);
+    }
+    let after: LaneKey | null = null;
+    do {
+      const key: LaneKey | null = after;
+      const lanes: LaneKey[] = await this.#persistently(() => this.#store.deliveries.pendingLanes(key, PAGE, only));
+      for (const lane of lanes) found.lane(lane);
+      found.page();
+      after = lanes.at(-1) ?? null;
+      if (lanes.length < PAGE) return;
+    } while (!this.#stopped);
+  }
+
+  stop(): void {
+    this.#stopped = true;
+  }
+
+  /** What is pending must be found: when the storage fails, it is asked until it answers. */
+  async #persistently<T>(read: () => Promise<T>): Promise<T> {
+    for (;;) {
+      try {
+        return await read();
+      } catch (error) {
+        if (this.#stopped) throw error;
+        this.#onError(error);
+        await new Promise<void>((resolve) => this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, resolve));
+      }
+    }
+  }
+}

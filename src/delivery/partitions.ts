@@ -1,0 +1,350 @@
+import { fairShare, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../domain/partition.ts';
+import type { ClusterStore, Lease } from '../store/store.ts';
+import type { Clock, Timer } from './clock.ts';
+
+/** How often the lease is renewed, and how soon that is tried again when the store failed. */
+const RENEW_MS = 3_000;
+const TRY_AGAIN_MS = 500;
+/** How long a stop waits for the store to take back what this node holds; without it the lease runs out. */
+const LEAVE_MS_MAX = 500;
+/** What a node tells the others when there is something to take, or to give: they renew at once. */
+const TOPIC = 'partitions';
+const EVERYTHING = -1;
+
+/** A partition while this node holds it. When it comes back after it was lost, it is another object with another epoch. */
+export class Partition {
+  readonly partition_no: number;
+  readonly epoch: number;
+  /** Attempts under way to its instances. */
+  in_flight = 0;
+  /** Every lane with something pending is known: what is not in memory has nothing on disk, but for what others bring. */
+  discovered = false;
+  /** No attempt is started: it is being given back, or attempts of its former epoch are still under way. */
+  resting = false;
+  /** Called when the last attempt ended. */
+  onIdle: (() => void) | null = null;
+
+  constructor(partition_no: number, epoch: number) {
+    this.partition_no = partition_no;
+    this.epoch = epoch;
+  }
+
+  /** The one of a node that has all instances for itself. */
+  get is_everything(): boolean {
+    return this.partition_no === EVERYTHING;
+  }
+
+  attemptStarts(): void {
+    this.in_flight++;
+  }
+
+  attemptEnds(): void {
+    if (--this.in_flight === 0) this.onIdle?.();
+  }
+}
+
+/** What comes of holding partitions: the engine. */
+export interface PartitionsListener {
+  /** Whatever was pending in them is to be found; resolves when it was. */
+  taken(partitions: readonly Partition[]): Promise<void>;
+  /** Nothing may be started for their instances any more: another node does it, or will. */
+  lost(partitions: ReadonlySet<Partition>): void;
+  /** Resolves when everything that attempts made so far is on disk. */
+  written(): Promise<void>;
+  /** The lease can be trusted again. */
+  renewed(): void;
+  /** Another node is gone: it may not have told what it stored last. */
+  nodeGone(): void;
+  /** A partition that was resting may start attempts. */
+  resumed(partition: Partition): void;
+}
+
+/** How partitions change hands: taken, given back as was agreed, or lost because the lease had ended. */
+export const HAND_OVERS = ['taken', 'given_back', 'lost'] as const;
+export type HandOver = (typeof HAND_OVERS)[number];
+
+export interface PartitionsObserver {
+  handedOver(what: HandOver, partition_nos: number[]): void;
+  storageFailed(error: unknown): void;
+}
+
+/** Who this node is, as the others know it. */
+export interface NodeIdentity {
+  node_id: string;
+  version: string;
+  /** Known when the port is bound. */
+  address: () => string;
+}
+
+/**
+ * The partitions that this node holds, and whether it may still act on that.
+ *
+ *   free ── renew ──► held ── too many, or the node stops ──► resting ── attempts ended, results written, renew ──► free
+ *                     held, resting ── another node took it when the lease had ended ──► lost
+ *
+ * The lease is renewed every 3 s. `isTrusted` is asked before every attempt: a process that was paused, or that the store
+ * did not answer, knows by its own clock alone that it must not start any more. Without a cluster everything is held for ever.
+ */
+export class Partitions {
+  readonly #clock: Clock;
+  readonly #cluster: ClusterStore | null;
+  readonly #node: NodeIdentity;
+  readonly #observer: PartitionsObserver;
+  #listener: PartitionsListener | null = null;
+  readonly #held = new Map<number, Partition>();
+  /** The one partition of a node that has everything for itself. */
+  readonly #everything: Partition | null;
+  /** Being given back. */
+  readonly #draining = new WeakSet<Partition>();
+  /** Resting, with nothing under way and everything written: to be given back. */
+  readonly #drained = new Set<Partition>();
+  /** Lost while attempts were under way, by number. */
+  readonly #ending = new Map<number, Partition>();
+  #asked_at: number | null = null;
+  #trusted_until: number;
+  #timer: Timer | null = null;
+  #renewing: Promise<void> | null = null;
+  #renew_again = false;
+  #joined = false;
+  /** Those that had a lease when this one was renewed last. */
+  #node_nos: ReadonlySet<number> = new Set();
+  /** Resolves when what was pending in the first partitions was found. */
+  readonly #found_first = Promise.withResolvers<void>();
+  #stopping = false;
+  #left = false;
+
+  constructor(clock: Clock, cluster: ClusterStore | null, node: NodeIdentity, observer: PartitionsObserver) {
+    this.#clock = clock;
+    this.#cluster = cluster;
+    this.#node = node;
+    this.#observer = observer;
+    this.#everything = cluster === null ? new Partition(EVERYTHING, 0) : null;
+    this.#trusted_until = cluster === null ? Infinity : -Infinity;
+  }
+
+  /** Those of a node that has everything for itself. */
+  static alone(clock: Clock): Partitions {
+    const nobody = { node_id: '', version: '', address: () => '' };
+    return new Partitions(clock, null, nobody, { handedOver() {}, storageFailed() {} });
+  }
+
+  /** Whether attempts may be started. */
+  isTrusted(now: number): boolean {
+    return now < this.#trusted_until;
+  }
+
+  /** The partition of an instance; null while another node holds it, or none. */
+  of(instance_id: string): Partition | null {
+    return this.#everything ?? this.#held.get(partitionOf(instance_id)) ?? null;
+  }
+
+  /** Whether a partition is this node's business. */
+  holds(partition_no: number): boolean {
+    return this.#everything !== null || this.#held.has(partition_no);
+  }
+
+  /** Those that are held, to find what is pending in them. */
+  get held(): Partition[] {
+    return this.#everything === null ? [...this.#held.values()] : [this.#everything];
+  }
+
+  /** Figures for people and metrics. */
+  get stats(): { partitions: number; lease_age_ms: number } {
+    return {
+      partitions: this.#everything === null ? this.#held.size : PARTITIONS,
+      lease_age_ms: this.#asked_at === null ? 0 : this.#clock.now() - this.#asked_at,
+    };
+  }
+
+  /** Takes what it can have; resolves when what was pending there was found. */
+  async start(listener: PartitionsListener): Promise<void> {
+    this.#listener = listener;
+    if (this.#everything !== null) return listener.taken([this.#everything]);
+    void this.#renew();
+    await this.#found_first.promise;
+  }
+
+  /** Another node says that there is something to take or to give. */
+  told(topic: string): void {
+    if (topic === TOPIC && this.#joined) void this.#renew();
+  }
+
+  // ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Asks for a renewal; while one is under way, for another after it. */
+  #renew(): Promise<void> {
+    if (this.#left) return Promise.resolve();
+    if (this.#renewing !== null) {
+      this.#renew_again = true;
+      return this.#renewing;
+    }
+    this.#timer?.cancel();
+    this.#renewing = this.#renewOnce().then((next_at) => {
+      this.#renewing = null;
+      if (this.#left) return;
+      const delay_ms = this.#renew_again ? 0 : Math.max(0, next_at - this.#clock.now());
+      this.#renew_again = false;
+      this.#timer = this.#clock.after(delay_ms, () => void this.#renew());
+    });
+    return this.#renewing;
+  }
+
+  async #renewOnce(): Promise<number> {
+    const asked_at = this.#clock.now();
+    const released = new Set(this.#drained);
+    const { node_id, version, address } = this.#node;
+    try {
+      const lease = await (this.#cluster as ClusterStore).renew(
+        { node_id, version, address: address(), stopping: this.#stopping },
+        Array.from(released, ({ partition_no }) => partition_no),
+      );
+      this.#apply(lease, asked_at, released);
+      return asked_at + RENEW_MS;
+    } catch (error) {
+      this.#observer.storageFailed(error);
+      return this.#clock.now() + TRY_AGAIN_MS;
+    }
+  }
+
+  #apply(lease: Lease, asked_at: number, released: ReadonlySet<Partition>): void {
+    const epochs = new Map(lease.partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
+    const gone = new Set([...this.#held.values()].filter((held) => epochs.get(held.partition_no) !== held.epoch));
+    for (const partition of gone) this.#lose(partition);
+    const taken: Partition[] = [];
+    for (const [partition_no, epoch] of epochs) {
+      if (!this.#held.has(partition_no)) taken.push(this.#take(partition_no, epoch));
+    }
+    this.#asked_at = asked_at;
+    this.#trusted_until = asked_at + LEASE_TRUSTED_MS;
+    const given_back = [...gone].filter((partition) => released.has(partition));
+    const lost = [...gone].filter((partition) => !released.has(partition));
+    this.#report('given_back', given_back);
+    this.#report('lost', lost);
+    this.#report('taken', taken);
+    if (gone.size > 0) this.#listener?.lost(gone);
+    void this.#find(taken);
+    this.#listener?.renewed();
+    // Whoever joins waits for what others give back; and what was given back, others may take.
+    if (given_back.length > 0 || !this.#joined) this.#tellOthers();
+    this.#joined = true;
+    this.#compareNodes(lease);
+    this.#restSurplus(lease);
+  }
+
+  #compareNodes({ nodes }: Lease): void {
+    const node_nos = new Set(nodes.map(({ node_no }) => node_no));
+    const is_one_gone = [...this.#node_nos].some((node_no) => !node_nos.has(node_no));
+    this.#node_nos = node_nos;
+    if (is_one_gone) this.#listener?.nodeGone();
+  }
+
+  #report(what: HandOver, partitions: readonly Partition[]): void {
+    if (partitions.length === 0) return;
+    const partition_nos = partitions.map(({ partition_no }) => partition_no);
+    this.#observer.handedOver(
+      what,
+      partition_nos.toSorted((a, b) => a - b),
+    );
+  }
+
+  #lose(partition: Partition): void {
+    this.#held.delete(partition.partition_no);
+    this.#drained.delete(partition);
+    if (partition.in_flight > 0) this.#ending.set(partition.partition_no, partition);
+  }
+
+  #take(partition_no: number, epoch: number): Partition {
+    const partition = new Partition(partition_no, epoch);
+    this.#held.set(partition_no, partition);
+    const former = this.#ending.get(partition_no);
+    this.#ending.delete(partition_no);
+    if (former === undefined || former.in_flight === 0) return partition;
+    // Attempts begun before it was lost count against what its instances may have at a time, and nobody else waits for them.
+    partition.resting = true;
+    former.onIdle = () => {
+      if (this.#draining.has(partition)) return;
+      partition.resting = false;
+      this.#listener?.resumed(partition);
+    };
+    return partition;
+  }
+
+  async #find(taken: readonly Partition[]): Promise<void> {
+    try {
+      if (taken.length > 0) await this.#listener?.taken(taken);
+    } catch {
+      // The node stops: whoever takes them next finds it.
+    }
+    this.#found_first.resolve();
+  }
+
+  #tellOthers(): void {
+    // Those who do not hear of it renew within 3 s anyway.
+    void this.#cluster?.tell(TOPIC, '').catch(() => {});
+  }
+
+  // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Lets go of what is more than its share; the last ones, so that the same few wander. */
+  #restSurplus({ node_no, nodes }: Lease): void {
+    const own = nodes.find((node) => node.node_no === node_no);
+    if (own === undefined) return;
+    const staying = nodes.filter(({ stopping, lease_until }) => !stopping && lease_until > own.seen_at);
+    const share = fairShare(
+      node_no,
+      staying.map((node) => node.node_no),
+    );
+    const kept = this.held.filter((partition) => !this.#draining.has(partition));
+    kept.sort((a, b) => a.partition_no - b.partition_no);
+    for (const partition of kept.slice(share)) this.#drain(partition);
+  }
+
+  #drain(partition: Partition): void {
+    this.#draining.add(partition);
+    partition.resting = true;
+    partition.onIdle = () => void this.#giveBack(partition);
+    if (partition.in_flight === 0) partition.onIdle();
+  }
+
+  async #giveBack(partition: Partition): Promise<void> {
+    await this.#listener?.written();
+    if (this.#held.get(partition.partition_no) !== partition) return;
+    this.#drained.add(partition);
+    await this.#renew();
+  }
+
+  // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Begins to give everything back; what has no attempt under way goes at once. */
+  rest(): void {
+    this.#stopping = true;
+    this.#found_first.resolve();
+    if (this.#cluster === null) return;
+    for (const partition of this.held) if (!this.#draining.has(partition)) this.#drain(partition);
+    if (this.#joined) void this.#renew();
+  }
+
+  /** Gives back what is left, and leaves the cluster. Nothing may be under way any more. */
+  async leave(): Promise<void> {
+    if (this.#cluster === null) return;
+    this.#left = true;
+    this.#timer?.cancel();
+    const given_up = Promise.withResolvers<void>();
+    const timer = this.#clock.after(LEAVE_MS_MAX, given_up.resolve);
+    await Promise.race([this.#leaveNow(), given_up.promise]);
+    timer.cancel();
+  }
+
+  async #leaveNow(): Promise<void> {
+    await this.#renewing;
+    if (!this.#joined) return;
+    try {
+      await this.#cluster?.leave();
+      await this.#cluster?.tell(TOPIC, '');
+    } catch (error) {
+      this.#observer.storageFailed(error);
+    }
+    this.#report('given_back', [...this.#held.values()]);
+    this.#held.clear();
+  }
+}
