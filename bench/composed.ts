@@ -82,6 +82,7 @@ const server = await createServer({
   sessions: new Sessions({ store, keyring, limits, clock }),
   audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
   feed: new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError }),
+  node: { node_id: '', version: '', started_at: 0, address: () => '' },
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

@@ -154,6 +154,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     keyring,
     limits,
     sessions,
+    node,
     audit_trail,
     feed,
     metrics: () => metrics.text(),

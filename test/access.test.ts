@@ -83,6 +83,7 @@ const TABLE: Record<string, string> = {
   'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -',
   'getSession':                   'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'signInByLink':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'listNodes':                    'yes    yes   -      -      -     -      -      -     -       -      -',
   'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
 };
@@ -178,6 +179,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   metrics: () => ({ method: 'GET', path: '/metrics' }),
   getSession: () => ({ method: 'GET', path: '/api/v1/session/' }),
   signInByLink: ({ link }) => ({ method: 'POST', path: '/api/v1/session/link/', body: { token: link } }),
+  listNodes: () => ({ method: 'GET', path: '/api/v1/nodes/' }),
   healthz: () => ({ method: 'GET', path: '/healthz' }),
   readyz: () => ({ method: 'GET', path: '/readyz' }),
 };
@@ -196,6 +198,7 @@ const ABOUT_NOTHING = [
   'signIn',
   'signOut',
   'metrics',
+  'listNodes',
   ...PUBLIC,
 ];
 

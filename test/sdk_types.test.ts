@@ -41,6 +41,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.LeftMeetingSchema, sdk.LeftMeeting>(true);
   answer<typeof http.MeetingInstanceSchema, sdk.MeetingInstance>(true);
   answer<typeof http.MeetingSchema, sdk.Meeting>(true);
+  answer<typeof http.NodeSchema, sdk.ServiceNode>(true);
   answer<typeof http.SentMessageSchema, sdk.SentMessage>(true);
   answer<typeof http.MessageSchema, sdk.Message>(true);
   answer<typeof http.MessagePageSchema, sdk.MessagePage>(true);

@@ -4,6 +4,7 @@ import type { FastifyBaseLogger } from 'fastify';
 import type { Static, TSchema } from 'typebox';
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
+import type { NodeIdentity } from '../delivery/partitions.ts';
 import type { Transport } from '../delivery/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
@@ -14,6 +15,11 @@ import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
 import type { Pages } from './pages.ts';
 import type { Sessions } from './sessions.ts';
+
+/** This process, as others are told of it. */
+export interface ThisNode extends NodeIdentity {
+  started_at: number;
+}
 
 /** What the routes work with. */
 export interface HttpParts {
@@ -32,6 +38,7 @@ export interface HttpParts {
   keyring: Keyring;
   limits: Limits;
   sessions: Sessions;
+  node: ThisNode;
   audit_trail: AuditTrail;
   feed: Feed;
   /** The pages as they are built; those of the repository when absent. */

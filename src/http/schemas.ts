@@ -300,6 +300,21 @@ export const MeetingSchema = Type.Object({
   last_activity_at: time('The last join, leave or message.'),
 });
 
+const NODE_STATES = ['up', 'stopping', 'lost'] as const;
+
+export const NodeSchema = Type.Object({
+  node_id: Type.String({ description: 'The name of its machine, and what tells this start of it from every other.' }),
+  version: Type.String(),
+  address: Type.String({ description: 'Where it answers requests, as it sees it.' }),
+  started_at: time('When it joined.'),
+  last_seen_at: time('When it last renewed its lease: every 3 s.'),
+  state: enumOf(
+    NODE_STATES,
+    'up; stopping: it gives back what it holds; lost: not heard of for 15 s, and the others take over.',
+  ),
+  partitions: Type.Integer({ description: 'How many of the 64 partitions it holds.' }),
+});
+
 export const SendMessageBody = Type.Object(
   {
     message: Type.Unsafe<Record<string, unknown>>({

@@ -23,6 +23,7 @@ import { instanceRoutes } from './instances.ts';
 import { addIntake, addUnknownRoutes } from './intake.ts';
 import { meetingRoutes } from './meetings.ts';
 import { messageRoutes } from './messages.ts';
+import { nodeRoutes } from './nodes.ts';
 import { finished } from './openapi_document.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpParts } from './parts.ts';
@@ -158,6 +159,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     auditRoutes(typed, parts);
     backupRoutes(typed, parts);
     sessionRoutes(typed, parts);
+    nodeRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });

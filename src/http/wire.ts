@@ -2,7 +2,7 @@
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import type { Static } from 'typebox';
-import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership } from '../store/store.ts';
+import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership, NodeRow } from '../store/store.ts';
 import type {
   ApiKeySchema,
   DeliverySchema,
@@ -11,6 +11,7 @@ import type {
   MeetingInstanceSchema,
   MeetingSchema,
   MembershipSchema,
+  NodeSchema,
 } from './schemas.ts';
 
 export const isoTime = (ms: number): string => new Date(ms).toISOString();
@@ -80,4 +81,18 @@ export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof D
 
 export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof DeliveryWithAttemptsSchema> {
   return { ...wireDelivery(row), attempts: row.attempts };
+}
+
+/** @param now_ms on the clock of the leases */
+export function wireNode(row: NodeRow, now_ms: number): Static<typeof NodeSchema> {
+  const { node_id, version, address, started_at, seen_at, lease_until, stopping, partition_count } = row;
+  return {
+    node_id,
+    version,
+    address,
+    started_at: isoTime(started_at),
+    last_seen_at: isoTime(seen_at),
+    state: lease_until <= now_ms ? 'lost' : stopping ? 'stopping' : 'up',
+    partitions: partition_count,
+  };
 }

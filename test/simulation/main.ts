@@ -1,10 +1,11 @@
 /**
- * npm run simulate -- [--seeds N] [--seed S] [--planted]
+ * npm run simulate -- [--seeds N] [--seed S] [--nodes one|several] [--planted]
  *
  * Without `--seed`, N worlds from a random seed on. With it, N worlds from that seed on; one alone shows what happened in it.
+ * Without `--nodes`, several nodes share the store in a share of the worlds.
  */
 import { parseArgs } from 'node:util';
-import { plant, PLANTED_BUGS } from './planted.ts';
+import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS } from './planted.ts';
 import { run } from './run.ts';
 import { runOnAllCores } from './shares.ts';
 import { World } from './world.ts';
@@ -13,8 +14,15 @@ import { World } from './world.ts';
 const SEEDS_PER_BUG = 3_000;
 
 const { values } = parseArgs({
-  options: { seeds: { type: 'string' }, seed: { type: 'string' }, planted: { type: 'boolean', default: false } },
+  options: {
+    seeds: { type: 'string' },
+    seed: { type: 'string' },
+    nodes: { type: 'string' },
+    planted: { type: 'boolean', default: false },
+  },
 });
+
+const cluster = values.nodes === undefined ? undefined : values.nodes === 'several';
 
 process.exitCode = (await (values.planted ? findPlanted() : findOwn())) ? 0 : 1;
 
@@ -23,14 +31,19 @@ async function findOwn(): Promise<boolean> {
   const first = values.seed === undefined ? Math.floor(Math.random() * 2 ** 31) : Number(values.seed);
   const began = performance.now();
   const { worlds, steps, trace_hash, finding } = await (seeds === 1
-    ? run((seed, options) => new World(seed, options), first, 1, { onTrace: (line) => console.log(line) })
-    : runOnAllCores(first, seeds));
+    ? run((seed, options) => new World(seed, options), first, 1, {
+        ...(cluster !== undefined && { cluster }),
+        onTrace: (line) => console.log(line),
+      })
+    : runOnAllCores(first, seeds, cluster));
   const seconds = (performance.now() - began) / 1_000;
   console.log(
     `seeds ${first} to ${first + worlds - 1}: ${steps} events in ${seconds.toFixed(2)} s, ${Math.round(worlds / seconds)} seeds/s, trace ${trace_hash}`,
   );
   if (finding === null) return true;
-  console.log(`BROKEN: ${finding.violation}\nreplay it: npm run simulate -- --seed ${finding.seed}`);
+  console.log(
+    `BROKEN: ${finding.violation}\nreplay it: npm run simulate -- --seed ${finding.seed}${values.nodes === undefined ? '' : ` --nodes ${values.nodes}`}`,
+  );
   return false;
 }
 
@@ -39,7 +52,8 @@ async function findPlanted(): Promise<boolean> {
   const first = Number(values.seed ?? 1);
   console.log(`${'planted bug'.padEnd(44)}${'seeds'.padStart(6)}  found as`);
   for (const name of Object.keys(PLANTED_BUGS)) {
-    const { worlds, finding } = await run(await plant(name), first, SEEDS_PER_BUG, { at_once: 16 });
+    const cluster = name in PLANTED_IN_CLUSTERS;
+    const { worlds, finding } = await run(await plant(name), first, SEEDS_PER_BUG, { at_once: 16, cluster });
     if (finding === null) all_found = false;
     console.log(`${name.padEnd(44)}${String(worlds).padStart(6)}  ${finding?.violation ?? 'NOT FOUND'}`);
   }

@@ -79,7 +79,7 @@ export class ModelCluster {
           return instances.patch(instance_id, patch, wall_ms);
         },
         heartbeat: (instance_id, wall_ms) => {
-          if (instances.get(instance_id)?.backoff_until != null) changed(instance_id, true, false);
+          if ((instances.get(instance_id)?.backoff_until ?? null) !== null) changed(instance_id, true, false);
           return instances.heartbeat(instance_id, wall_ms);
         },
         remove: (instance_id, limit, wall_ms) => {

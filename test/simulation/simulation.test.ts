@@ -4,13 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { plant, PLANTED_BUGS } from './planted.ts';
+import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS } from './planted.ts';
 import { run } from './run.ts';
 import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
 
 const BUDGET_MS = 2_500;
 const SQLITE_WORLDS = 60;
+const CLUSTERS = 48;
 /** Where each planted bug is found within, from seed 1 on. */
 const SEEDS_PER_BUG = 400;
 
@@ -19,9 +20,15 @@ const make = (seed: number, options?: WorldOptions): World => new World(seed, op
 const FIRST_SEED = 1;
 
 test('the promises hold in every world', async () => {
-  const { worlds, finding } = await run(make, FIRST_SEED, 1_000_000, { until_ms: performance.now() + BUDGET_MS });
+  const until_ms = performance.now() + BUDGET_MS;
+  const { worlds, finding } = await run(make, FIRST_SEED, 1_000_000, { until_ms, cluster: false });
   assert.equal(finding, null);
   assert.ok(worlds > 100, `${worlds} worlds`);
+});
+
+test('the promises hold where several nodes share a store', async () => {
+  const { finding } = await run(make, FIRST_SEED, CLUSTERS, { cluster: true });
+  assert.equal(finding, null);
 });
 
 test('the promises hold on SQLite', async () => {
@@ -41,7 +48,11 @@ test('a seed is a world, to the letter', async () => {
 
 for (const name of Object.keys(PLANTED_BUGS)) {
   test(`control: planted, "${name}" is found`, async () => {
-    const { finding } = await run(await plant(name), 1, SEEDS_PER_BUG, { at_once: 8 });
+    const cluster_seed = PLANTED_IN_CLUSTERS[name];
+    const { finding } =
+      cluster_seed === undefined
+        ? await run(await plant(name), 1, SEEDS_PER_BUG, { at_once: 8, cluster: false })
+        : await run(await plant(name), cluster_seed, 1, { cluster: true });
     assert.notEqual(finding, null);
   });
 }

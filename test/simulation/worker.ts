@@ -8,10 +8,13 @@ import { World } from './world.ts';
 export interface Share {
   first: number;
   count: number;
+  cluster: boolean | undefined;
 }
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
-port.on('message', async ({ first, count }: Share) => {
-  port.postMessage(await run((seed, options) => new World(seed, options), first, count));
+port.on('message', async ({ first, count, cluster }: Share) => {
+  port.postMessage(
+    await run((seed, options) => new World(seed, options), first, count, cluster === undefined ? {} : { cluster }),
+  );
 });

@@ -123,8 +123,9 @@ export class World {
     const random = new Random(seed);
     this.#random = random;
     this.#store_ms = random.pick([0, 1, 5, 40]);
-    const is_cluster = random.chance(CLUSTER_SHARE);
-    this.#nodes_max = operations === undefined && (cluster ?? is_cluster) ? 2 + random.below(2) : 1;
+    // A draw of its own, so that a world of one node is the same whatever the share is.
+    const is_cluster = cluster ?? new Random(~seed).chance(CLUSTER_SHARE);
+    this.#nodes_max = operations === undefined && is_cluster ? 2 + random.below(2) : 1;
     const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
     this.#operations = operations?.(() => this.#wall()) ?? (model as ModelStore);
     this.#cluster =

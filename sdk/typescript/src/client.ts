@@ -40,6 +40,7 @@ import type {
   RotateSecretInput,
   SentMessage,
   Session,
+  ServiceNode,
   UpdateInstanceInput,
 } from './types.ts';
 
@@ -159,6 +160,11 @@ export class ConvokeClient {
   /** Sends one signed sample push and tells, stage by stage, what came of it. A failed push is no error. */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
     return this.#call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
+  }
+
+  /** The nodes that share the store, in the order in which they joined. */
+  listNodes(options?: CallOptions): Promise<{ data: ServiceNode[] }> {
+    return this.#call('GET', ['nodes'], { ...options });
   }
 
   listMeetings(query: ListMeetingsQuery = {}, options?: CallOptions): Promise<Page<Meeting>> {

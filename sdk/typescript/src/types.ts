@@ -70,6 +70,19 @@ export interface RegisteredInstance extends Instance {
   webhook_secret?: string;
 }
 
+/** One running process of the service. */
+export interface ServiceNode {
+  node_id: string;
+  version: string;
+  address: string;
+  started_at: string;
+  last_seen_at: string;
+  /** `stopping` gives back what it holds; `lost` was not heard of for 15 s, and the others take over. */
+  state: 'up' | 'stopping' | 'lost';
+  /** How many of the 64 partitions it holds. */
+  partitions: number;
+}
+
 export interface RegisterInput {
   /** Registering an id that exists overwrites the name, the agents and the URL of that instance. */
   instance_id: string;

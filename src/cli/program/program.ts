@@ -15,6 +15,7 @@ import { keysCommand } from './keys.ts';
 import { migrateCommand } from './migrate.ts';
 import { joinCommand, leaveCommand } from './memberships.ts';
 import { meetingsCommand } from './meetings.ts';
+import { nodesCommand } from './nodes.ts';
 import { messagesCommand, sendCommand } from './messages.ts';
 import { serveCommand } from './serve_command.ts';
 import { note } from './terminal.ts';
@@ -56,7 +57,7 @@ export function program(): Command {
     .version(VERSION)
     .addHelpText('after', AFTER_HELP);
   const groups: Record<string, Command[]> = {
-    'The service:': [serveCommand(), demoCommand(), doctorCommand(), configCommand()],
+    'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), migrateCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
