@@ -23,6 +23,10 @@ export interface StartOptions {
 /** A contender that answers requests. */
 export interface Running {
   url: string;
+  /** Of further nodes, which take messages as well. */
+  more_urls?: string[];
+  /** Transactions that its database has committed so far. */
+  commits?: () => Promise<number>;
   /** The process that serves. */
   probe: Tool<Probe>;
   /** Processes whose time counts, with their descendants. */

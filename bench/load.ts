@@ -9,7 +9,8 @@ import { type Distribution, nowUs, Samples } from './figures.ts';
 import { agentId, ID_DIGITS, meetingId } from './fleet.ts';
 
 export interface Load {
-  port: number;
+  /** Connections go to them in turn. */
+  ports: number[];
   meetings: number;
   connections: number;
   seconds: number;
@@ -53,10 +54,10 @@ class Sender {
   #sent_us = 0;
   #rest: Buffer | null = null;
 
-  constructor(load: Load, run: Run) {
+  constructor(load: Load, port: number, run: Run) {
     this.#load = load;
     this.#run = run;
-    const text = requestText(load);
+    const text = requestText(load, port);
     this.#request = Buffer.from(text);
     this.#at = {
       meeting: text.indexOf(meetingId(0)) + 1,
@@ -64,7 +65,7 @@ class Sender {
       sent_at: text.indexOf('"sent_at":"') + 11,
       agent: text.indexOf(`"${agentId(0)}"`) + 2,
     };
-    this.socket = connect({ port: load.port, host: '127.0.0.1', noDelay: true });
+    this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
     this.socket.on('data', (chunk) => this.#read(chunk));
     this.socket.on('error', () => this.socket.destroy());
     this.socket.on('close', () => run.lost(this));
@@ -123,7 +124,7 @@ class Run {
 
   async play(): Promise<Sent> {
     const senders = this.#senders;
-    for (let i = 0; i < this.#load.connections; i++) senders.push(new Sender(this.#load, this));
+    for (let i = 0; i < this.#load.connections; i++) this.#connect();
     await Promise.all(senders.map(({ socket }) => once(socket, 'connect')));
     const first_us = nowUs();
     this.#end_us = first_us + this.#load.seconds * 1e6;
@@ -175,6 +176,13 @@ class Run {
     tick();
   }
 
+  #connect(): Sender {
+    const { ports } = this.#load;
+    const sender = new Sender(this.#load, ports[this.#senders.length % ports.length]!, this);
+    this.#senders.push(sender);
+    return sender;
+  }
+
   /** One whose connection stands; the service closes those that are idle for long. */
   #idleSender(): Sender {
     for (;;) {
@@ -182,9 +190,7 @@ class Run {
       if (sender === undefined) break;
       if (!sender.socket.destroyed) return sender;
     }
-    const sender = new Sender(this.#load, this);
-    this.#senders.push(sender);
-    return sender;
+    return this.#connect();
   }
 
   answered(sender: Sender, status: string, answer_ms: number): void {
@@ -223,7 +229,7 @@ class Run {
   }
 }
 
-function requestText({ port, targets }: Load): string {
+function requestText({ targets }: Load, port: number): string {
   const message = JSON.stringify({
     id: `msg-${'0'.repeat(COUNT_DIGITS)}`,
     sent_at: '0'.repeat(SENT_AT_DIGITS),

@@ -15,7 +15,7 @@ import { writeResults } from './results.ts';
 import type { Row, Scenario } from './scenario.ts';
 import { backlog, idle, registry } from './size.ts';
 import { slowDiskScenario } from './slow_disk.ts';
-import { fanOut1, fanOut100, oneLane } from './throughput.ts';
+import { fanOut1, fanOut100, idleTransaction, oneLane } from './throughput.ts';
 
 const SCENARIOS: Scenario[] = [
   fanOut1,
@@ -27,6 +27,7 @@ const SCENARIOS: Scenario[] = [
   idle,
   oneLane,
   slowDiskScenario,
+  idleTransaction,
 ];
 
 const { values: options } = parseArgs({

@@ -52,14 +52,14 @@ export class Bench {
   async measure(
     contender: Contender,
     options: StartOptions,
-    load: Omit<Load, 'port' | 'meetings'> & { meetings?: number },
+    load: Omit<Load, 'ports' | 'meetings'> & { meetings?: number },
     warm_up: Partial<Load> & { seconds: number },
   ): Promise<Figures> {
     const { fleet } = options;
     const running = await contender.start(options);
     try {
-      const port = Number(new URL(running.url).port);
-      const whole: Load = { meetings: fleet.meetings, ...load, port };
+      const ports = [running.url, ...(running.more_urls ?? [])].map((url) => Number(new URL(url).port));
+      const whole: Load = { meetings: fleet.meetings, ...load, ports };
       const perMessage = ({ targets }: Load): number => (targets === undefined ? answering(fleet) : 1);
       const per_message = perMessage(whole);
       await this.receivers.call('reset', { lanes: true });
@@ -70,10 +70,12 @@ export class Bench {
       const pid = running.probe.process.pid!;
       forgetPeak(pid);
       await running.probe.call('lagFromHere');
+      const commits_before = await running.commits?.();
       const cpu_before = this.#cpu(running.pids);
       const sent = await this.senders.call('send', whole);
       await this.drained(sent.accepted * per_message);
       const cpu_after = this.#cpu(running.pids);
+      const commits_after = await running.commits?.();
       const received = await this.receivers.call('received');
       const lag = await running.probe.call('lag');
       const elapsed_s = (received.last_us - sent.first_us) / 1e6;
@@ -95,6 +97,10 @@ export class Bench {
         out_of_order: received.out_of_order,
         repeated: received.repeated,
         late_ms_max: sent.late_ms_max,
+        ...(commits_before !== undefined &&
+          commits_after !== undefined && {
+            commits_per_100: (100 * (commits_after - commits_before)) / Math.max(sent.accepted, 1),
+          }),
       };
     } finally {
       await running.stop();

@@ -25,7 +25,12 @@ const END = `
   UPDATE jobs SET state = 'done', status = ended.status
   FROM unnest($1::bigint[], $2::int[]) AS ended (id, status) WHERE jobs.id = ended.id`;
 
-const { fleet, data } = JSON.parse(process.argv[2]!) as PeerOptions;
+export interface SkipLockedOptions extends PeerOptions {
+  /** Another session is in a transaction all the time, and does nothing. */
+  idle_transaction?: boolean;
+}
+
+const { fleet, data, idle_transaction } = JSON.parse(process.argv[2]!) as SkipLockedOptions;
 const postgres = await startPostgres(data);
 const pool = new pg.Pool({ connectionString: postgres.url, max: WORKERS + INSERTS_UNDER_WAY });
 pool.on('error', (error) => console.error(error.message));
@@ -33,6 +38,10 @@ await pool.query(`
   CREATE TABLE jobs (id bigserial PRIMARY KEY, message_id text NOT NULL, instance_id text NOT NULL, body text NOT NULL,
     state text NOT NULL DEFAULT 'new', started_at timestamptz, status int);
   CREATE INDEX jobs_new ON jobs (id) WHERE state = 'new'`);
+
+const session = new pg.Client({ connectionString: postgres.url });
+await session.connect();
+if (idle_transaction === true) await session.query('BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM jobs');
 
 const end = new AbortController();
 const asleep = new Set<() => void>();
@@ -74,6 +83,6 @@ onEnd(async () => {
   end.abort();
   for (const wake of asleep) wake();
   await Promise.all(workers);
-  await pool.end();
+  await Promise.all([session.end(), pool.end()]);
   await postgres.stop();
 });

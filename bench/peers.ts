@@ -4,11 +4,12 @@ import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { type Contender, endProcess, scratchDirectory, startProcess } from './contenders.ts';
 import type { BullmqOptions } from './peer_bullmq.ts';
+import type { SkipLockedOptions } from './peer_skip_locked.ts';
 
 function peer(
   name: string,
   file: string,
-  more: Partial<BullmqOptions> = {},
+  more: Partial<BullmqOptions & SkipLockedOptions> = {},
   missing: () => string | null = () => null,
 ) {
   return {
@@ -46,6 +47,11 @@ export const bullmqAlways = peer('BullMQ always', './peer_bullmq.ts', { appendfs
 export const bullmqEverysec = peer('BullMQ everysec', './peer_bullmq.ts', { appendfsync: 'everysec' }, redisMissing);
 export const pgboss = peer('pg-boss', './peer_pgboss.ts');
 export const skipLocked = peer('SKIP LOCKED', './peer_skip_locked.ts');
+export const skipLockedBesideIdleTransaction = peer(
+  'SKIP LOCKED, beside an idle transaction',
+  './peer_skip_locked.ts',
+  { idle_transaction: true },
+);
 export const naive = peer('naive', './peer_naive.ts');
 
 export const PEERS: Contender[] = [bullmqAlways, bullmqEverysec, pgboss, skipLocked, naive];

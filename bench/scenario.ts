@@ -47,6 +47,8 @@ export const CPU_PER_MESSAGE: Column = { figure: 'cpu_us_per_message', title: 'C
 export const CPU_PER_PUSH: Column = { figure: 'cpu_us_per_push', title: 'CPU µs/push' };
 export const LAG: Column = { figure: 'lag_p99_ms', title: 'loop lag p99 ms', digits: 1 };
 export const MEMORY: Column = { figure: 'rss_peak_mib', title: 'peak RSS MiB' };
+/** Of PostgreSQL, for a hundred messages. */
+export const COMMITS: Column = { figure: 'commits_per_100', title: 'commits/100 messages', digits: 1 };
 /** What ought to be nothing. */
 export const FAULTS: Column[] = [
   { figure: 'missing', title: 'not arrived', only_if_any: true },

@@ -1,8 +1,10 @@
 /** Scenarios that push as much as goes through: fan-out 1, fan-out 100, one lane. */
 import { type Contender, convoke, relay, unstored } from './contenders.ts';
 import type { Bench } from './measure.ts';
-import { PEERS } from './peers.ts';
+import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from './on_postgres.ts';
+import { PEERS, skipLocked, skipLockedBesideIdleTransaction } from './peers.ts';
 import {
+  COMMITS,
   CPU_PER_MESSAGE,
   CPU_PER_PUSH,
   FAULTS,
@@ -52,13 +54,16 @@ function ceiling({ meetings, members, ceiling_connections }: Shape): Row {
 }
 
 function rowsOf(shape: Shape): Row[] {
-  return [ceiling(shape), ...[relay, unstored, convoke, ...PEERS].map((contender) => saturated(contender, shape))];
+  return [
+    ceiling(shape),
+    ...[relay, unstored, convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, shape)),
+  ];
 }
 
 export const fanOut1: Scenario = {
   name: 'a',
   title: 'fan-out 1, saturated: 64 instances, each alone in its meeting',
-  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, MEMORY, ...FAULTS],
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, MEMORY, COMMITS, ...FAULTS],
   rows: rowsOf(FAN_OUT_1),
   targets: [
     { says: '≥ 0.60 × relay', row: 'convoke', figure: 'messages_per_s', against: { row: 'relay' }, at_least: 0.6 },
@@ -70,13 +75,28 @@ export const fanOut1: Scenario = {
       at_least: 1.5,
     },
     { says: '≥ 5 × pg-boss', row: 'convoke', figure: 'messages_per_s', against: { row: 'pg-boss' }, at_least: 5 },
+    {
+      says: 'on PostgreSQL ≥ 0.6 × on SQLite',
+      row: oneNode.name,
+      figure: 'messages_per_s',
+      against: { row: 'convoke' },
+      at_least: 0.6,
+    },
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
+    },
+    { says: 'at most 2 commits per 100 messages', row: oneNode.name, figure: 'commits_per_100', at_most: 2 },
   ],
 };
 
 export const fanOut100: Scenario = {
   name: 'b',
   title: 'fan-out 100, saturated: 100 instances in one meeting',
-  columns: [PUSHES, MESSAGES, CPU_PER_PUSH, ...LATENCY, LAG, MEMORY, ...FAULTS],
+  columns: [PUSHES, MESSAGES, CPU_PER_PUSH, ...LATENCY, LAG, MEMORY, COMMITS, ...FAULTS],
   rows: rowsOf(FAN_OUT_100),
   targets: [
     { says: '≥ 0.75 × relay', row: 'convoke', figure: 'pushes_per_s', against: { row: 'relay' }, at_least: 0.75 },
@@ -87,6 +107,21 @@ export const fanOut100: Scenario = {
       against: { row: 'BullMQ always' },
       at_least: 2,
     },
+    {
+      says: 'on PostgreSQL ≥ 0.6 × on SQLite',
+      row: oneNode.name,
+      figure: 'pushes_per_s',
+      against: { row: 'convoke' },
+      at_least: 0.6,
+    },
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'pushes_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
+    },
+    { says: 'at most 2 commits per 100 messages', row: oneNode.name, figure: 'commits_per_100', at_most: 2 },
   ],
 };
 
@@ -96,4 +131,24 @@ export const oneLane: Scenario = {
   columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, ...FAULTS],
   rows: rowsOf(ONE_LANE),
   targets: [],
+};
+
+/** Rows that are updated leave their former selves behind, and a transaction that does not end keeps all of them from removal. */
+export const idleTransaction: Scenario = {
+  name: 'k',
+  title:
+    'PostgreSQL beside a session that is idle in a transaction, fan-out 1 as in (a); give it minutes: --seconds 180',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, COMMITS, ...FAULTS],
+  rows: [oneNode, oneNodeBesideIdleTransaction, skipLocked, skipLockedBesideIdleTransaction].map((contender) =>
+    saturated(contender, FAN_OUT_1),
+  ),
+  targets: [
+    {
+      says: '≥ 0.95 × that without it',
+      row: oneNodeBesideIdleTransaction.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 0.95,
+    },
+  ],
 };
