@@ -17,6 +17,7 @@ import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
 import { AuditTrail } from '../src/http/audit_trail.ts';
 import { Keyring } from '../src/http/keyring.ts';
 import { Limits } from '../src/http/limits.ts';
+import { DemoMeeting } from '../src/http/demo_meeting.ts';
 import { Feed } from '../src/http/feed.ts';
 import { createServer } from '../src/http/server.ts';
 import { Sessions } from '../src/http/sessions.ts';
@@ -65,13 +66,16 @@ const keyring = new Keyring(clock, store.api_keys, (error) => console.error(erro
 const limits = new Limits(config, clock);
 const onError = (error: unknown): void => console.error(error);
 const written = (): Promise<void> => engine.written();
+const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError });
+const log = pino({ level: 'warn' }, pino.destination(2));
+const { egress_policy } = config;
 const server = await createServer({
   store,
   engine,
   transport,
   clock,
-  log: pino({ level: 'warn' }, pino.destination(2)),
-  egress_policy: config.egress_policy,
+  log,
+  egress_policy,
   max_message_bytes: config.max_message_bytes,
   max_request_bytes_in_flight: config.max_request_bytes_in_flight,
   max_connections: config.max_connections,
@@ -81,8 +85,9 @@ const server = await createServer({
   limits,
   sessions: new Sessions({ store, keyring, limits, clock }),
   audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
-  feed: new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError }),
   node: { node_id: '', version: '', started_at: 0, address: () => '' },
+  feed,
+  demo: new DemoMeeting({ store, engine, feed, clock, log, egress_policy }),
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

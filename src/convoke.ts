@@ -23,6 +23,7 @@ import { Partitions } from './delivery/partitions.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/stored_urls.ts';
 import { createWebhookTransport } from './delivery/webhook_transport.ts';
 import { AuditTrail } from './http/audit_trail.ts';
+import { DemoMeeting } from './http/demo_meeting.ts';
 import { Feed } from './http/feed.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './http/feed_events.ts';
 import { Keyring, OwnersKeyring } from './http/keyring.ts';
@@ -139,6 +140,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     clock,
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
+  const demo = new DemoMeeting({ store, engine, feed, clock, log, egress_policy: config.egress_policy });
   const building = createServer({
     store,
     engine,
@@ -157,6 +159,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     node,
     audit_trail,
     feed,
+    demo,
     metrics: () => metrics.text(),
   });
 
@@ -201,6 +204,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(farewell_ms = 0) {
       maintenance.stop();
+      await demo.close();
       feed.stop();
       sessions.close();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());

@@ -39,6 +39,8 @@ describe('every route that changes something', () => {
     // test/sessions.test.ts holds what they leave.
     signIn: 'every key may, so that it cannot be refused here',
     signInByLink: 'nobody is asked for a key',
+    startDemo: 'each of its instances leaves entries as well: test/demo.test.ts',
+    stopDemo: 'the same',
     signOut: 'without a session there is nothing to end',
   };
 

@@ -53,6 +53,7 @@ test('every type of the SDK is the type of the schema on the server', () => {
   answer<typeof http.ApiKeyWithTokenSchema, sdk.ApiKeyWithToken>(true);
   answer<typeof http.AuditEntrySchema, sdk.AuditEntry>(true);
   answer<typeof http.SessionSchema, sdk.Session>(true);
+  answer<typeof http.DemoSchema, sdk.Demo>(true);
   same<feed.FeedData, sdk.FeedData>(true);
   answer<typeof http.ProblemSchema, sdk.ProblemDetails>(true);
   same<Static<ReturnType<typeof http.pageOf<typeof http.InstanceSchema>>>, sdk.Page<sdk.Instance>>(true);

@@ -24,6 +24,8 @@ export const AUDIT_ACTIONS = [
   'authenticate',
   'service.start',
   'service.backup',
+  'demo.start',
+  'demo.stop',
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 

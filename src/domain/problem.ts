@@ -167,6 +167,12 @@ export const PROBLEMS = {
     title: 'The data of this service is in PostgreSQL',
     advice: 'Back it up with the tools of PostgreSQL: pg_dump --format=custom --file=FILE DATABASE_URL.',
   },
+  demo_not_possible: {
+    status: 409,
+    title: 'The demo cannot run in this service',
+    advice:
+      'Its agents listen on 127.0.0.1, and the egress policy lets no push go there. `convoke demo` shows the same on a service of its own.',
+  },
   body_too_large: {
     status: 413,
     title: 'The body is too large',

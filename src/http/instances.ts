@@ -9,9 +9,10 @@ import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { AuditSubject } from '../domain/audit.ts';
 import type { Keyring } from './keyring.ts';
-import { changedEvent, queuedEvent, registeredEvent, removedEvent, settledEvent } from './feed_events.ts';
+import { changedEvent, queuedEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
+import { registerInstance, removeInstance } from './registry.ts';
 import {
   DiagnosisSchema,
   InstanceParams,
@@ -31,8 +32,6 @@ import {
 import { isoTime, wireInstance } from './wire.ts';
 
 const OVERLAP_S = 86_400;
-/** Pending deliveries cancelled in one transaction, so that deleting an instance with many holds nobody up. */
-const CANCEL_BATCH = 2_000;
 const SECRET_BYTES = 32;
 
 export function instanceRoutes(
@@ -63,7 +62,9 @@ export function instanceRoutes(
       assertMayRegister(principal, body.instance_id);
       assertUrlAllowed(body.webhook_url, parts.egress_policy);
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
-      const { created, instance } = await audit_trail.changing(request).instances.register(
+      const { created, instance } = await registerInstance(
+        { engine, feed, clock },
+        audit_trail.changing(request).instances,
         {
           instance_id: body.instance_id,
           instance_name: body.instance_name,
@@ -75,11 +76,8 @@ export function instanceRoutes(
           success_statuses: body.success_statuses,
           owner_key_id: principal.key_id,
         },
-        clock.wall(),
         principal.owned,
       );
-      engine.instanceChanged(instance, true);
-      feed.tell(registeredEvent(instance, created, clock.wall()));
       const secret_was_made = created && body.webhook_secret === undefined;
       return reply.code(created ? 201 : 200).send({
         ...wireInstance(instance),
@@ -168,28 +166,9 @@ export function instanceRoutes(
     async (request, reply) => {
       const { params, principal } = request;
       const { instance_id } = params;
-      let existed = false;
-      let cancelled = 0;
-      // The first step switches it off for good; the others are part of that.
-      let { instances } = audit_trail.changing(request) as Pick<HttpParts['store'], 'instances'>;
-      for (let done = false; !done; { instances } = store) {
-        const removing = instances.remove(instance_id, CANCEL_BATCH, clock.wall(), principal.owned);
-        const removed = await removing.catch((error: unknown) => {
-          // It may have been done all the same.
-          engine.instanceUnsure(instance_id);
-          throw error;
-        });
-        // What is not the caller's goes on undisturbed.
-        if (removed.existed) engine.instanceUnsure(instance_id);
-        existed ||= removed.existed;
-        cancelled += removed.cancelled;
-        done = removed.done;
-      }
+      const { instances } = audit_trail.changing(request);
+      const existed = await removeInstance({ store, engine, feed, clock }, instances, instance_id, principal.owned);
       if (!existed) throw noSuchInstance(instance_id);
-      engine.instanceRemoved(instance_id, cancelled);
-      const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
-      if (cancelled > 0) feed.tell(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
-      feed.tell(removedEvent(instance_id, clock.wall()));
       return reply.code(204).send();
     },
   );

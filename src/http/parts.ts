@@ -10,6 +10,7 @@ import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
 import type { JsonBody } from './json_body.ts';
 import type { AuditTrail } from './audit_trail.ts';
+import type { DemoMeeting } from './demo_meeting.ts';
 import type { Feed } from './feed.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
@@ -41,6 +42,7 @@ export interface HttpParts {
   node: ThisNode;
   audit_trail: AuditTrail;
   feed: Feed;
+  demo: DemoMeeting;
   /** The pages as they are built; those of the repository when absent. */
   pages?: Pages;
   /** Makes the text of /metrics. */

@@ -704,6 +704,16 @@ export const SessionSchema = Type.Object({
   features: Type.Object({ cluster: Type.Boolean({ description: 'Whether there may be several nodes.' }) }),
 });
 
+export const DemoSchema = Type.Object({
+  state: enumOf(
+    ['stopped', 'talking', 'listening'] as const,
+    'talking: the agents take their turns; listening: they answer what others say.',
+  ),
+  meeting_id: nullable(MeetingId),
+  instance_ids: Type.Array(InstanceId),
+  turns: Type.Integer({ description: 'How many turns were taken, of 20.' }),
+});
+
 export const UseLinkBody = Type.Object(
   {
     token: Type.String({

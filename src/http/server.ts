@@ -17,6 +17,7 @@ import { auditRoutes } from './audit.ts';
 import { backupRoutes } from './backups.ts';
 import { Connections } from './connections.ts';
 import { deliveryRoutes } from './deliveries.ts';
+import { demoRoutes } from './demo.ts';
 import { encryptionRoutes } from './encryption.ts';
 import { eventRoutes } from './events.ts';
 import { instanceRoutes } from './instances.ts';
@@ -160,6 +161,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     backupRoutes(typed, parts);
     sessionRoutes(typed, parts);
     nodeRoutes(typed, parts);
+    demoRoutes(typed, parts);
     serviceRoutes(typed, parts);
     typed.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async () => app.swagger());
   });

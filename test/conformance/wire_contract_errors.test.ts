@@ -43,6 +43,7 @@ const codes_of_keys = [
 describe('every code that a caller can bring about:', { concurrency: true }, () => {
   const encryption_key = Buffer.alloc(32, 7).toString('base64');
   const service = useService({ max_message_bytes: '1024', encryption_key, max_meetings_per_instance: '1' });
+  const narrow = useService({ egress: 'lan' });
   const limited = useService({ register_rate_per_address: '1/h:1' });
   const send = (body: object | string | Buffer, headers: Record<string, string> = {}) =>
     service.request('POST', messagesPath('m'), { body, headers });
@@ -83,6 +84,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     },
     encryption_key_given: () => service.post('/api/v1/encryption/reencrypt/'),
     backup_does_not_exist: () => service.get('/api/v1/backups/none/'),
+    demo_not_possible: () => narrow.post('/api/v1/demo/'),
     backup_under_way: async () => {
       await service.post('/api/v1/backups/');
       return service.post('/api/v1/backups/');

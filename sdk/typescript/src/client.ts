@@ -8,6 +8,7 @@ import type {
   Backup,
   BackupProgress,
   CreateKeyInput,
+  Demo,
   Delivery,
   DeliveryWithAttempts,
   Diagnosis,
@@ -306,6 +307,21 @@ export class ConvokeClient {
   /** Who did what to what, from where and when; the newest entry first unless `order` says otherwise. For admins. */
   listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
     return this.#call('GET', ['audit'], { ...options, query });
+  }
+
+  /** Whether the demo runs. For admins, as are starting and stopping it. */
+  demo(options?: CallOptions): Promise<Demo> {
+    return this.#call('GET', ['demo'], { ...options });
+  }
+
+  /** Lets two agents within the service talk in a meeting. Fails with `demo_not_possible` where no push may reach them. */
+  startDemo(options?: CallOptions): Promise<Demo> {
+    return this.#call('POST', ['demo'], { ...options });
+  }
+
+  /** Stops the demo and removes its instances. */
+  stopDemo(options?: CallOptions): Promise<void> {
+    return this.#call('DELETE', ['demo'], { ...options });
   }
 
   /**

@@ -350,7 +350,9 @@ export type AuditAction =
   | 'encryption.reencrypt'
   | 'authenticate'
   | 'service.start'
-  | 'service.backup';
+  | 'service.backup'
+  | 'demo.start'
+  | 'demo.stop';
 
 /** Who did what to what, from where and when. */
 export interface AuditEntry {
@@ -558,4 +560,14 @@ export interface EventsQuery {
   meeting_id?: string | undefined;
   /** The id of the last event that was seen; from now on when absent. */
   last_event_id?: string | undefined;
+}
+
+/** Two agents within the service that talk in a meeting, for whoever wants to see how that looks. */
+export interface Demo {
+  /** talking: the agents take their turns; listening: they answer what others say. */
+  state: 'stopped' | 'talking' | 'listening';
+  meeting_id: string | null;
+  instance_ids: string[];
+  /** How many turns were taken, of 20. */
+  turns: number;
 }

@@ -1,0 +1,197 @@
+/**
+ * Two agents on this machine hold a conversation, with nothing that a user could not write: each is a webhook receiver of
+ * the SDK, and each answers by sending a message to the meeting. `convoke demo` shows it on a terminal, and the service
+ * holds one for whoever looks at its pages.
+ */
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { createReceiver, type Push } from '@convoke/sdk';
+import { toNodeListener } from '@convoke/sdk/node';
+import type { Clock, Timer } from '../delivery/clock.ts';
+import { AGENTS, answerTo, OPENING } from './script.ts';
+
+/** Where the agents' receivers listen. */
+export const DEMO_HOST = '127.0.0.1';
+
+const SECRET_BYTES = 32;
+const NAME_BYTES = 3;
+
+/** An agent as it is registered. */
+export interface DemoRegistration {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
+  webhook_url: string;
+  webhook_secret: string;
+}
+
+/** What the agents ask of the service; a ConvokeClient can do it. */
+export interface DemoService {
+  register(registration: DemoRegistration): Promise<unknown>;
+  joinMeeting(membership: { instance_id: string; meeting_id: string; agent_ids: string[] }): Promise<unknown>;
+  sendMessage(meeting_id: string, message: object, options?: { target_agents?: string[] }): Promise<{ seq: number }>;
+  deleteInstance(instance_id: string): Promise<unknown>;
+}
+
+/** Told what happens. */
+export interface DemoObserver {
+  joined(agent_id: string, webhook_url: string): void;
+  /** Of pushes whose signature was verified. */
+  heard(agent_id: string, push: Push): void;
+  says(agent_id: string, to: string, content: string): void;
+  /** It cannot go on. */
+  failed(error: unknown): void;
+}
+
+export interface ConversationOptions {
+  service: DemoService;
+  observer: DemoObserver;
+  clock: Pick<Clock, 'after'>;
+  turns: readonly string[];
+  /** How long an agent thinks before it says something. */
+  pause_ms: number;
+  /** How many messages of others the agents answer. */
+  answers_max: number;
+}
+
+interface Agent {
+  instance_id: string;
+  server: Server;
+}
+
+export class Conversation {
+  readonly meeting_id = `demo-${randomBytes(NAME_BYTES).toString('hex')}`;
+  readonly #options: ConversationOptions;
+  readonly #agents: Agent[] = [];
+  readonly #timers = new Set<Timer>();
+  readonly #answered = new Set<number>();
+  #turn = 0;
+  #is_thinking = false;
+
+  constructor(options: ConversationOptions) {
+    this.#options = options;
+  }
+
+  get instance_ids(): string[] {
+    return this.#agents.map(({ instance_id }) => instance_id);
+  }
+
+  /** How many turns were taken so far. */
+  get turns(): number {
+    return this.#turn;
+  }
+
+  /** Starts the agents, registers them, and lets them join. */
+  async gather(): Promise<void> {
+    for (const agent_id of AGENTS) await this.#takePart(agent_id);
+  }
+
+  /** Asks what they talk about. */
+  open(from: string): Promise<{ seq: number }> {
+    return this.#options.service.sendMessage(this.meeting_id, messageFrom(from, OPENING, 0));
+  }
+
+  /** Ends it: removes the instances; the messages stay until their retention ends, as all messages do. */
+  async end(onError: (error: unknown) => void = () => {}): Promise<void> {
+    for (const timer of this.#timers) timer.cancel();
+    this.#timers.clear();
+    for (const { instance_id, server } of this.#agents) {
+      await this.#options.service.deleteInstance(instance_id).catch(onError);
+      server.close();
+      server.closeAllConnections();
+    }
+  }
+
+  /** Starts the receiver of an agent, registers it as an instance, and joins the meeting. */
+  async #takePart(agent_id: string): Promise<void> {
+    const { service, observer } = this.#options;
+    const { meeting_id } = this;
+    const instance_id = `${meeting_id}-${agent_id}`;
+    const webhook_secret = `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
+    const receive = createReceiver({ secret: webhook_secret, onPush: (push) => this.#hear(agent_id, push) });
+    const server = createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
+    server.listen(0, DEMO_HOST);
+    await once(server, 'listening');
+    this.#agents.push({ instance_id, server });
+
+    const webhook_url = `http://${DEMO_HOST}:${(server.address() as AddressInfo).port}/convoke`;
+    const agent_ids = [agent_id];
+    const instance_name = `${agent_id} of the demo`;
+    await service.register({ instance_id, instance_name, agent_ids, webhook_url, webhook_secret });
+    await service.joinMeeting({ instance_id, meeting_id, agent_ids });
+    observer.joined(agent_id, webhook_url);
+  }
+
+  async #receive(
+    agent_id: string,
+    request: Request,
+    receive: (request: Request) => Promise<Response>,
+  ): Promise<Response> {
+    const response = await receive(request);
+    if (response.status !== 200) {
+      const reason = (await response.clone().text()).trim();
+      this.#options.observer.failed(new Error(`${agent_id} answered ${response.status}: ${reason}`));
+    }
+    return response;
+  }
+
+  /** Called with pushes whose signature was verified; what is thrown or not called means no 200. */
+  #hear(agent_id: string, push: Push): void {
+    this.#options.observer.heard(agent_id, push);
+    const { from, turn } = push.message;
+    const is_turn = typeof turn === 'number';
+    if (is_turn && turn === this.#turn && agent_id === this.#next && !this.#is_thinking) {
+      this.#is_thinking = true;
+      this.#think(() => this.#takeTurn(agent_id));
+    } else if (!is_turn && !AGENTS.some((agent) => agent === from)) {
+      this.#answer(agent_id, push);
+    }
+  }
+
+  get #next(): string {
+    return AGENTS[this.#turn % AGENTS.length] as string;
+  }
+
+  #takeTurn(agent_id: string): void {
+    this.#is_thinking = false;
+    const { observer, turns } = this.#options;
+    const content = turns[this.#turn];
+    if (content === undefined) return;
+    this.#turn += 1;
+    const to = this.#next;
+    observer.says(agent_id, to, content);
+    this.#send(messageFrom(agent_id, content, this.#turn), [to]);
+  }
+
+  /** One of them answers, whoever hears it first. */
+  #answer(agent_id: string, { seq, message }: Push): void {
+    const { answers_max } = this.#options;
+    if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;
+    this.#answered.add(seq);
+    const content = answerTo(agent_id, message['content'], this.#answered.size === answers_max);
+    this.#think(() => this.#send(messageFrom(agent_id, content)));
+  }
+
+  /** An agent thinks after the push was answered: Convoke waits 5 seconds for an answer, and some agents think longer. */
+  #think(then: () => void): void {
+    const { clock, pause_ms } = this.#options;
+    const timer = clock.after(pause_ms, () => {
+      this.#timers.delete(timer);
+      then();
+    });
+    this.#timers.add(timer);
+  }
+
+  #send(message: object, target_agents?: string[]): void {
+    const { service, observer } = this.#options;
+    const options = target_agents === undefined ? {} : { target_agents };
+    service.sendMessage(this.meeting_id, message, options).catch((error: unknown) => observer.failed(error));
+  }
+}
+
+/** @param turn by which the agents know whose turn is next; what others say has none */
+function messageFrom(from: string, content: string, turn?: number): object {
+  return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date().toISOString() };
+}

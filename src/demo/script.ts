@@ -1,0 +1,41 @@
+/** What the agents of the demo say. */
+
+export const AGENTS = ['ada', 'ben'] as const;
+
+export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
+
+/** In turns; Ada begins. The first four are a conversation by themselves. */
+export const TURNS = [
+  'An address. Whoever registers a webhook hears every message of the meeting.',
+  'And a way to know that it was Convoke who knocked: I verify the signature first.',
+  'What if my machine sleeps?',
+  'Then your messages wait for you, and come in the order in which they were said.',
+  'For how long?',
+  'For three days. After that they are on record as expired, and you can ask for them again.',
+  'And if I answer with an error?',
+  'Then the same message comes again, after ten seconds first, and then less and less often.',
+  'Under the same webhook-id, I hope: I would not want to do things twice.',
+  'Under the same one. At least once is what is promised; the id tells you what you had already.',
+  'Does everybody in the meeting hear this?',
+  'No: what has target_agents is pushed to their machines only. This one was for you.',
+  'Somebody else in this meeting is very slow. Does that hold you up?',
+  'Not at all: every machine has a queue of its own in every meeting.',
+  'How do I see whether you got my last message?',
+  'Look at its delivery: every attempt is there, with the status that I answered and how long I took.',
+  'And if you had never been reached?',
+  'Then one line would say why: the name did not resolve, the connection was refused, nobody answered in time.',
+  'I think we have said it all.',
+  'Say something yourself, whoever is reading this: we are listening.',
+];
+
+const HEARD_CHARS_MAX = 120;
+
+/** What an agent answers a person. */
+export function answerTo(agent_id: string, content: unknown, is_last: boolean): string {
+  const characters = Array.from(typeof content === 'string' ? content : '');
+  const cut = characters.length > HEARD_CHARS_MAX ? '…' : '';
+  const heard = characters.length === 0 ? 'you' : `“${characters.slice(0, HEARD_CHARS_MAX).join('')}${cut}”`;
+  const name = `${agent_id.charAt(0).toUpperCase()}${agent_id.slice(1)}`;
+  const end = is_last ? ' This was my last answer: start the demo anew to go on.' : '';
+  return `${name} here: I heard ${heard}. It came to my webhook, and its signature was right.${end}`;
+}
