@@ -7,6 +7,7 @@
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
+import { liveFeed } from './feed.ts';
 import { isolation, latency } from './latency.ts';
 import { Bench } from './measure.ts';
 import { profile } from './profile.ts';
@@ -27,6 +28,7 @@ const SCENARIOS: Scenario[] = [
   idle,
   oneLane,
   slowDiskScenario,
+  liveFeed,
   idleTransaction,
 ];
 

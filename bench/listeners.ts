@@ -1,0 +1,52 @@
+/** Listeners of the live feed, all in one process: they read what comes as fast as it comes, and count the events. */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { serveCommands } from './channel.ts';
+
+/** Each event has one such line. */
+const EVENT_LINE = Buffer.from('\nevent: ');
+
+export interface Heard {
+  /** By all of them. */
+  events: number;
+  bytes: number;
+  /** Whose connection was closed by the service. */
+  cut_off: number;
+}
+
+const heard: Heard = { events: 0, bytes: 0, cut_off: 0 };
+
+async function listen(port: number): Promise<void> {
+  const socket = connect({ port, host: '127.0.0.1' });
+  await once(socket, 'connect');
+  socket.on('error', () => socket.destroy());
+  socket.on('close', () => heard.cut_off++);
+  socket.write(`GET /api/v1/events/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n\r\n`);
+  const [head] = (await once(socket, 'data')) as [Buffer];
+  if (!head.toString('latin1').startsWith('HTTP/1.1 200')) throw new Error(head.toString('latin1'));
+  readFrom(socket);
+}
+
+/** A line that is split between two chunks is found in both: the end of the one stays before the other. */
+function readFrom(socket: Socket): void {
+  let rest: Buffer = Buffer.alloc(0);
+  socket.on('data', (data: Buffer) => {
+    heard.bytes += data.length;
+    const chunk = rest.length === 0 ? data : Buffer.concat([rest, data]);
+    let end = 0;
+    for (let at = chunk.indexOf(EVENT_LINE); at !== -1; at = chunk.indexOf(EVENT_LINE, end)) {
+      heard.events++;
+      end = at + EVENT_LINE.length;
+    }
+    rest = chunk.subarray(Math.max(end, chunk.length - EVENT_LINE.length + 1));
+  });
+}
+
+export type Listeners = typeof commands;
+
+const commands = serveCommands({
+  async listen({ port, listeners }: { port: number; listeners: number }): Promise<void> {
+    await Promise.all(Array.from({ length: listeners }, () => listen(port)));
+  },
+  heard: (): Heard => ({ ...heard }),
+});
