@@ -61,7 +61,10 @@ const atRate = (contender: Contender): Row['measure'] => {
       { seconds: WARM_UP_S },
     );
 };
-const asMuchAsGoes = (contender: Contender): Row['measure'] => saturated(contender, FAN_OUT_1).measure;
+const asMuchAsGoes = (contender: Contender): Row['measure'] => {
+  const as_in_a = saturated(contender, FAN_OUT_1);
+  return (bench, seconds) => as_in_a.measure(bench, seconds);
+};
 
 const AT_RATE = `${RATE_PER_S}/s`;
 
