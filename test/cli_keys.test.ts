@@ -4,7 +4,16 @@ import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
 import { type ApiKey, type ApiKeyWithToken, ConvokeClient, type CreateKeyInput } from '@convoke/sdk';
-import { convoke, deadUrl, type Ended, serve, type Service, stop, temporaryDirectory } from './support/command_line.ts';
+import {
+  convoke,
+  deadUrl,
+  type Ended,
+  serve,
+  serveOnTerminal,
+  type Service,
+  stop,
+  temporaryDirectory,
+} from './support/command_line.ts';
 
 describe('without a service', () => {
   test('serve on a public address says which command makes the first key, and starts when that was run', async (t) => {
@@ -29,6 +38,27 @@ describe('without a service', () => {
     assert.equal((await convoke(['instances', '--url', url])).code, 4);
     assert.equal(await stop(service), 0);
     assert.match(await service.stderr, /"every request needs an API key"/);
+  });
+
+  test('serve on a terminal shows a link that signs in an admin, once, and writes it nowhere else', async (t) => {
+    const data = temporaryDirectory(t);
+    const made = await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+    assert.equal(made.code, 0, made.stderr);
+    // Control: where nobody looks, nothing is shown.
+    const service = await serve(data);
+    await stop(service);
+    assert.doesNotMatch(`${await service.stderr}${service.lines.join('\n')}`, /sign-in/);
+
+    const served = await serveOnTerminal(t, data);
+    if (served === null) return t.skip('there is no `script` of util-linux here');
+    const { url, terminal } = served;
+    const link = /sign in on (http:\S+)/.exec(terminal)?.[1] ?? '';
+    assert.equal(new URL(link).origin, url, terminal);
+    const token = link.split('#sign-in=')[1] ?? '';
+    const client = new ConvokeClient({ base_url: url });
+    const { state, scopes } = await client.signInByLink(token);
+    assert.deepEqual([state, scopes], ['signed_in', ['admin']]);
+    await assert.rejects(client.signInByLink(token), { code: 'sign_in_link_not_valid' });
   });
 
   test('works on the data file, which needs no key, and makes none where there was none', async (t) => {

@@ -9,6 +9,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text as readAll } from 'node:stream/consumers';
 import { fileURLToPath } from 'node:url';
+import { stripVTControlCharacters } from 'node:util';
 
 const MAIN = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
 
@@ -69,6 +70,31 @@ export async function serve(
   const url = /^convoke ready (http:\/\/\S+)$/.exec(lines[0] ?? '')?.[1];
   if (url === undefined) throw new Error(`not ready: ${await stderr}`);
   return { url, child, stderr, lines };
+}
+
+/**
+ * Starts `convoke serve` on a terminal of its own, which ends with the test, and waits for its ready line.
+ *
+ * @returns what stands on the terminal; null where there is no `script` of util-linux
+ */
+export async function serveOnTerminal(
+  t: { after: (clean: () => void) => void },
+  data: string,
+): Promise<{ url: string; terminal: string } | null> {
+  const quoted = [process.execPath, MAIN, 'serve', '--port', '0', '--data', data].map((word) => `'${word}'`);
+  const child = spawn('script', ['-qfec', quoted.join(' '), '/dev/null'], { env: CLEAN_ENV, stdio: 'pipe' });
+  // Without the terminal the service is told to stop by the system (SIGHUP).
+  t.after(() => void child.kill('SIGKILL'));
+  const errors: Error[] = [];
+  child.on('error', (error) => errors.push(error));
+  let terminal = '';
+  for await (const line of createInterface({ input: child.stdout })) {
+    terminal += `${stripVTControlCharacters(line)}\n`;
+    const url = /convoke ready (http:\/\/\S+)/.exec(terminal)?.[1];
+    if (url !== undefined) return { url, terminal };
+  }
+  if (errors.length > 0 || /script: (unrecognized|illegal|invalid)/.test(terminal)) return null;
+  throw new Error(`not ready: ${terminal}`);
 }
 
 /** Ends when the process and everything that holds its output has ended. */
