@@ -1,6 +1,15 @@
 /** A backup that is made while the service works holds all that was answered before it began, and can be put back. */
 import assert from 'node:assert/strict';
-import { copyFileSync, existsSync, mkdirSync, readFileSync, statSync, truncateSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  existsSync,
+  mkdirSync,
+  readFileSync,
+  statfsSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
@@ -208,6 +217,23 @@ describe('over the API', () => {
     assert.equal(await stop(service), 0);
     assert.ok(!existsSync(join(data, 'convoke.db.copy')));
     assert.ok(!existsSync(join(data, 'convoke.db-wal')), 'the file is closed');
+  });
+
+  test('a disk that is too small for another data file stays as it is', async (t) => {
+    const { data, service } = await startBehindMachine(t);
+    const client = new ConvokeClient({ base_url: service.url });
+    const file = join(data, 'convoke.db');
+    const { size } = statSync(file);
+    const { bavail, bsize } = statfsSync(data);
+    // A hole at its end takes no space, and SQLite goes by the number of pages in the header.
+    truncateSync(file, size + 2 * bavail * bsize);
+    await assert.rejects(
+      client.beginBackup(),
+      (error) => error instanceof ConvokeError && error.code === 'backup_no_room' && error.status === 507,
+    );
+    assert.ok(!existsSync(`${file}.copy`));
+    truncateSync(file, size);
+    await client.beginBackup();
   });
 
   test('the SDK says which copies there are not', async (t) => {
