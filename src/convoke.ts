@@ -32,7 +32,10 @@ import type { HttpParts } from './http/parts.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/sessions.ts';
 import type { Accepted, NewMessage } from './store/store.ts';
+import type { GivenKeys } from './store/data_keys.ts';
+import { type Imported, importDataFile } from './store/postgres/import.ts';
 import { openPostgresStore } from './store/postgres/postgres_store.ts';
+import { migrateDatabase, schemaOfDatabase } from './store/postgres/schema.ts';
 import { schemaOfFile } from './store/sqlite/schema.ts';
 import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
 import type { StoreObserver } from './store/store_thread.ts';
@@ -258,21 +261,40 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
 /**
  * The schema that the data has and the one that this version wants, as numbers of steps. Changes nothing.
  *
- * @throws StoreError when the data file is in use, or is none
+ * @throws StoreError when the data file is in use, or is none; when the database cannot be reached
  */
-export function schemaOf({ data }: Config): { present: number; wanted: number } {
-  return schemaOfFile(join(data, DATABASE_FILE));
+export async function schemaOf({ data, database_url }: Config): Promise<{ present: number; wanted: number }> {
+  return database_url === null ? schemaOfFile(join(data, DATABASE_FILE)) : schemaOfDatabase(database_url);
 }
 
 /**
- * Does to the data what a start does before anything is served.
+ * Does to the schema of the data what a start does before anything is served.
  *
  * @throws StoreError when it cannot be used, or was written by a newer Convoke
  */
 export async function migrateStore(config: Config): Promise<void> {
+  // Nodes of the version before may be at work on it: nothing but the schema is touched.
+  if (config.database_url !== null) {
+    await migrateDatabase(config.database_url);
+    return;
+  }
   const { store, opened } = openStore(config);
   await opened;
   await store.close();
+}
+
+/**
+ * Moves everything from a data file into the database of the settings, which must be empty.
+ *
+ * @throws StoreError that says what to do; nothing was moved then
+ */
+export function importFile(
+  config: Config & { database_url: string },
+  from: string,
+  onProgress: (progress: { table: string; rows: number }) => void,
+): Promise<Imported> {
+  const { data, database_url: url } = config;
+  return importDataFile({ from, url, data, keys: givenKeys(config), onProgress, wall_ms: systemClock().wall() });
 }
 
 /** What the audit log is told of a start: of the settings only the names. */
@@ -289,9 +311,13 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
+function givenKeys({ encryption_key: current, encryption_key_previous: former }: Config): GivenKeys | null {
+  return current === null ? null : { current, former };
+}
+
 function openStore(config: Config, observer: StoreObserver = {}) {
-  const { data, database_url, encryption_key: current, encryption_key_previous: former } = config;
-  const keys = current === null ? null : { current, former };
+  const { data, database_url } = config;
+  const keys = givenKeys(config);
   if (database_url !== null) return openPostgresStore(database_url, data, keys, observer, config);
   return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
 }

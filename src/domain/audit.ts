@@ -24,6 +24,7 @@ export const AUDIT_ACTIONS = [
   'authenticate',
   'service.start',
   'service.backup',
+  'service.import',
   'demo.start',
   'demo.stop',
 ] as const;

@@ -59,9 +59,9 @@ export interface Service {
 /** Starts `convoke serve` and waits for its ready line. */
 export async function serve(
   data: string,
-  { node, flags = [] }: { node?: string; flags?: string[] } = {},
+  { node, flags = [], env = {} }: { node?: string; flags?: string[]; env?: Record<string, string> } = {},
 ): Promise<Service> {
-  const child = start(['serve', '--port', '0', '--data', data, ...flags], node === undefined ? {} : { node });
+  const child = start(['serve', '--port', '0', '--data', data, ...flags], node === undefined ? { env } : { env, node });
   const stderr = readAll(child.stderr!);
   const lines: string[] = [];
   const stdout = createInterface({ input: child.stdout! });

@@ -351,6 +351,7 @@ export type AuditAction =
   | 'authenticate'
   | 'service.start'
   | 'service.backup'
+  | 'service.import'
   | 'demo.start'
   | 'demo.stop';
 

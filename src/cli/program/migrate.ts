@@ -22,16 +22,17 @@ export function migrateCommand(): Command {
   return withExamples(command, {
     'convoke migrate --check': 'whether the next start has something to do',
     'convoke migrate --data /var/lib/convoke': 'before the start, while no service runs',
+    'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke migrate': 'while nodes of the version before go on',
   });
 }
 
 async function migrate({ check, json }: MigrateOptions, command: Command): Promise<void> {
   const { config } = settingsOf(command);
   const file = dataFile(config.data);
-  await assertThere(file);
+  if (config.database_url === null) await assertThere(file);
   const { schemaOf, migrateStore } = await import('../../convoke.ts');
   try {
-    const { present, wanted } = schemaOf(config);
+    const { present, wanted } = await schemaOf(config);
     if (check) {
       if (json) printJson({ present, wanted });
       else print(sayVersions(present, wanted));

@@ -10,6 +10,7 @@ import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
 import { doctorCommand } from './doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
+import { importCommand } from './import.ts';
 import { instancesCommand } from './instances.ts';
 import { keysCommand } from './keys.ts';
 import { migrateCommand } from './migrate.ts';
@@ -58,7 +59,7 @@ export function program(): Command {
     .addHelpText('after', AFTER_HELP);
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
-    'The data:': [backupCommand(), migrateCommand()],
+    'The data:': [backupCommand(), migrateCommand(), importCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],

@@ -232,7 +232,7 @@ async function patiently<T>(url: string, run: (connection: Connection) => Promis
 }
 
 /** What stood against opening the database; never with the password. */
-function openingFailure(error: unknown, url: string): unknown {
+export function openingFailure(error: unknown, url: string): unknown {
   if (error instanceof Problem || !(error instanceof StoreError)) return error;
   const { hostname, port, pathname, username } = new URL(url);
   const where = `${hostname || 'this machine'}:${port || '5432'}`;

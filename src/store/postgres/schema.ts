@@ -34,8 +34,7 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
   const to = MIGRATIONS.length;
   await connection.query('BEGIN');
   await connection.query('CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)');
-  const { rows } = await connection.query<{ version: number }>('SELECT version FROM schema_version');
-  const from = rows[0]?.version ?? 0;
+  const from = await versionOf(connection);
   if (from > to) {
     await connection.query('ROLLBACK');
     throw new StoreError(
@@ -57,6 +56,28 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
 /** Brings a database to the schema of this version, and nothing more. */
 export function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
   return exclusively(url, migrate);
+}
+
+/**
+ * How many schema steps a database has taken, and how many this version knows. Changes nothing.
+ *
+ * @throws StoreError when it cannot be reached
+ */
+export async function schemaOfDatabase(url: string): Promise<{ present: number; wanted: number }> {
+  const connection = await Connection.open(url);
+  try {
+    const { rows } = await connection.query<{ exists: boolean }>(
+      "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
+    );
+    return { present: rows[0]!.exists ? await versionOf(connection) : 0, wanted: MIGRATIONS.length };
+  } finally {
+    await connection.close().catch(() => {});
+  }
+}
+
+async function versionOf(connection: Connection): Promise<number> {
+  const { rows } = await connection.query<{ version: number }>('SELECT version FROM schema_version');
+  return rows[0]?.version ?? 0;
 }
 
 /** What stands in every id that this database makes. */

@@ -1,0 +1,318 @@
+/**
+ * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
+ * leaves nothing of it. What others know stays what it is: the ids of messages and deliveries, seq, the keys, the audit log.
+ *
+ * Left behind are the sessions of browsers, which sign in again, and the data key of the file: secrets are sealed anew under
+ * that of the database.
+ */
+import assert from 'node:assert/strict';
+import { dirname, join } from 'node:path';
+import { KEY_FILE } from '../../config.ts';
+import type { AuditHead } from '../../domain/audit.ts';
+import { IdCodec } from '../../domain/id.ts';
+import { partitionOf } from '../../domain/partition.ts';
+import type { GivenKeys, KeySource } from '../data_keys.ts';
+import { SECRET_COLUMNS, passesCheck, secretPlace } from '../instance_secrets.ts';
+import { readKeyFile } from '../key_file.ts';
+import { type DataKey, dataKeyOf, open as openSecret, type SecretPlace } from '../secret_cipher.ts';
+import { inspectCopy } from '../sqlite/copy.ts';
+import { Database as DataFile } from '../sqlite/database.ts';
+import { schemaOfFile } from '../sqlite/schema.ts';
+import { type AcceptedMessage, StoreError } from '../store.ts';
+import { auditOperations } from './audit.ts';
+import type { Connection } from './connection.ts';
+import { Session } from './database.ts';
+import { openDataKeys } from './encryption.ts';
+import { timestampText } from './messages.ts';
+import { openingFailure } from './running.ts';
+import { exclusively, migrate } from './schema.ts';
+
+/** Of a batch: what is in memory at a time. */
+const ROWS_MAX = 2_000;
+const CHARS_MAX = 4 << 20;
+
+/** One statement may take long on a slow disk; the file is read between two of them. */
+const STATEMENT_MS_MAX = 600_000;
+
+type Row = Record<string, string | number | null>;
+
+/** They have the same names in both. */
+const MOVED_TABLES = [
+  'meetings',
+  'instances',
+  'memberships',
+  'messages',
+  'deliveries',
+  'idempotency_keys',
+  'api_keys',
+  'audit_log',
+] as const;
+type MovedTable = (typeof MOVED_TABLES)[number];
+
+interface Move {
+  /** What an index of the file gives without sorting. */
+  in_order_of: string;
+  /** Makes the row of PostgreSQL of that of SQLite; the same when absent. */
+  made?: (row: Row) => Row;
+  /** Columns that only PostgreSQL has, and that nothing is known of. */
+  left_at_default?: string[];
+}
+
+/** How many rows of each table were moved. */
+type ImportCounts = Record<MovedTable, number>;
+
+export interface Imported {
+  counts: ImportCounts;
+  pending_deliveries: number;
+  /** The data key that the secrets are under now. */
+  key_id: string;
+  audit_head: AuditHead;
+}
+
+export interface ImportOptions {
+  /** A data file of this version that no service has open. */
+  from: string;
+  /** Of the database. */
+  url: string;
+  /** The directory of this node, for the file with the data key, which is made when there is none. */
+  data: string;
+  /** What secrets will be encrypted under, the same on every node; null takes the key from the file in `data`. */
+  keys: GivenKeys | null;
+  onProgress: (progress: { table: string; rows: number }) => void;
+  wall_ms: number;
+}
+
+/**
+ * Moves all of it, compares what is there with what was read, and commits.
+ *
+ * @throws StoreError that says what to do; the database is as empty as before then
+ */
+export async function importDataFile({
+  from,
+  url,
+  data,
+  keys: given,
+  onProgress,
+  wall_ms,
+}: ImportOptions): Promise<Imported> {
+  const { pending_deliveries } = wholeFile(from);
+  const file = new DataFile(from);
+  try {
+    const keys_of_file = keysOf(file, from, given);
+    const key_source: KeySource =
+      given === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys: given };
+    return await exclusively(url, async (connection) => {
+      await migrate(connection);
+      return inTransaction(connection, async () => {
+        const session = new Session(connection);
+        await assertUnused(connection);
+        const keys = await openDataKeys(session, key_source);
+        const moves = movesOf(file, (sealed, place) => keys.seal(openSecret(keys_of_file, sealed, place), place));
+        const counts = {} as ImportCounts;
+        await connection.query('ALTER TABLE instances DISABLE TRIGGER instance_added');
+        for (const table of MOVED_TABLES)
+          counts[table] = await moveRows(connection, file, table, moves[table], onProgress);
+        await connection.query('ALTER TABLE instances ENABLE TRIGGER instance_added');
+        await moveRest(connection, file);
+        await assertAlike(connection, file);
+        const { instances, messages, deliveries } = counts;
+        const subject = {
+          principal: 'local command',
+          address: null,
+          action: 'service.import',
+          target_kind: 'service',
+        } as const;
+        const details = { instances, messages, deliveries, pending_deliveries };
+        const entry = { ...subject, target_id: null, outcome: 'done', code: null, details } as const;
+        const audit_head = await auditOperations(session).append(entry, wall_ms);
+        return { counts, pending_deliveries, key_id: keys.current.key_id, audit_head };
+      });
+    });
+  } catch (error) {
+    throw openingFailure(error, url);
+  } finally {
+    file.close();
+  }
+}
+
+/** Every page, index and entry of it is read before anything is moved. */
+function wholeFile(from: string) {
+  const { present, wanted } = schemaOfFile(from);
+  if (present < wanted) {
+    throw new StoreError(
+      'IMPORT_SCHEMA',
+      `${from} has schema ${present}, and this Convoke moves schema ${wanted}: bring it up to date first, with \`convoke migrate\` and --data of its directory.`,
+    );
+  }
+  return inspectCopy(from);
+}
+
+/** What the secrets in the file may be under: the key beside it, and those that are settings. */
+function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
+  const beside = readKeyFile(join(dirname(from), KEY_FILE));
+  const keys = [
+    ...[beside?.current, beside?.former].filter((key) => key !== undefined && key !== null),
+    ...[given?.current, given?.former].filter((key) => key !== undefined && key !== null).map(dataKeyOf),
+  ];
+  const checked = file.prepare('SELECT key_id, check_value FROM encryption_keys').all();
+  for (const { key_id, check_value } of checked as { key_id: string; check_value: string }[]) {
+    if (keys.some((key) => key.key_id === key_id && passesCheck(key, check_value))) continue;
+    throw new StoreError(
+      'ENCRYPTION_KEY_WRONG',
+      `Webhook secrets in ${from} are encrypted under the key ${key_id}: put its ${KEY_FILE} beside it, or give that key as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside the one that the nodes have.`,
+    );
+  }
+  return keys;
+}
+
+async function inTransaction<T>(connection: Connection, run: () => Promise<T>): Promise<T> {
+  await connection.query('BEGIN');
+  try {
+    // No node joins, and nobody else imports, until this is over.
+    await connection.query('LOCK TABLE nodes, this_database IN SHARE ROW EXCLUSIVE MODE');
+    const result = await run();
+    await connection.query('COMMIT', [], STATEMENT_MS_MAX);
+    return result;
+  } catch (error) {
+    await connection.query('ROLLBACK').catch(() => connection.destroy());
+    throw error;
+  }
+}
+
+function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) => string): Record<MovedTable, Move> {
+  const ids = new IdCodec(file.tag);
+  const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
+  return {
+    // The first message on a node begins a run of that node.
+    meetings: { in_order_of: 'meeting_id', left_at_default: ['run_no', 'run_from'] },
+    instances: {
+      in_order_of: 'instance_id',
+      made(row) {
+        const made = inPartition(row);
+        for (const column of SECRET_COLUMNS) {
+          const sealed = row[column];
+          if (typeof sealed === 'string')
+            made[column] = reseal(sealed, secretPlace(column, row['instance_id'] as string));
+        }
+        return made;
+      },
+    },
+    memberships: { in_order_of: 'meeting_id, instance_id' },
+    messages: {
+      in_order_of: 'message_no',
+      made: (row) => ({ ...row, timestamp: timestampText(row['timestamp'] as string) }),
+    },
+    deliveries: { in_order_of: 'delivery_no', made: inPartition },
+    idempotency_keys: {
+      in_order_of: 'id',
+      made({ id: _, result, ...row }) {
+        const { message_id, seq, accepted_at, deliveries_queued } = JSON.parse(result as string) as AcceptedMessage;
+        return { ...row, message_no: ids.decode('msg', message_id), seq, accepted_at, deliveries_queued };
+      },
+    },
+    api_keys: { in_order_of: 'key_id' },
+    audit_log: { in_order_of: 'seq' },
+  };
+}
+
+/** What a database holds that nobody has used yet: none of these. */
+async function assertUnused(connection: Connection): Promise<void> {
+  const { rows: nodes } = await connection.query(
+    'SELECT node_id FROM nodes WHERE lease_until > floor(extract(epoch FROM clock_timestamp()) * 1000)',
+  );
+  if (nodes.length > 0) {
+    throw new StoreError(
+      'IMPORT_IN_USE',
+      'Nodes are at work on this database: import into one of its own, before the first of them starts.',
+    );
+  }
+  for (const table of MOVED_TABLES) {
+    const { rows } = await connection.query(`SELECT 1 FROM ${table} LIMIT 1`);
+    if (rows.length === 0) continue;
+    throw new StoreError(
+      'IMPORT_NOT_EMPTY',
+      `The database is not empty: there are rows in ${table}. An import mixes nothing: give an empty database.`,
+    );
+  }
+}
+
+async function moveRows(
+  connection: Connection,
+  file: DataFile,
+  table: MovedTable,
+  { in_order_of, made = (row) => row, left_at_default = [] }: Move,
+  onProgress: ImportOptions['onProgress'],
+): Promise<number> {
+  const columns = (await columnsOf(connection, table)).filter(({ name }) => !left_at_default.includes(name));
+  const names = columns.map(({ name }) => name);
+  const arrays = columns.map(({ type }, i) => `$${i + 1}::${type}[]`);
+  const insert = `INSERT INTO ${table} (${names.join(', ')}) SELECT * FROM unnest(${arrays.join(', ')})`;
+  let moved = 0;
+  let batch: Row[] = [];
+  let chars = 0;
+  const flush = async (): Promise<void> => {
+    // A column that only one side has would be lost without a word.
+    assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
+    const values = names.map((name) => batch.map((row) => row[name]));
+    moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;
+    onProgress({ table, rows: moved });
+    batch = [];
+    chars = 0;
+  };
+  for (const read of file.prepare(`SELECT * FROM ${table} ORDER BY ${in_order_of}`).iterate() as Iterable<Row>) {
+    const row = made(read);
+    batch.push(row);
+    for (const value of Object.values(row)) if (typeof value === 'string') chars += value.length;
+    if (batch.length >= ROWS_MAX || chars >= CHARS_MAX) await flush();
+  }
+  if (batch.length > 0) await flush();
+  return moved;
+}
+
+async function columnsOf(connection: Connection, table: MovedTable): Promise<{ name: string; type: string }[]> {
+  const { rows } = await connection.query<{ name: string; type: string }>(
+    'SELECT attname AS name, format_type(atttypid, NULL) AS type FROM pg_attribute WHERE attrelid = $1::regclass AND attnum > 0 AND NOT attisdropped',
+    [table],
+  );
+  return rows;
+}
+
+/** What is no row of a table: the tag in every id, the numbers that are taken, the counts, and the head of the audit log. */
+async function moveRest(connection: Connection, file: DataFile): Promise<void> {
+  await connection.query('UPDATE this_database SET tag = $1', [file.tag]);
+  await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
+  await connection.query('UPDATE instance_count SET instance_count = (SELECT count(*) FROM instances)');
+  await connection.query(
+    'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',
+  );
+  // Nobody waits for autovacuum to find out that the tables are not empty any more.
+  await connection.query(`ANALYZE ${MOVED_TABLES.join(', ')}`, [], STATEMENT_MS_MAX);
+}
+
+/** Figures that differ when a row was lost, doubled or cut, each as SQL that both engines read. */
+const FIGURES: Record<string, string> = {
+  instances: 'SELECT count(*) AS n FROM instances',
+  memberships: 'SELECT count(*) AS n FROM memberships',
+  meetings: 'SELECT count(*) AS n FROM meetings',
+  'the last seq of all meetings': 'SELECT sum(last_seq) AS n FROM meetings',
+  messages: 'SELECT count(*) AS n FROM messages',
+  'the length of all messages': 'SELECT sum(length(message)) AS n FROM messages',
+  deliveries: 'SELECT count(*) AS n FROM deliveries',
+  'pending deliveries': "SELECT count(*) AS n FROM deliveries WHERE state = 'pending'",
+  attempts: 'SELECT sum(attempt_count) AS n FROM deliveries',
+  'idempotency keys': 'SELECT count(*) AS n FROM idempotency_keys',
+  'API keys': 'SELECT count(*) AS n FROM api_keys',
+};
+
+async function assertAlike(connection: Connection, file: DataFile): Promise<void> {
+  for (const [what, sql] of Object.entries(FIGURES)) {
+    const here = Number(file.prepare(sql).get()?.['n'] ?? 0);
+    const { rows } = await connection.query<{ n: number | null }>(sql, [], STATEMENT_MS_MAX);
+    const there = Number(rows[0]?.n ?? 0);
+    if (here === there) continue;
+    throw new StoreError(
+      'IMPORT_DIFFERS',
+      `Nothing was imported: of ${what} there are ${here} in the file, and ${there} arrived. This is a defect of Convoke.`,
+    );
+  }
+}
