@@ -195,7 +195,8 @@ CREATE TABLE runs (
 ) WITH (fillfactor=10);
 
 CREATE TABLE schema_version (
-  version integer NOT NULL
+  version integer NOT NULL,
+  steps_known_min integer NOT NULL
 );
 
 CREATE TABLE sessions (

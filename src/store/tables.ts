@@ -41,7 +41,7 @@ interface MeetingsTable {
   last_activity_at: number;
 }
 
-interface MembershipsTable {
+export interface MembershipsTable {
   meeting_id: string;
   instance_id: string;
   agent_ids: string;

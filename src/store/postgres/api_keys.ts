@@ -5,6 +5,7 @@ import { pageOf } from '../cursor.ts';
 import { keyOf } from './cursor.ts';
 import type { ApiKeyStore } from '../store.ts';
 import type { ApiKeysTable } from '../tables.ts';
+import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
@@ -25,12 +26,13 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
-const GET = statement('SELECT * FROM api_keys WHERE key_id = $key_id');
-const OTHERS = statement('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> $key_id');
+const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
+const GET = statement(`${ROWS} WHERE key_id = $key_id`);
+const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id`);
 const LIST = statement(
-  'SELECT * FROM api_keys WHERE (created_at, key_id) > ($created_at, $key_id) ORDER BY created_at, key_id LIMIT $limit',
+  `${ROWS} WHERE (created_at, key_id) > ($created_at, $key_id) ORDER BY created_at, key_id LIMIT $limit`,
 );
-const CHANGED = statement('SELECT * FROM api_keys WHERE change_no > $change_no ORDER BY change_no');
+const CHANGED = statement(`${ROWS} WHERE change_no > $change_no ORDER BY change_no`);
 const NOTE_USE = statement(`
   UPDATE api_keys k SET last_used_at = greatest(coalesce(k.last_used_at, 0), u.used_at)
   FROM (SELECT key_id, max(used_at) AS used_at FROM unnest($key_ids::text[], $used_ats::bigint[]) AS u(key_id, used_at) GROUP BY key_id) u

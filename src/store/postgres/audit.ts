@@ -3,6 +3,7 @@ import { entryAfter, entryOf } from '../audit.ts';
 import { pageOf } from '../cursor.ts';
 import { keyOf } from './cursor.ts';
 import type { AuditStore } from '../store.ts';
+import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 
 /** Locked until the end of the transaction: entries follow one another, whichever node writes them. */
@@ -36,7 +37,7 @@ export function auditOperations(session: Session): AuditStore {
     async list({ limit, cursor, newest_first, ...filter }) {
       let query = build
         .selectFrom('audit_log')
-        .selectAll()
+        .select(AUDIT_COLUMNS)
         .orderBy('seq', newest_first ? 'desc' : 'asc')
         .limit(limit + 1);
       if (cursor !== undefined) {

@@ -1,6 +1,7 @@
 /** What this node knows of the others, and tells them. */
 import { fairShare, LEASE_TRUSTED_MS } from '../../domain/partition.ts';
 import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
+import { NODE_COLUMNS, of } from './columns.ts';
 import type { Stored } from './accepting.ts';
 import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
@@ -24,7 +25,7 @@ const RENEW = statement(
 const TAKE = statement('SELECT take_partitions($node_no, $wanted)');
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
-  SELECT n.*, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count FROM nodes n
+  SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count FROM nodes n
   WHERE n.lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint OR n.node_no = $node_no
   ORDER BY n.node_no`);
 const LEAVE = [

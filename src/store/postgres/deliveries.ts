@@ -15,6 +15,7 @@ import {
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import type { DeliveryFilter, DeliveryStore, LaneKey } from '../store.ts';
 import type { DeliveriesTable } from '../tables.ts';
+import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf } from './cursor.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import type { Parts } from './operations.ts';
@@ -303,7 +304,7 @@ function selectDeliveries(now_ms: number) {
   return build
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
-    .selectAll('d')
+    .select(of('d', DELIVERY_COLUMNS))
     .select([
       'i.is_active',
       'i.webhook_enabled',

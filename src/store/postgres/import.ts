@@ -205,9 +205,11 @@ function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) =>
     deliveries: { in_order_of: 'delivery_no', made: inPartition },
     idempotency_keys: {
       in_order_of: 'id',
-      made({ id: _, result, ...row }) {
-        const { message_id, seq, accepted_at, deliveries_queued } = JSON.parse(result as string) as AcceptedMessage;
-        return { ...row, message_no: ids.decode('msg', message_id), seq, accepted_at, deliveries_queued };
+      made({ meeting_id, key, fingerprint, result, created_at }) {
+        const { message_id, ...told } = JSON.parse(result as string) as AcceptedMessage;
+        const { seq, accepted_at, deliveries_queued } = told;
+        const answer = { message_no: ids.decode('msg', message_id), seq, accepted_at, deliveries_queued };
+        return { meeting_id, key, fingerprint, ...answer, created_at } as Row;
       },
     },
     api_keys: { in_order_of: 'key_id' },
@@ -308,7 +310,7 @@ async function assertAlike(connection: Connection, file: DataFile): Promise<void
   for (const [what, sql] of Object.entries(FIGURES)) {
     const here = Number(file.prepare(sql).get()?.['n'] ?? 0);
     const { rows } = await connection.query<{ n: number | null }>(sql, [], STATEMENT_MS_MAX);
-    const there = Number(rows[0]?.n ?? 0);
+    const there = rows[0]?.n ?? 0;
     if (here === there) continue;
     throw new StoreError(
       'IMPORT_DIFFERS',

@@ -7,6 +7,7 @@ import { likePattern } from '../like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../store.ts';
 import type { Sight } from '../../domain/access.ts';
 import type { InstancesTable } from '../tables.ts';
+import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
 import type { Parts } from './operations.ts';
@@ -16,7 +17,9 @@ import { assertRoomForInstance } from './quotas.ts';
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
 
-const GET = statement(`SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`);
+const GET = statement(
+  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`,
+);
 
 /** Locked until the end of the transaction: what was read of it stays true. */
 const GET_FORMER = statement(`
@@ -82,7 +85,9 @@ const ROTATE_SECRET = statement(`
   UPDATE instances SET previous_secret = $former, previous_secret_until = $until, webhook_secret = $webhook_secret, updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
-const LOAD = statement('SELECT * FROM instances WHERE instance_id = ANY ($instance_ids::text[]) ORDER BY instance_id');
+const LOAD = statement(
+  `SELECT ${INSTANCE_COLUMNS.join(', ')} FROM instances WHERE instance_id = ANY ($instance_ids::text[]) ORDER BY instance_id`,
+);
 
 const WEBHOOK_URLS = statement(
   'SELECT instance_id, webhook_url FROM instances WHERE instance_id > $after ORDER BY instance_id LIMIT $limit',
@@ -112,7 +117,7 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
   async function list({ limit, cursor, ...filter }: InstanceFilter & { instance_id?: string }, sight?: Sight | null) {
     let query = build
       .selectFrom('instances as i')
-      .selectAll('i')
+      .select(of('i', INSTANCE_COLUMNS))
       .select(sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'))
       .orderBy('i.instance_id')
       .limit(limit + 1);

@@ -5,6 +5,7 @@ import { keyOf } from './cursor.ts';
 import { likePattern } from '../like.ts';
 import { membershipOf, notRegistered } from '../meetings.ts';
 import type { MeetingRow, MeetingStore } from '../store.ts';
+import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { lowerCase } from './instances.ts';
 import type { Parts } from './operations.ts';
@@ -107,7 +108,7 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
       let query = build
         .selectFrom('memberships as s')
         .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-        .selectAll('s')
+        .select(of('s', MEMBERSHIP_COLUMNS))
         .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
         .where('s.meeting_id', '=', meeting_id)
         .orderBy('s.instance_id')

@@ -11,6 +11,13 @@
 import { ACCEPT_MESSAGES, AGENTS_AMONG, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
 import { RENEW_LEASE, TAKE_PARTITIONS } from './lease_functions.ts';
 
+/**
+ * How many of the steps a node must know at least to work on the schema that all of them make. Stands in the database, so
+ * that a node of the version before starts there too, as one does that was killed in the middle of an upgrade. It rises with
+ * a step that takes away what nodes with fewer steps use, and at no other time.
+ */
+export const STEPS_KNOWN_MIN = 1;
+
 export const MIGRATIONS: readonly string[] = [
   `
   -- One row. The tag stands in every message_id and delivery_id of this database; touches counts the times that somebody

@@ -4,7 +4,7 @@ import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store.ts';
 import { Connection } from './connection.ts';
 import { MIGRATION } from './locks.ts';
-import { MIGRATIONS } from './migrations.ts';
+import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
 
@@ -24,28 +24,35 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
 }
 
 /**
- * Takes the steps that are missing, all of them or none.
+ * Takes the steps that are missing, all of them or none. A schema that has more steps than this version knows stays as it
+ * is, and is worked on when it says that it can be: see STEPS_KNOWN_MIN.
  *
  * @returns the versions before and after
- * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is of a newer version
+ * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is too new
  */
 export async function migrate(connection: Connection): Promise<{ from: number; to: number }> {
   await assertServer(connection);
   const to = MIGRATIONS.length;
   await connection.query('BEGIN');
-  await connection.query('CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL)');
-  const from = await versionOf(connection);
+  await connection.query(
+    'CREATE TABLE IF NOT EXISTS schema_version (version integer NOT NULL, steps_known_min integer NOT NULL)',
+  );
+  const { version: from, steps_known_min } = await versionOf(connection);
   if (from > to) {
     await connection.query('ROLLBACK');
+    if (to >= steps_known_min) return { from, to: from };
     throw new StoreError(
       'SCHEMA_NEWER',
-      `The database has schema ${from}, this Convoke knows up to ${to}: start the newer version.`,
+      `The database has schema ${from}, for nodes that know at least schema ${steps_known_min}; this Convoke knows up to ${to}: start the newer version.`,
     );
   }
   for (const step of MIGRATIONS.slice(from)) await connection.script(step);
   if (from < to) {
     await connection.query('DELETE FROM schema_version');
-    await connection.query('INSERT INTO schema_version (version) VALUES ($1)', [to]);
+    await connection.query('INSERT INTO schema_version (version, steps_known_min) VALUES ($1, $2)', [
+      to,
+      STEPS_KNOWN_MIN,
+    ]);
   }
   const random = (): number => randomBytes(4).readUInt32BE() / 2 ** 32;
   await connection.query('INSERT INTO this_database (tag) VALUES ($1) ON CONFLICT DO NOTHING', [makeTag(random)]);
@@ -69,15 +76,17 @@ export async function schemaOfDatabase(url: string): Promise<{ present: number; 
     const { rows } = await connection.query<{ exists: boolean }>(
       "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
     );
-    return { present: rows[0]!.exists ? await versionOf(connection) : 0, wanted: MIGRATIONS.length };
+    return { present: rows[0]!.exists ? (await versionOf(connection)).version : 0, wanted: MIGRATIONS.length };
   } finally {
     await connection.close().catch(() => {});
   }
 }
 
-async function versionOf(connection: Connection): Promise<number> {
-  const { rows } = await connection.query<{ version: number }>('SELECT version FROM schema_version');
-  return rows[0]?.version ?? 0;
+async function versionOf(connection: Connection): Promise<{ version: number; steps_known_min: number }> {
+  const { rows } = await connection.query<{ version: number; steps_known_min: number }>(
+    'SELECT version, steps_known_min FROM schema_version',
+  );
+  return rows[0] ?? { version: 0, steps_known_min: 0 };
 }
 
 /** What stands in every id that this database makes. */

@@ -1,5 +1,6 @@
 import type { Session } from '../../domain/session.ts';
 import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../store.ts';
+import { SESSION_COLUMNS } from './columns.ts';
 import { type Session as Connected, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 
@@ -12,8 +13,10 @@ const END_OLDEST = statement(`
 const CREATE = statement(
   'INSERT INTO sessions (digest, key_id, created_at, expires_at) VALUES ($digest, $key_id, $created_at, $expires_at)',
 );
-const FIND = statement('SELECT * FROM sessions WHERE digest = $digest AND expires_at > $wall_ms');
-const REMOVE = statement('DELETE FROM sessions WHERE digest = $digest RETURNING *');
+const FIND = statement(
+  `SELECT ${SESSION_COLUMNS.join(', ')} FROM sessions WHERE digest = $digest AND expires_at > $wall_ms`,
+);
+const REMOVE = statement(`DELETE FROM sessions WHERE digest = $digest RETURNING ${SESSION_COLUMNS.join(', ')}`);
 
 export function sessionOperations(connected: Connected): SessionStore {
   return {
