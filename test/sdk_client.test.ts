@@ -258,6 +258,15 @@ describe('sending again:', () => {
     assert.deepEqual(pauses_ms.slice(1), [7000, 0]);
   });
 
+  test('a proxy that lost the node behind it is asked again, with the same key', async (t) => {
+    const page: Answer = (response) =>
+      void response.writeHead(502, { 'content-type': 'text/html' }).end('<h1>502</h1>');
+    const late: Answer = (response) => void response.writeHead(504).end();
+    const { client, seen } = await start(t, inTurn(page, late, json(201, SENT)));
+    assert.deepEqual(await client.sendMessage('m', { content: 'hi' }), SENT);
+    assert.equal(new Set(seen.map(({ headers, body }) => `${headers['idempotency-key']} ${body}`)).size, 1);
+  });
+
   test('the tries are bounded, and the error tells the key', async (t) => {
     const { client, seen, pauses_ms } = await start(t, problem(503, 'overloaded'));
     const error = await failure(client.sendMessage('m', {}));

@@ -184,7 +184,7 @@ export class ConvokeClient {
    * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
    *
    * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-   * does not answer in time, or answers 429 or 503; the pause is the one the server asks for.
+   * does not answer in time, or answers 429, 502, 503 or 504; the pause is the one the server asks for.
    */
   async sendMessage(
     meeting_id: string | number,
@@ -466,10 +466,16 @@ function sendBody(message: object, target_agents: readonly string[] | undefined)
   return `{"message":${text}${targets}}`;
 }
 
+/**
+ * 502 and 504 come from a proxy that lost the node which had the request: whether it was stored nobody knows, and the key says
+ * that it is the same.
+ */
+const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+
 /** How long to wait before a send is tried again; null when it must not be. */
 function retryWait(error: ConvokeError, attempt: number): number | null {
   const { code, status, retry_after_s } = error;
-  const safe = code === 'unreachable' || code === 'timeout' || status === 429 || status === 503;
+  const safe = code === 'unreachable' || code === 'timeout' || (status !== null && STATUSES_TO_TRY_AGAIN.has(status));
   if (!safe) return null;
   if (retry_after_s === null) return RETRY_FIRST_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
   const wait_ms = retry_after_s * 1000;
