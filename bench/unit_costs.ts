@@ -8,16 +8,25 @@ import { mkdir } from 'node:fs/promises';
 import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
+import { ConvokeClient } from '@convoke/sdk';
 import pg from 'pg';
 import { DATABASE_FILE } from '../src/config.ts';
 import { importDataFile } from '../src/store/postgres/import.ts';
 import { dataOf, endProcess, scratchDirectory, startService } from './contenders.ts';
+import { memberOf } from './fleet.ts';
 import { Bench } from './measure.ts';
 import { type BenchPostgres, startPostgres } from './postgres.ts';
 import { cpuSeconds } from './processes.ts';
 import { FAN_OUT_1, FAN_OUT_100 } from './throughput.ts';
 
 const WARM_UP_S = 3;
+/** Heartbeats that are counted, and how many are under way. */
+const HEARTBEATS = 2_000;
+const HEARTBEATS_AT_A_TIME = 32;
+/** Of a server that is to have air for peaks, vacuum and backups. */
+const BUSY_SHARE = 0.6;
+const MESSAGE_DAYS = 30;
+const DELIVERY_DAYS = 7;
 /** A session tells what it has done at most once a second, and an idle one at once. */
 const STATISTICS_MS = 2_000;
 
@@ -68,6 +77,7 @@ async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, dat
     const { pushes, last_us } = await bench.receivers.call('received');
     if (pushes !== accepted * members) throw new Error(`${pushes} pushes of ${accepted * members} arrived`);
     const per = (name: keyof typeof before, count: number): number => (after[name] - before[name]) / count;
+    const heartbeats = await heartbeatCosts(client, node.url);
     return {
       fan_out: members,
       messages_per_s: accepted / ((last_us - first_us) / 1e6),
@@ -77,6 +87,7 @@ async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, dat
       server_us_per_message: 1e6 * per('server_s', accepted),
       node_us_per_message: 1e6 * per('node_s', accepted),
       ...(await sizesOf(client)),
+      ...heartbeats,
     };
   } finally {
     await client.end();
@@ -122,6 +133,24 @@ async function countersOf(client: pg.Client, pids: number[]) {
   };
 }
 
+/** An instance says that it is there: a transaction of its own. */
+async function heartbeatCosts(client: pg.Client, base_url: string): Promise<Costs> {
+  const api = new ConvokeClient({ base_url });
+  const { instance_id } = memberOf({ meetings: 1, members: 1, origin: '' }, 0, 0);
+  const before = await countersOf(client, []);
+  let left = HEARTBEATS;
+  const beat = async (): Promise<void> => {
+    while (left-- > 0) await api.heartbeat(instance_id);
+  };
+  await Promise.all(Array.from({ length: HEARTBEATS_AT_A_TIME }, beat));
+  await sleep(STATISTICS_MS);
+  const after = await countersOf(client, []);
+  return {
+    server_us_per_heartbeat: (1e6 * (after.server_s - before.server_s)) / HEARTBEATS,
+    wal_bytes_per_heartbeat: (after.wal_bytes - before.wal_bytes) / HEARTBEATS,
+  };
+}
+
 /** Bytes for a row, after vacuum has run: what is free in the pages by then is used again. */
 async function sizesOf(client: pg.Client): Promise<Costs> {
   const sizes: Costs = {};
@@ -162,10 +191,37 @@ function print(costs: Costs[]): void {
   }
   // One equation for each shape: a message, and so many pushes of it.
   const [one, , hundred] = costs as [Costs, Costs, Costs];
-  for (const name of ['server_us_per_message', 'wal_bytes_per_message', 'node_us_per_message']) {
+  const split = (name: string): { message: number; push: number } => {
     const push = (hundred[name]! - one[name]!) / (hundred['fan_out']! - one['fan_out']!);
-    console.log(
-      `${name}: ${(one[name]! - push).toFixed(0)} for the message and ${push.toFixed(0)} for each push of it`,
-    );
+    return { message: one[name]! - push, push };
+  };
+  const parts = {
+    server: split('server_us_per_message'),
+    node: split('node_us_per_message'),
+    wal: split('wal_bytes_per_message'),
+  };
+  for (const [name, { message, push }] of Object.entries(parts)) {
+    console.log(`${name}: ${message.toFixed(0)} for the message and ${push.toFixed(0)} for each push of it`);
+  }
+  const bytes = (name: string, i: number): number =>
+    costs[i]![`table_bytes_per_${name}`]! + costs[i]![`index_bytes_per_${name}`]!;
+  console.log('\nComputed from it:\n');
+  console.log(
+    '| fan-out | messages/s per core | pushes/s per core | cores of nodes beside it | WAL MB/s | GB kept per million messages a day |',
+  );
+  console.log('| ---: | ---: | ---: | ---: | ---: | ---: |');
+  for (const [i, { fan_out }] of costs.entries()) {
+    const of = ({ message, push }: { message: number; push: number }): number => message + fan_out! * push;
+    const messages_per_s = (BUSY_SHARE * 1e6) / of(parts.server);
+    const kept = MESSAGE_DAYS * bytes('message', i) + DELIVERY_DAYS * fan_out! * bytes('delivery', i);
+    const cells = [
+      fan_out!,
+      messages_per_s,
+      messages_per_s * fan_out!,
+      (messages_per_s * of(parts.node)) / 1e6 / BUSY_SHARE,
+      (messages_per_s * of(parts.wal)) / 1e6,
+      (kept * 1e6) / 1e9,
+    ];
+    console.log(`| ${cells.map((cell) => cell.toLocaleString('en', { maximumSignificantDigits: 3 })).join(' | ')} |`);
   }
 }
