@@ -22,6 +22,7 @@ import { MIGRATIONS } from '../src/store/sqlite/migrations.ts';
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import { convoke, serve, type Service, stop, temporaryDirectory } from './support/command_line.ts';
 import { temporaryFile } from './support/node.ts';
+import { makeDatabase } from './support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from './support/receiver.ts';
 import { assertProblem, startService } from './support/service.ts';
 import { until } from './support/wait.ts';
@@ -234,6 +235,13 @@ describe('over the API', () => {
     assert.ok(!existsSync(`${file}.copy`));
     truncateSync(file, size);
     await client.beginBackup();
+  });
+
+  test('a service on PostgreSQL leaves it to the tools of that', async (t) => {
+    const service = await startService(t, { database_url: await makeDatabase() });
+    const { detail } = assertProblem(await service.post('/api/v1/backups/'), 409, 'backup_not_made_here');
+    assert.match(detail, /pg_dump/);
+    assertProblem(await service.get('/api/v1/backups/one/'), 409, 'backup_not_made_here');
   });
 
   test('the SDK says which copies there are not', async (t) => {

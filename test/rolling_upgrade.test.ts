@@ -102,6 +102,10 @@ test('a node does not start on a schema that wants more of it, and says which ve
 });
 
 test('convoke migrate makes the schema, says when there is nothing to do, and refuses a newer one', async () => {
+  const nowhere = await convoke(['migrate'], { env: { CONVOKE_DATABASE_URL: 'postgres://me:hidden@127.0.0.1:1/x' } });
+  assert.equal(nowhere.code, 1);
+  assert.match(nowhere.stderr, /PostgreSQL at 127\.0\.0\.1:1 does not answer .*CONVOKE_DATABASE_URL/);
+  assert.ok(!nowhere.stderr.includes('hidden'));
   const env = { CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }) };
   const told = await convoke(['migrate', '--check'], { env });
   assert.equal(told.code, 1);

@@ -24,7 +24,7 @@ import type { Connection } from './connection.ts';
 import { Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { timestampText } from './messages.ts';
-import { openingFailure } from './running.ts';
+import { openingFailure } from './opening.ts';
 import { exclusively, migrate } from './schema.ts';
 
 /** Of a batch: what is in memory at a time. */

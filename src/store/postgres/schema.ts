@@ -4,6 +4,7 @@ import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store.ts';
 import { Connection } from './connection.ts';
 import { MIGRATION } from './locks.ts';
+import { openingFailure } from './opening.ts';
 import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
@@ -61,8 +62,12 @@ export async function migrate(connection: Connection): Promise<{ from: number; t
 }
 
 /** Brings a database to the schema of this version, and nothing more. */
-export function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
-  return exclusively(url, migrate);
+export async function migrateDatabase(url: string): Promise<{ from: number; to: number }> {
+  try {
+    return await exclusively(url, migrate);
+  } catch (error) {
+    throw openingFailure(error, url);
+  }
 }
 
 /**
@@ -71,7 +76,9 @@ export function migrateDatabase(url: string): Promise<{ from: number; to: number
  * @throws StoreError when it cannot be reached
  */
 export async function schemaOfDatabase(url: string): Promise<{ present: number; wanted: number }> {
-  const connection = await Connection.open(url);
+  const connection = await Connection.open(url).catch((error: unknown) => {
+    throw openingFailure(error, url);
+  });
   try {
     const { rows } = await connection.query<{ exists: boolean }>(
       "SELECT to_regclass('schema_version') IS NOT NULL AS exists",
