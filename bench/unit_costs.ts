@@ -63,7 +63,7 @@ async function costsOf({ meetings, members, connections }: typeof FAN_OUT_1, dat
   const client = new pg.Client(url);
   await client.connect();
   try {
-    const load = { port: Number(new URL(node.url).port), meetings, connections };
+    const load = { ports: [Number(new URL(node.url).port)], meetings, connections };
     await bench.receivers.call('reset', { lanes: true });
     const { accepted: warm } = await bench.senders.call('send', { ...load, seconds: WARM_UP_S });
     await bench.drained(warm * members);
