@@ -87,7 +87,7 @@ const server = await createServer({
   audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
   node: { node_id: '', version: '', started_at: 0, address: () => '' },
   feed,
-  demo: new DemoMeeting({ store, engine, feed, clock, log, egress_policy }),
+  demo: new DemoMeeting({ store, engine, feed, clock, log, egress_policy, delivers: () => true }),
   metrics: () => metrics.text(),
 });
 await server.listen({ host: '127.0.0.1', port: 0 });

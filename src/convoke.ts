@@ -143,14 +143,16 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     clock,
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
-  const demo = new DemoMeeting({ store, engine, feed, clock, log, egress_policy: config.egress_policy });
+  const { egress_policy } = config;
+  const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
+  const demo = new DemoMeeting({ store, engine, feed, clock, log, egress_policy, delivers });
   const building = createServer({
     store,
     engine,
     transport,
     clock,
     log,
-    egress_policy: config.egress_policy,
+    egress_policy,
     max_message_bytes: config.max_message_bytes,
     max_request_bytes_in_flight: config.max_request_bytes_in_flight,
     max_connections: config.max_connections,

@@ -5,6 +5,7 @@ import { ConvokeClient, type Demo, type Push } from '@convoke/sdk';
 import { systemClock } from '../src/delivery/clock.ts';
 import { Conversation } from '../src/demo/conversation.ts';
 import { TURNS } from '../src/demo/script.ts';
+import { partitionOf } from '../src/domain/partition.ts';
 import { assertProblem, type Service, startService } from './support/service.ts';
 import { until } from './support/wait.ts';
 
@@ -131,4 +132,29 @@ test('when only one of the agents can join, neither stays', async (t) => {
   await service.endOpenMode();
   assertProblem(await service.post(DEMO), 409, 'quota_exceeded');
   assert.deepEqual((await clientOf(service).listInstances()).data, []);
+});
+
+test('its agents have names that its own node delivers to: another machine would not reach them', async (t) => {
+  const namesOn = async (delivers: (partition_no: number) => boolean): Promise<string[]> => {
+    const nothing = async () => ({ seq: 1 });
+    const conversation = new Conversation({
+      service: { register: nothing, joinMeeting: nothing, sendMessage: nothing, deleteInstance: nothing },
+      observer: { joined() {}, says() {}, heard() {}, failed() {} },
+      clock: systemClock(),
+      turns: [],
+      pause_ms: 0,
+      answers_max: 0,
+      isPushedFromHere: (instance_id) => delivers(partitionOf(instance_id)),
+    });
+    t.after(() => conversation.end());
+    await conversation.gather();
+    return conversation.instance_ids;
+  };
+  const only = await namesOn((partition_no) => partition_no === 63);
+  assert.deepEqual(only.map(partitionOf), [63, 63]);
+  const none = await namesOn(() => false);
+  assert.ok(
+    none.every((name) => /^demo-[0-9a-f]{6}-(ada|ben)$/.test(name)),
+    'a node that holds nothing takes any name',
+  );
 });

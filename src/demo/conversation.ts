@@ -17,6 +17,8 @@ export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
 const NAME_BYTES = 3;
+/** Of a node that holds one of 64 partitions, one name in 64 is its own. */
+const NAMES_TRIED_MAX = 2_000;
 
 /** An agent as it is registered. */
 export interface DemoRegistration {
@@ -54,6 +56,8 @@ export interface ConversationOptions {
   pause_ms: number;
   /** How many messages of others the agents answer. */
   answers_max: number;
+  /** Whether this very machine would push to an instance: another one would not reach 127.0.0.1. Yes when absent. */
+  isPushedFromHere?: (instance_id: string) => boolean;
 }
 
 interface Agent {
@@ -106,9 +110,9 @@ export class Conversation {
 
   /** Starts the receiver of an agent, registers it as an instance, and joins the meeting. */
   async #takePart(agent_id: string): Promise<void> {
-    const { service, observer } = this.#options;
+    const { service, observer, isPushedFromHere = () => true } = this.#options;
     const { meeting_id } = this;
-    const instance_id = `${meeting_id}-${agent_id}`;
+    const instance_id = instanceIdOf(`${meeting_id}-${agent_id}`, isPushedFromHere);
     const webhook_secret = `whsec_${randomBytes(SECRET_BYTES).toString('base64')}`;
     const receive = createReceiver({ secret: webhook_secret, onPush: (push) => this.#hear(agent_id, push) });
     const server = createServer(toNodeListener((request) => this.#receive(agent_id, request, receive)));
@@ -189,6 +193,15 @@ export class Conversation {
     const options = target_agents === undefined ? {} : { target_agents };
     service.sendMessage(this.meeting_id, message, options).catch((error: unknown) => observer.failed(error));
   }
+}
+
+/** The first that is pushed to from here; where none is, the first. */
+function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => boolean): string {
+  for (let number = 2, id = name; number <= NAMES_TRIED_MAX; number++) {
+    if (isPushedFromHere(id)) return id;
+    id = `${name}-${number}`;
+  }
+  return name;
 }
 
 /** @param turn by which the agents know whose turn is next; what others say has none */

@@ -31,7 +31,10 @@ export interface DemoActor {
   audited(subject: Pick<AuditSubject, 'action' | 'target_kind' | 'target_id' | 'details'>): AuditedStore;
 }
 
-type DemoParts = Pick<HttpParts, 'store' | 'engine' | 'feed' | 'clock' | 'log' | 'egress_policy'>;
+type DemoParts = Pick<HttpParts, 'store' | 'engine' | 'feed' | 'clock' | 'log' | 'egress_policy'> & {
+  /** Whether this node delivers to an instance. */
+  delivers: (instance_id: string) => boolean;
+};
 
 export class DemoMeeting {
   readonly #parts: DemoParts;
@@ -113,7 +116,7 @@ export class DemoMeeting {
   }
 
   #makeConversation(): Conversation {
-    const { clock, log } = this.#parts;
+    const { clock, log, delivers } = this.#parts;
     return new Conversation({
       service: this.#asService(),
       observer: {
@@ -126,6 +129,7 @@ export class DemoMeeting {
       turns: TURNS,
       pause_ms: PAUSE_MS,
       answers_max: ANSWERS_MAX,
+      isPushedFromHere: delivers,
     });
   }
 
