@@ -22,11 +22,11 @@ export class NodeProcess {
   readonly #ended: Promise<unknown>;
   #log = '';
 
-  private constructor(command: string, args: string[]) {
+  private constructor(command: string, args: string[], settings: NodeJS.ProcessEnv) {
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
     const child = spawn(command, args, {
       cwd: ROOT,
-      env: { ...env, CONVOKE_LOG_FORMAT: 'json', CONVOKE_LOG_LEVEL: 'error' },
+      env: { ...env, ...settings, CONVOKE_LOG_FORMAT: 'json', CONVOKE_LOG_LEVEL: 'error' },
       stdio: ['ignore', 'pipe', 'pipe'],
     });
     const { promise, resolve: isReady, reject } = Promise.withResolvers<string>();
@@ -51,10 +51,16 @@ export class NodeProcess {
     return NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], before);
   }
 
+  /** One of several nodes on a database; the key that secrets are under is in the directory. */
+  static serveOn(t: TestContext, database_url: string, data: string): NodeProcess {
+    const serve = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data];
+    return NodeProcess.run(t, serve, [], { CONVOKE_DATABASE_URL: database_url });
+  }
+
   /** A program of the repository under Node. */
-  static run(t: TestContext, program: string[], before: string[] = []): NodeProcess {
+  static run(t: TestContext, program: string[], before: string[] = [], settings: NodeJS.ProcessEnv = {}): NodeProcess {
     const [command, ...args] = [...before, process.execPath, ...program];
-    const node = new NodeProcess(command as string, args);
+    const node = new NodeProcess(command as string, args, settings);
     t.after(() => node.child.kill('SIGKILL'));
     return node;
   }

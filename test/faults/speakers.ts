@@ -13,15 +13,20 @@ export class Speakers {
   readonly sent: Sent[] = [];
   /** How often each status was the answer. */
   readonly statuses = new Map<number, number>();
-  /** Where the service is; it changes when the service is started again. */
-  url = 'http://127.0.0.1:9';
+  /** Where the service is, at one address or several; it changes when the service is started again. */
+  urls: string[];
   #numbers = 0;
+  #tries = 0;
   #told_to_end = false;
   readonly #speaking: Promise<unknown>;
 
+  set url(url: string) {
+    this.urls = [url];
+  }
+
   /** Two in each meeting: one lets go what it does not know the fate of, the other sends it again under its key. */
   constructor(url: string, meeting_ids: Iterable<string>) {
-    this.url = url;
+    this.urls = [url];
     this.#speaking = Promise.all(
       [...meeting_ids].flatMap((meeting_id) => [this.#speak(meeting_id, false), this.#speak(meeting_id, true)]),
     );
@@ -55,7 +60,12 @@ export class Speakers {
   async #try(sent: Sent, insistent: boolean): Promise<Told> {
     try {
       const key = insistent ? `key-${sent.number}` : undefined;
-      const { status, body } = await send(this.url, sent.meeting_id, sent.number, key);
+      const { status, body } = await send(
+        this.urls[this.#tries++ % this.urls.length] as string,
+        sent.meeting_id,
+        sent.number,
+        key,
+      );
       this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1);
       if (status !== 201) return 'failed';
       Object.assign(sent, { message_id: body['message_id'], seq: body['seq'] });
