@@ -15,6 +15,10 @@ export class Speakers {
   readonly statuses = new Map<number, number>();
   /** Where the service is, at one address or several; it changes when the service is started again. */
   urls: string[];
+  /** Between two sends of one; 0: as fast as they are answered. */
+  pause_ms = 0;
+  /** Whether a 503 says nothing of whether it was stored: the service itself does not know, when the database was cut off. */
+  is_503_in_doubt = false;
   #numbers = 0;
   #tries = 0;
   #told_to_end = false;
@@ -46,6 +50,7 @@ export class Speakers {
       sent.told = await this.#try(sent, insistent);
       if (insistent) await this.#insist(sent);
       if (sent.told !== 'ok') await pause(REFUSED_PAUSE_MS);
+      else if (this.pause_ms > 0) await pause(this.pause_ms);
     }
   }
 
@@ -67,6 +72,7 @@ export class Speakers {
         key,
       );
       this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1);
+      if (status === 503 && this.is_503_in_doubt) return 'unknown';
       if (status !== 201) return 'failed';
       Object.assign(sent, { message_id: body['message_id'], seq: body['seq'] });
       return 'ok';

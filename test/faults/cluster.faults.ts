@@ -1,0 +1,93 @@
+/** What befalls nodes on one PostgreSQL: paused, cut off from the database, and the database itself restarted. */
+import assert from 'node:assert/strict';
+import { after, test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { PostgresServer } from '../support/postgres_server.ts';
+import { Nodes } from './cluster.ts';
+import type { NodeProcess } from './node_process.ts';
+import { assertClean, assertControls, numberFrom, seededRandom } from './run.ts';
+
+const PAUSED_MS = 60_000;
+const CUT_OFF_MS = 35_000;
+const RESTARTS = numberFrom('FAULTS_RESTARTS', 8);
+const CUTS = numberFrom('FAULTS_CUTS', 20);
+const LOAD_MS = 1_000;
+/** What was answered and not yet written. */
+const IN_FLIGHT_MS = 1_000;
+/** A node that is cut off starts attempts for so long after its last renewal. */
+const TRUSTED_MS = 9_500;
+
+test('a node that is paused for 60 s: its work is taken over, and what it says afterwards changes nothing', async (t) => {
+  const database_url = await makeDatabase();
+  const nodes = await Nodes.start(t, [database_url, database_url, database_url]);
+  const paused = nodes.processes[1] as NodeProcess;
+  await pause(LOAD_MS);
+
+  const to_ms = Date.now();
+  paused.child.kill('SIGSTOP');
+  nodes.speakers.urls = [nodes.url, nodes.urls[2] as string];
+  t.diagnostic(`taken over after ${Math.round(await nodes.shared(2))} ms`);
+  await pause(PAUSED_MS - (Date.now() - to_ms));
+  paused.child.kill('SIGCONT');
+  nodes.speakers.urls = nodes.urls;
+  t.diagnostic(`shared again after ${Math.round(await nodes.shared(3))} ms`);
+  await pause(LOAD_MS);
+
+  const record = await nodes.record({ from_ms: to_ms - IN_FLIGHT_MS, to_ms });
+  const { accepted, heard } = assertClean(t, record);
+  assert.ok(accepted > 100 && heard > accepted, 'there was load');
+  assertControls(record);
+});
+
+test('a node that is cut off from the database, and whose connections are cut again and again', async (t) => {
+  const random = seededRandom(t);
+  const database_url = new URL(await makeDatabase());
+  const proxy = await CuttingProxy.start(Number(database_url.port));
+  t.after(() => proxy.close());
+  const through_proxy = new URL(database_url);
+  through_proxy.port = String(proxy.port);
+  const nodes = await Nodes.start(t, [database_url.href, through_proxy.href, database_url.href]);
+  nodes.speakers.is_503_in_doubt = true;
+  for (let cut = 0; cut < CUTS; cut++) {
+    await pause(random() * 300);
+    proxy.cutAll();
+  }
+  await pause(LOAD_MS);
+
+  const cut_at_ms = Date.now();
+  // Not a word comes through, and nobody is told that the connection is gone.
+  proxy.onRequest = () => 'swallow';
+  proxy.onAnswer = () => 'swallow';
+  nodes.speakers.urls = [nodes.url, nodes.urls[2] as string];
+  t.diagnostic(`taken over after ${Math.round(await nodes.shared(2))} ms`);
+  await pause(CUT_OFF_MS - (Date.now() - cut_at_ms));
+  proxy.onRequest = () => 'pass';
+  proxy.onAnswer = () => 'pass';
+  proxy.cutAll();
+  nodes.speakers.urls = nodes.urls;
+  t.diagnostic(`shared again after ${Math.round(await nodes.shared(3))} ms`);
+  await pause(LOAD_MS);
+
+  const in_doubt = { from_ms: cut_at_ms - IN_FLIGHT_MS, to_ms: cut_at_ms + TRUSTED_MS };
+  const { accepted, heard } = assertClean(t, await nodes.record(in_doubt));
+  assert.ok(accepted > 100 && heard > accepted, 'there was load');
+});
+
+test(`the database is restarted ${RESTARTS} times, as after a crash: nothing lost, nothing sent twice`, async (t) => {
+  const server = await PostgresServer.start();
+  after(() => server.stop());
+  const database_url = server.urlOf('postgres');
+  const nodes = await Nodes.start(t, [database_url, database_url]);
+  for (let restart = 0; restart < RESTARTS; restart++) {
+    await pause(LOAD_MS);
+    await server.halt();
+    await server.resume();
+  }
+  await pause(LOAD_MS);
+
+  const { accepted, heard, again } = assertClean(t, await nodes.record({ from_ms: 0, to_ms: 0 }));
+  assert.ok(accepted > 100 && heard > accepted, 'there was load');
+  assert.equal(again, 0);
+});
