@@ -14,6 +14,7 @@ import {
   stop,
   temporaryDirectory,
 } from './support/command_line.ts';
+import { makeDatabase } from './support/postgres.ts';
 
 describe('without a service', () => {
   test('serve on a public address says which command makes the first key, and starts when that was run', async (t) => {
@@ -194,4 +195,16 @@ describe('with a service', () => {
     assert.match(doctor.stdout, /\nwarn +name lookup .* set CONVOKE_API_KEY to a key with the scope read\n/);
     assert.match((await run(['doctor', '--data', data, '--port', port])).stdout, /\nok +name lookup /);
   });
+});
+
+test('with PostgreSQL they work on the database, from wherever they are run', async (t) => {
+  const env = { CONVOKE_DATABASE_URL: await makeDatabase() };
+  const data = temporaryDirectory(t);
+  const on = (...args: string[]) => convoke([...args, '--data', data], { env });
+  const made = await on('keys', 'create', '--scope', 'admin', '--name', 'operator');
+  assert.equal(made.code, 0, made.stderr);
+  const listed = await on('keys', 'list');
+  assert.match(listed.stdout, /operator/, listed.stderr);
+  assert.equal((await on('audit', 'verify')).code, 0);
+  assert.ok(!existsSync(join(data, 'convoke.db')));
 });

@@ -34,7 +34,8 @@ export function withServiceOrFile(command: Command): Command {
 
 /**
  * Calls the API where the data is: that of the service that `--url` names, or else of the file in the directory that
- * `--data` names, or else of the service at the usual place, or else of the file in the usual directory.
+ * `--data` names, or else of the service at the usual place, or else of the file in the usual directory. Instead of the file
+ * it is the database, when CONVOKE_DATABASE_URL names one.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
@@ -72,9 +73,10 @@ export async function onService<T>(
 
 async function onFile<T>(data: string, may_create: boolean, use: (client: ConvokeClient) => Promise<T>): Promise<T> {
   const file = dataFile(data);
-  if (!may_create) await assertThere(file);
+  const config = configOf(data);
+  if (!may_create && config.database_url === null) await assertThere(file);
   await makeDirectory(data);
-  const keys = await openFile(configOf(data), file);
+  const keys = await openFile(config, file);
   try {
     return await use(new ConvokeClient({ base_url: keys.url, api_key: keys.token }));
   } finally {
