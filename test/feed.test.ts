@@ -99,7 +99,9 @@ test('tells how an instance fails and comes up again, is changed, leaves and is 
   );
   const failing = events.find(isNamed('instance.failing'))!.data;
   assert.deepEqual([failing['consecutive_failures'], failing['health']], [1, 'failing']);
-  assert.equal((failing['last_failure'] as { status_code: number }).status_code, 500);
+  const last_failure = failing['last_failure'] as { status_code: number; advice: string };
+  assert.equal(last_failure.status_code, 500);
+  assert.match(last_failure.advice, /its own log says why/);
   assert.deepEqual(
     events.filter(isNamed('instance.changed')).map(({ data }) => data['fields']),
     [['instance_name', 'webhook_enabled'], ['webhook_enabled'], ['is_active']],

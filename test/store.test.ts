@@ -133,6 +133,21 @@ function holdsTheContract(engine: EngineUnderTest): void {
         meetings.map(({ meeting_id }) => meeting_id),
         Array.from({ length: 12 }, (_, k) => `m${k}`).toSorted(),
       );
+      const of_instance = async (instance_id: string, include_left: boolean) =>
+        (await pages((cursor) => store.meetings.list({ limit: 1, cursor, instance_id, include_left })))
+          .flat()
+          .map(({ meeting_id }) => meeting_id);
+      assert.deepEqual(await of_instance('j3', false), ['m3']);
+      assert.deepEqual(await of_instance('j3', true), ['m0', 'm3']);
+      assert.deepEqual(await of_instance('j4', false), ['m0', 'm4']);
+      const seen = await store.meetings.list(
+        { limit: 5, instance_id: 'j4' },
+        { owned: null, meeting_ids: ['m4', 'm5'] },
+      );
+      assert.deepEqual(
+        seen.data.map(({ meeting_id }) => meeting_id),
+        ['m4'],
+      );
       const of_meeting = async (include_left: boolean) =>
         (
           await pages(async (cursor) => {

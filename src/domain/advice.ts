@@ -1,4 +1,14 @@
+import type { LastFailure } from './instance.ts';
 import type { Outcome } from './outcome.ts';
+
+/** A failure as it is told: with what to do about it, which is worked out then and not kept. */
+export interface AdvisedFailure extends LastFailure {
+  advice: string;
+}
+
+export function advised(failure: LastFailure | null): AdvisedFailure | null {
+  return failure && { ...failure, advice: adviceFor(failure) };
+}
 
 /** What to do about the result of an attempt, in one sentence for the person who runs the machine. */
 export function adviceFor(result: { outcome: Outcome; status_code: number | null; detail: string }): string {
@@ -27,7 +37,7 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'tls_failed':
       return `The TLS handshake failed (${result.detail}): check the certificate, its host name and its dates.`;
     case 'blocked':
-      return `The egress policy forbids this address (${result.detail}).`;
+      return `The egress policy forbids this address (${result.detail}): register an address that it allows, or allow this one with the setting egress or egress_allow.`;
   }
 }
 
@@ -46,5 +56,5 @@ function adviceForStatus(status: number): string {
     return `${status}: redirects are never followed; put the address that it points to into webhook_url.`;
   }
   if (status >= 500) return `${status}: the runtime failed on the push; its own log says why.`;
-  return `${status}: the runtime refused the push; its answer, in response_excerpt, may say why.`;
+  return `${status}: the runtime refused the push; the response_excerpt of the attempt may say why.`;
 }

@@ -1,6 +1,7 @@
 /** What the live feed tells. docs/events.md says it to users. */
 import type { DeliveryReason, DeliveryState } from './delivery.ts';
-import type { Health, LastFailure } from './instance.ts';
+import type { AdvisedFailure } from './advice.ts';
+import type { Health } from './instance.ts';
 import type { Outcome } from './outcome.ts';
 
 /** The data of each event, by its name. Times are RFC 3339. */
@@ -70,7 +71,7 @@ interface HealthChange {
   instance_id: string;
   health: Exclude<Health, 'unknown'>;
   consecutive_failures: number;
-  last_failure: LastFailure | null;
+  last_failure: AdvisedFailure | null;
   at: string;
 }
 

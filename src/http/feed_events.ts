@@ -1,5 +1,6 @@
 /** What happened, as the live feed tells it. */
 import type { AttemptEvent } from '../delivery/engine.ts';
+import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
@@ -63,7 +64,7 @@ export function healthEvent(
   const { consecutive_failures, last_failure } = after;
   return {
     name: `instance.${health}`,
-    data: { instance_id, health, consecutive_failures, last_failure, at: isoTime(wall_ms) },
+    data: { instance_id, health, consecutive_failures, last_failure: advised(last_failure), at: isoTime(wall_ms) },
     about: aboutInstance(instance_id),
   };
 }

@@ -115,6 +115,7 @@ const LastFailure = Type.Object({
   outcome: enumOf(Object.keys(OUTCOMES) as Outcome[]),
   status_code: nullable(Type.Integer()),
   detail: Type.String(),
+  advice: Type.String({ description: 'One sentence: what to do about it.' }),
 });
 
 export const InstanceSchema = Type.Object({
@@ -596,7 +597,13 @@ export const ListInstancesQuery = Type.Object(
 );
 
 export const ListMeetingsQuery = Type.Object(
-  { q: text('Part of the id.'), limit, cursor },
+  {
+    q: text('Part of the id.'),
+    instance_id: Type.Optional(InstanceId),
+    include_left: flag('With instance_id: also those that it has left.'),
+    limit,
+    cursor,
+  },
   { additionalProperties: false },
 );
 

@@ -1,4 +1,5 @@
 /** How rows are told to callers. */
+import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import type { Static } from 'typebox';
@@ -31,7 +32,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     health: healthOf(row),
     consecutive_failures: row.consecutive_failures,
     last_success_at: isoTimeOrNull(row.last_success_at),
-    last_failure: row.last_failure,
+    last_failure: advised(row.last_failure),
     pending_deliveries: row.pending_deliveries,
     owner_key_id: row.owner_key_id,
     last_seen_at: isoTimeOrNull(row.last_seen_at),

@@ -149,6 +149,15 @@ export interface MeetingRow {
   last_activity_at: number;
 }
 
+export interface MeetingFilter extends PageRequest {
+  /** Part of the id. */
+  q?: string | undefined;
+  /** Only meetings that this instance is in. */
+  instance_id?: string | undefined;
+  /** With `instance_id`: also those that it has left. */
+  include_left?: boolean | undefined;
+}
+
 export interface MeetingStore {
   /** Rejects with `instance_does_not_exist` and `quota_exceeded`. */
   join(
@@ -165,7 +174,7 @@ export interface MeetingStore {
     wall_ms: number,
     owned?: Ownership | null,
   ): Promise<{ left_at: number } | null>;
-  list(filter: PageRequest & { q?: string | undefined }, sight?: Sight | null): Promise<Page<MeetingRow>>;
+  list(filter: MeetingFilter, sight?: Sight | null): Promise<Page<MeetingRow>>;
   /** Null when there is no such meeting. */
   instances(
     meeting_id: string,

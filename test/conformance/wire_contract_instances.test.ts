@@ -124,6 +124,10 @@ describe('an instance:', { concurrency: true }, () => {
       assert.deepEqual([last_failure?.outcome, last_failure?.status_code], ['not_200', 202]);
       assert.match(String(last_failure?.at), TIME);
       assert.notEqual(last_failure?.detail, '');
+      assert.match(
+        String(last_failure?.advice),
+        /^202: only 200 counts as delivered; answer 200, or set success_statuses/,
+      );
     }
     const { health, consecutive_failures } = await pushed(200);
     assert.deepEqual([health, consecutive_failures], ['up', 0]);
@@ -296,6 +300,28 @@ describe('cursor pagination:', { concurrency: true }, () => {
       assert.deepEqual(ids(await walk<Delivery>(path, 2, () => service.send(meeting_id, {}))), all);
     });
   }
+
+  test('meetings by instance_id: those that it is in, and with include_left those that it was in', async () => {
+    const { instance_id } = await service.register({ webhook_url: WEBHOOK_URL });
+    const other = await service.register({ webhook_url: WEBHOOK_URL });
+    const [stays, left, elsewhere] = ['stays', 'left', 'elsewhere'].map((name) => service.name(name)) as [
+      string,
+      string,
+      string,
+    ];
+    for (const meeting_id of [stays, left]) await service.join(meeting_id, instance_id, ['a']);
+    await service.join(elsewhere, other.instance_id, ['a']);
+    await service.leave(left, instance_id);
+    const ids = async (query: string): Promise<string[]> => {
+      const answer = await service.get<Page<Meeting>>(`/api/v1/meetings/?${query}`);
+      assert.equal(answer.status, 200, answer.text);
+      return answer.body.data.map(({ meeting_id }) => meeting_id);
+    };
+    assert.deepEqual(await ids(`instance_id=${instance_id}`), [stays]);
+    assert.deepEqual(await ids(`instance_id=${instance_id}&include_left=true`), [left, stays]);
+    assert.deepEqual(await ids(`instance_id=${instance_id}&include_left=true&q=${stays}`), [stays]);
+    assert.deepEqual(await ids('instance_id=nobody'), []);
+  });
 
   test('a cursor that this service did not make for this list is refused', async (t) => {
     const meeting_id = service.name('meeting');

@@ -241,10 +241,15 @@ export class ModelStore implements StoreOperations {
       this.#meeting(meeting_id, wall_ms);
       return { left_at: membership.left_at };
     },
-    list: ({ limit, cursor, q }) => {
+    list: ({ limit, cursor, q, instance_id, include_left }) => {
       const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+      const isWith = (meeting_id: string): boolean => {
+        if (instance_id === undefined) return true;
+        const membership = this.#memberships.get(meeting_id)?.get(instance_id);
+        return membership !== undefined && (include_left === true || membership.left_at === null);
+      };
       const rows = sortedKeys(this.#meetings)
-        .filter((id) => id > after && (q === undefined || id.toLowerCase().includes(q.toLowerCase())))
+        .filter((id) => id > after && (q === undefined || id.toLowerCase().includes(q.toLowerCase())) && isWith(id))
         .map((meeting_id) => {
           const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
           const present = members.filter(({ left_at }) => left_at === null);

@@ -238,7 +238,12 @@ const COMMANDS = {
   webhookUrls: (store, d) => store.instances.webhookUrls(d.flag(1) ? d.instance_id : null, d.limit),
   'list meetings': (store, d) =>
     store.meetings.list(
-      { limit: d.limit, ...(d.flag(0) && { cursor: d.cursor }), ...(d.flag(7) && { q: d.pick(1, QUERIES) }) },
+      {
+        limit: d.limit,
+        ...(d.flag(0) && { cursor: d.cursor }),
+        ...(d.flag(7) && { q: d.pick(1, QUERIES) }),
+        ...(d.flag(3) && { instance_id: d.instance_id, include_left: d.flag(5) }),
+      },
       d.sight,
     ),
   members: (store, d) =>

@@ -39,6 +39,8 @@ export interface LastFailure {
   /** Null when no status line came. */
   status_code: number | null;
   detail: string;
+  /** One sentence: what to do about it. */
+  advice: string;
 }
 
 export interface Instance {
@@ -424,6 +426,10 @@ export interface ListInstancesQuery extends PageQuery {
 export interface ListMeetingsQuery extends PageQuery {
   /** Part of the id. */
   q?: string | undefined;
+  /** Only those that this instance is in. */
+  instance_id?: string | undefined;
+  /** With `instance_id`: also those that it has left. */
+  include_left?: boolean | undefined;
 }
 
 export interface ListMeetingInstancesQuery extends PageQuery {

@@ -19,9 +19,10 @@ function listCommand(): Command {
   const command = new Command('list')
     .description('list meetings')
     .option('--search <text>', 'part of the id')
-    .action(async ({ search, ...options }: ListOptions & { search?: string }) => {
+    .option('--instance <instance_id>', 'those that this instance is in')
+    .action(async ({ search, instance, ...options }: ListOptions & { search?: string; instance?: string }) => {
       const client = clientFor(options);
-      const rows = await listed(options, (page) => client.listMeetings({ q: search, ...page }));
+      const rows = await listed(options, (page) => client.listMeetings({ q: search, instance_id: instance, ...page }));
       if (options.json) {
         printJson(rows);
         return;

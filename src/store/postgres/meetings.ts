@@ -73,7 +73,7 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
       await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });
       return { left_at: left.left_at };
     },
-    async list({ limit, cursor, q }, sight) {
+    async list({ limit, cursor, q, instance_id, include_left }, sight) {
       let query = build
         .selectFrom('meetings as m')
         .select(['m.meeting_id', 'm.last_seq', 'm.created_at', 'm.last_activity_at'])
@@ -95,6 +95,12 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
         .limit(limit + 1);
       if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
       if (sight) query = query.where(sql<boolean>`m.meeting_id = ANY (${sight.meeting_ids}::text[])`);
+      if (instance_id !== undefined) {
+        query = query.where('m.meeting_id', 'in', (sub) => {
+          const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
+          return include_left === true ? joined : joined.where('left_at', 'is', null);
+        });
+      }
       if (q !== undefined) query = query.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
       return pageOf(
         await session.built(query),

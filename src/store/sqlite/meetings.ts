@@ -2,7 +2,7 @@ import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { Ownership, Sight } from '../../domain/access.ts';
-import { type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
+import { type MeetingFilter, type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
 import { membershipOf, notRegistered } from '../meetings.ts';
@@ -63,7 +63,7 @@ export function meetingOperations(
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
       return { left_at: left.left_at };
     },
-    list({ limit, cursor, q }: PageRequest & { q?: string | undefined }, sight?: Sight | null) {
+    list({ limit, cursor, q, instance_id, include_left }: MeetingFilter, sight?: Sight | null) {
       let query = db.build
         .selectFrom('meetings as m')
         .selectAll('m')
@@ -88,6 +88,12 @@ export function meetingOperations(
           'in',
           sql<string>`(SELECT value FROM json_each(${JSON.stringify(sight.meeting_ids)}))`,
         );
+      if (instance_id !== undefined) {
+        query = query.where('m.meeting_id', 'in', (sub) => {
+          const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
+          return include_left === true ? joined : joined.where('left_at', 'is', null);
+        });
+      }
       if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
       return pageOf(
         db.all(query),
