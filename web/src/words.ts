@@ -34,7 +34,7 @@ const REASONS: Record<DeliveryReason, string> = {
 const WAITS: Record<WaitingFor, string> = {
   turn: 'its turn behind earlier messages',
   retry: 'its next attempt',
-  back_off: 'the back-off of its instance, which was not reached',
+  back_off: 'the back-off of its instance, which failed before',
   switched_off: 'its instance to be switched on',
 };
 
@@ -47,7 +47,8 @@ export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome'
 /** Why an attempt failed, with what is known beyond the outcome itself. */
 export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
   const outcome = outcomeInWords(attempt);
-  return attempt.detail === '' || attempt.detail === outcome ? outcome : `${outcome}: ${attempt.detail}`;
+  if (attempt.detail === '') return outcome;
+  return attempt.detail.startsWith(outcome) ? attempt.detail : `${outcome}: ${attempt.detail}`;
 }
 
 /** What explains the state of a delivery; empty when nothing has to be explained. */

@@ -54,7 +54,8 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
         height: HEIGHT_PX,
         legend: { show: false },
         cursor: { points: { size: 6 }, drag: { x: false, y: false }, y: false },
-        padding: [8, 8, 0, 0],
+        // The last time of the axis stands half to the right of the lines.
+        padding: [8, 26, 0, 0],
         scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
         axes: [
           {

@@ -95,7 +95,13 @@ export function DeliveryStatus({
       {why !== '' && <span>{why}</span>}
       {next_attempt_at !== null && (
         <span class="faint">
-          next attempt <Ago at={next_attempt_at} />
+          {Date.parse(next_attempt_at) > Date.now() ? (
+            <>
+              next attempt <Ago at={next_attempt_at} />
+            </>
+          ) : (
+            'its next attempt is due'
+          )}
         </span>
       )}
       {can_retry && (

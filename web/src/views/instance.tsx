@@ -69,7 +69,7 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
             {instance.consecutive_failures > 0 && `${counted(instance.consecutive_failures, 'failure')} in a row`}
           </span>
         </div>
-        <LastFailureView instance={instance} />
+        {diagnosis === null && <LastFailureView instance={instance} />}
         <div class="button-row">
           <button
             type="button"
@@ -103,7 +103,7 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
             ['Instance id', <Id id={instance_id} what="the instance id" />],
             ['Webhook', <Id id={instance.webhook_url} what="the webhook URL" />],
             ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
-            ['Counts as delivered', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
+            ['Success', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
             [
               'Headers sent',
               instance.webhook_header_names.length === 0 ? 'none of its own' : instance.webhook_header_names.join(', '),
@@ -192,6 +192,7 @@ function LastFailureView({ instance: { last_failure, health } }: { instance: Ins
       <Mark kind={health === 'down' ? 'bad' : 'warning'} />
       <span>
         <bdi>{capital(failureInWords(last_failure))}</bdi>, <Ago at={last_failure.at} />.
+        <bdi class="advice-what">{last_failure.advice}</bdi>
       </span>
     </p>
   );

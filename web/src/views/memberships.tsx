@@ -27,12 +27,15 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
   return members;
 }
 
-/** The meetings that an instance heard something of lately, and whether it is in them. */
-async function meetingsOf(instance_id: string): Promise<MeetingInstance[]> {
-  const { data } = await client.listDeliveries({ instance_id, limit: 500 });
-  const meeting_ids = [...new Set(data.map((delivery) => delivery.meeting_id))].slice(0, 20);
-  const found = await Promise.all(meeting_ids.map((meeting_id) => membersOf(meeting_id)));
-  return found.flatMap((members) => members?.filter((member) => member.instance_id === instance_id) ?? []);
+/** Of an instance in more, the list says so; each costs a request for its members. */
+const MEETINGS_MAX = 20;
+
+/** The memberships of an instance, those that it has left included. */
+async function meetingsOf(instance_id: string): Promise<{ memberships: MeetingInstance[]; has_more: boolean }> {
+  const page = await client.listMeetings({ instance_id, include_left: true, limit: MEETINGS_MAX });
+  const found = await Promise.all(page.data.map(({ meeting_id }) => membersOf(meeting_id)));
+  const memberships = found.flatMap((members) => members?.filter((member) => member.instance_id === instance_id) ?? []);
+  return { memberships, has_more: page.next_cursor !== null };
 }
 
 export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
@@ -51,7 +54,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
       {value === null && problem === null && <Skeleton lines={2} />}
       {value === null && problem !== null && <Failure problem={problem} again={again} />}
       <ul class="members">
-        {value?.map(({ meeting_id, left_at, agent_ids }) => (
+        {value?.memberships.map(({ meeting_id, left_at, agent_ids }) => (
           <li key={meeting_id} class={left_at === null ? 'member' : 'member has-left'}>
             <a class="member-name" href={addressOf(['meetings', meeting_id])}>
               <bdi>{meeting_id}</bdi>
@@ -71,6 +74,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
           </li>
         ))}
       </ul>
+      {value?.has_more === true && <p class="faint">These are the first {MEETINGS_MAX}; it is in more.</p>}
       <button type="button" class="button" onClick={() => setJoining(true)}>
         <Icon name="plus" /> Join a meeting
       </button>

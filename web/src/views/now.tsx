@@ -14,7 +14,7 @@ import { BIN_S, type Points } from '../rates.ts';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { useWatched } from '../watched.ts';
-import { counted, durationInWords, failureInWords } from '../words.ts';
+import { durationInWords, failureInWords } from '../words.ts';
 import { happened, rates, sentenceOf } from '../happened.ts';
 
 const SPANS = [
@@ -203,10 +203,15 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
         <p class="failure-why">
           <bdi>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</bdi>
         </p>
+        {last_failure !== null && (
+          <p class="failure-advice">
+            <bdi>{last_failure.advice}</bdi>
+          </p>
+        )}
       </div>
       <div class="failure-side">
         {last_failure !== null && <Ago at={last_failure.at} />}
-        {pending_deliveries > 0 && <span>{counted(pending_deliveries, 'waits', 'wait')}</span>}
+        {pending_deliveries > 0 && <span>{pending_deliveries.toLocaleString('en')} waiting</span>}
       </div>
     </li>
   );
