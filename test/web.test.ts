@@ -2,6 +2,7 @@
 import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { test, type TestContext } from 'node:test';
+import type { ServiceNode } from '@convoke/sdk';
 import axe from 'axe-core';
 import type { Page } from 'playwright-core';
 import { useVisitor } from './support/browser.ts';
@@ -279,7 +280,7 @@ test('control: the hostile text does its harm where it is taken for markup', asy
   });
 });
 
-const VIEWS = ['/now', '/meetings', '/instances', '/deliveries', '/keys', '/audit', '/start'];
+const VIEWS = ['/now', '/meetings', '/instances', '/deliveries', '/keys', '/audit', '/nodes', '/start'];
 
 /** A service with something on every page. */
 async function lively(t: TestContext): Promise<{ service: Service; url: string; views: string[] }> {
@@ -415,6 +416,22 @@ test('an empty registry begins with a guide, and each step ticks itself off', as
     await page.goBack();
     await done('Say something there');
     await done('See it arrive');
+  });
+});
+
+test('the nodes are shown with what each holds', async (t) => {
+  const { service, url } = await start(t);
+  const { body } = await service.get<{ data: ServiceNode[] }>('/api/v1/nodes/');
+  const [node] = body.data;
+  assert.ok(node !== undefined);
+  await visitor.visit(url, { path: '/nodes' }, async (page) => {
+    await row(page, /64 of 64/)
+      .getByRole('link')
+      .click();
+    const detail = page.getByRole('region', { name: `Node ${node.node_id}` });
+    await detail.getByText(node.address).waitFor();
+    // There is one only: it is reached by its address, and takes no place beside the others.
+    assert.equal(await page.getByRole('link', { name: 'Nodes', exact: true }).count(), 0);
   });
 });
 

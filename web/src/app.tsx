@@ -18,6 +18,7 @@ import { Deliveries } from './views/deliveries.tsx';
 import { Instances } from './views/instances.tsx';
 import { Keys } from './views/keys.tsx';
 import { Meetings } from './views/meetings.tsx';
+import { Nodes } from './views/nodes.tsx';
 import { Now } from './views/now.tsx';
 import { SignIn } from './views/sign_in.tsx';
 import { Start } from './views/start.tsx';
@@ -32,6 +33,8 @@ interface Section {
 }
 
 const isAdmin = (): boolean => may('admin');
+/** One node alone is nothing to look at. */
+const isShared = (): boolean => session.value?.features.cluster === true;
 
 const SECTIONS: readonly Section[] = [
   { path: '/now', name: 'Now', icon: 'now', key: 'n' },
@@ -40,6 +43,7 @@ const SECTIONS: readonly Section[] = [
   { path: '/deliveries', name: 'Deliveries', icon: 'deliveries', key: 'd' },
   { path: '/keys', name: 'Keys', icon: 'keys', key: 'k', is_shown: isAdmin },
   { path: '/audit', name: 'Audit', icon: 'audit', key: 'a', is_shown: isAdmin },
+  { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o', is_shown: isShared },
   { path: '/start', name: 'Guide', icon: 'start', key: 's' },
 ];
 /** What has its place at the bottom of a phone; the rest is behind "More". */
@@ -146,6 +150,8 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
         return <Deliveries delivery_id={id} />;
       case 'keys':
         return <Keys key_id={id} />;
+      case 'nodes':
+        return <Nodes node_id={id} />;
       case 'audit':
         return <Audit seq={id} />;
     }

@@ -1,0 +1,97 @@
+import type { JSX } from 'preact';
+import { useEffect } from 'preact/hooks';
+import type { ServiceNode } from '@convoke/sdk';
+import { useAnswer } from '../answers.ts';
+import { Id } from '../parts/copy.tsx';
+import { Mark, type MarkKind } from '../parts/mark.tsx';
+import { Detail, Facts, Page } from '../parts/page.tsx';
+import { type Column, Rows } from '../parts/rows.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { Ago } from '../parts/time.tsx';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+
+/** As often as a node renews its lease: the feed does not tell of nodes. */
+const ASK_EVERY_MS = 3000;
+
+const MARKS: Record<ServiceNode['state'], MarkKind> = { up: 'good', stopping: 'off', lost: 'bad' };
+
+const STATES: Record<ServiceNode['state'], string> = {
+  up: 'up',
+  stopping: 'stopping: it gives back what it holds',
+  lost: 'lost: not heard of for 15 s, and the others take over',
+};
+
+const COLUMNS: Column<ServiceNode>[] = [
+  {
+    head: 'Node',
+    cell: ({ node_id, state, address }) => (
+      <span class="named">
+        <Mark kind={MARKS[state]} />
+        <span class="named-text">
+          <bdi class="named-name">{node_id}</bdi>
+          <bdi class="named-id">{address}</bdi>
+        </span>
+        {state !== 'up' && <span class="tag">{state}</span>}
+      </span>
+    ),
+  },
+  { head: 'Version', is_wide: true, cell: ({ version }) => <span class="clip">{version}</span> },
+  { head: 'Partitions', is_number: true, cell: ({ partitions }) => `${partitions} of 64` },
+  { head: 'Last seen', is_wide: true, is_number: true, cell: ({ last_seen_at }) => <Ago at={last_seen_at} /> },
+  { head: 'Started', is_wide: true, is_number: true, cell: ({ started_at }) => <Ago at={started_at} /> },
+];
+
+/** The processes that share the work, and how much of it each has. */
+export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
+  const { value, problem, again } = useAnswer('nodes', () => client.listNodes());
+  useEffect(() => {
+    const timer = setInterval(() => !document.hidden && again(), ASK_EVERY_MS);
+    return () => clearInterval(timer);
+  }, []);
+  const chosen = value?.data.find((node) => node.node_id === node_id);
+  return (
+    <Page title="Nodes" detail={chosen !== undefined && <NodeDetail key={chosen.node_id} node={chosen} />}>
+      {value === null && problem === null && <Skeleton />}
+      {problem !== null && <Failure problem={problem} again={again} />}
+      {value !== null && (
+        <Rows
+          label="Nodes"
+          kind="nodes"
+          rows={value.data}
+          columns={COLUMNS}
+          idOf={(node) => node.node_id}
+          href={(node) => addressOf(['nodes', node.node_id])}
+          nameOf={(node) => `Open ${node.node_id}, ${node.state}`}
+          selected={node_id}
+          is_complete
+          more={() => {}}
+        />
+      )}
+    </Page>
+  );
+}
+
+function NodeDetail({ node }: { node: ServiceNode }): JSX.Element {
+  return (
+    <Detail title={<bdi>{node.node_id}</bdi>} label={`Node ${node.node_id}`} back="/nodes" back_label="Close the node">
+      <div class="detail-block">
+        <Facts
+          facts={[
+            ['Node id', <Id id={node.node_id} what="the node id" />],
+            ['State', STATES[node.state]],
+            ['Answers at', <Id id={node.address} what="the address" />],
+            ['Partitions', `${node.partitions} of 64`],
+            ['Version', node.version],
+            ['Last seen', <Ago at={node.last_seen_at} />],
+            ['Started', <Ago at={node.started_at} />],
+          ]}
+        />
+        <p class="faint">
+          Each instance belongs to one of 64 partitions, and is delivered to by the node that holds it. A node that is
+          lost delivers nothing; the others take its partitions over by themselves.
+        </p>
+      </div>
+    </Detail>
+  );
+}
