@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { partitionOf, PARTITIONS } from '../src/domain/partition.ts';
 import { openPostgresStore } from '../src/store/postgres/postgres_store.ts';
-import { ACCEPT_MESSAGES, SETTLE_DELIVERIES } from '../src/store/postgres/functions.ts';
+import { ACCEPT_MESSAGES, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
 import { Running } from '../src/store/postgres/running.ts';
 import { migrateDatabase } from '../src/store/postgres/schema.ts';
 import { type Change, NO_QUOTAS, type Store, StoreError } from '../src/store/store.ts';
@@ -219,6 +219,46 @@ describe('a server that crashes and comes back', () => {
     assert.equal(seqs.length, answered.length, 'nothing was stored twice');
     await until('that changes may have been missed', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
   });
+});
+
+describe('numbers', () => {
+  const ASLEEP = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`;
+  const LOCKED = `
+    SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+
+  test('are taken without a lock that outlasts it: others take theirs while the transaction is still open', async (t) => {
+    const url = await makeDatabase();
+    const client = new pg.Client(url);
+    await client.connect();
+    t.after(() => client.end());
+    await client.query('BEGIN');
+    const first = (await client.query<{ no: string }>('SELECT take_numbers(1000) AS no')).rows[0]!;
+    const [next] = await sql<{ no: string }>(url, 'SELECT take_numbers(1) AS no');
+    assert.ok(Number(next!.no) >= Number(first.no) + 1000);
+    assert.deepEqual(await sql(url, LOCKED), []);
+  });
+
+  for (const ends of [true, false]) {
+    const name = 'are not locked for ever when the statement that takes them is cancelled in between';
+    test(ends ? name : 'control: under a lock of the session they are', async (t) => {
+      const url = await makeDatabase();
+      await withoutPart(url, TAKE_NUMBERS, 'PERFORM setval', 'PERFORM pg_sleep(60); PERFORM setval');
+      const slow = TAKE_NUMBERS.replace('PERFORM setval', 'PERFORM pg_sleep(60); PERFORM setval');
+      if (!ends) await withoutPart(url, slow, 'pg_advisory_xact_lock(', 'pg_advisory_lock(');
+      const client = new pg.Client(url);
+      await client.connect();
+      t.after(() => client.end());
+      const taken = assert.rejects(client.query('SELECT take_numbers(1)'), { code: '57014' });
+      const [asleep] = await until(
+        'it to be in between',
+        () => sql<{ pid: number }>(url, ASLEEP),
+        (rows) => rows.length === 1,
+      );
+      await sql(url, 'SELECT pg_cancel_backend($1)', [asleep!.pid]);
+      await taken;
+      assert.equal((await sql(url, LOCKED)).length, ends ? 0 : 1);
+    });
+  }
 });
 
 const NODE = { version: '1', address: 'http://node', stopping: false };

@@ -433,11 +433,14 @@ AS $function$
   DECLARE
     first_no bigint;
   BEGIN
-    PERFORM pg_advisory_lock(1668247158, 2);
-    first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
-    PERFORM setval('numbers', first_no + wanted - 1);
-    PERFORM pg_advisory_unlock(1668247158, 2);
-    RETURN first_no;
+    BEGIN
+      PERFORM pg_advisory_xact_lock(1668247158, 2);
+      first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
+      PERFORM setval('numbers', first_no + wanted - 1);
+      RAISE EXCEPTION 'taken' USING ERRCODE = 'CV002';
+    EXCEPTION WHEN SQLSTATE 'CV002' THEN
+      RETURN first_no;
+    END;
   END $function$;
 
 CREATE OR REPLACE FUNCTION take_partitions(my_node_no bigint, wanted bigint)

@@ -10,21 +10,27 @@ import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
 
 /** The SQLSTATE of a run that is not known: its node was given up. */
 export const RUN_UNKNOWN = 'CV001';
+/** Not an error that anybody sees: numbers were taken. */
+const TAKEN = 'CV002';
 
 /**
- * The first of some numbers that follow one another; see NumberSource in src/domain/id.ts. Not rolled back, as a sequence
- * never is: the lock is only held from one line to the next.
+ * The first of some numbers that follow one another; see NumberSource in src/domain/id.ts. A sequence is never rolled back,
+ * but a lock is: the inner block fails in any case, and lets go of it long before the transaction ends. So nothing that
+ * happens in between, not even a statement that is cancelled, leaves it locked.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
   DECLARE
     first_no bigint;
   BEGIN
-    PERFORM pg_advisory_lock(${NUMBERS});
-    first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
-    PERFORM setval('numbers', first_no + wanted - 1);
-    PERFORM pg_advisory_unlock(${NUMBERS});
-    RETURN first_no;
+    BEGIN
+      PERFORM pg_advisory_xact_lock(${NUMBERS});
+      first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
+      PERFORM setval('numbers', first_no + wanted - 1);
+      RAISE EXCEPTION 'taken' USING ERRCODE = '${TAKEN}';
+    EXCEPTION WHEN SQLSTATE '${TAKEN}' THEN
+      RETURN first_no;
+    END;
   END $$;
 `;
 
