@@ -499,6 +499,56 @@ describe('nodes tell each other', () => {
   });
 });
 
+describe('tables that have grown since the plans were made', () => {
+  const ROWS = 2_000;
+  const FILLED = [
+    `INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret,
+       success_statuses, webhook_enabled, is_active, created_at, updated_at)
+     SELECT 'other' || n, 0, 'n', '["a"]', 'http://other.test/', '{}', '', '200', 1, 1, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+     SELECT 'other' || n, 0, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at)
+     SELECT 'other' || n, 'other' || n, '["a"]', 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+     SELECT n, n, 'other' || n, 1, 'other' || n, 0, '["a"]', 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
+     SELECT 'other' || n, 'k', 'f', 1, 1, 1, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+  ];
+  const READ = `
+    SELECT max(coalesce(seq_tup_read, 0) + (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relid = t.relid))::int AS rows
+    FROM pg_stat_user_tables t WHERE relname IN ('instances', 'meetings', 'memberships', 'deliveries', 'idempotency_keys')`;
+
+  for (const goes_by_keys of [true, false]) {
+    const name = 'are not read as a whole to accept a message, or to settle a delivery';
+    test(goes_by_keys ? name : 'control: without all keys of the batch as a condition they are', async (t) => {
+      const url = await makeDatabase();
+      if (!goes_by_keys) await withoutPart(url, SETTLE_DELIVERIES, 'd.delivery_no = ANY (delivery_nos) AND', '');
+      for (const table of ['instances', 'meetings', 'memberships', 'deliveries', 'idempotency_keys']) {
+        await sql(url, `ALTER TABLE ${table} SET (autovacuum_enabled = off)`);
+      }
+      const store = await open(t, url);
+      await meeting(store, 'm', 'i');
+      const once = async (key: string): Promise<void> => {
+        await store.messages.accept([
+          newMessage('m', { idempotency: { key, fingerprint: 'f' }, target_agents: ['a'] }),
+          newMessage('m'),
+        ]);
+        await store.deliveries.settle(
+          (await lane(store, 'i', 'm')).map((each) => settled(each)),
+          [],
+        );
+      };
+      await once('first');
+      for (const text of FILLED) await sql(url, text);
+      await once('second');
+      // Counts are told when a session ends.
+      await store.close();
+      const [read] = await sql<{ rows: number }>(url, READ);
+      assert.equal(read!.rows < ROWS / 2, goes_by_keys, `${read!.rows} rows were read of one table`);
+    });
+  }
+});
+
 describe('an instance that is removed while others send', () => {
   test('leaves nothing pending behind, however many nodes send', async (t) => {
     const url = await makeDatabase();

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { partitionOf } from '../../domain/partition.ts';
 import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
-import { BATCH_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
+import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { RUN_UNKNOWN } from './functions.ts';
 import { Line } from './line.ts';
@@ -76,7 +76,7 @@ export class Accepting {
     onStored: (stored: Stored) => void,
     onGivenUp: (stored: Omit<Stored, 'partitions'> | null) => void,
   ) {
-    this.#line = new Line(url, BATCH_SESSION);
+    this.#line = new Line(url, ACCEPT_SESSION);
     this.#ids = ids;
     this.#onStored = onStored;
     this.#onGivenUp = onGivenUp;

@@ -7,7 +7,8 @@ const CONNECT_MS_MAX = 2_500;
 
 /**
  * Every session: a commit is on disk when it is answered; nothing of us is held open by a node that stands still; and the
- * server finds out within half a minute when this machine is gone.
+ * server finds out within half a minute when this machine is gone. Statements find rows by their indexes, a page of them at
+ * most: where a join of whole tables or several processes seem to pay, the planner has guessed wrong how many there are.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -18,18 +19,25 @@ const SESSION = `
   SET tcp_keepalives_interval = 5;
   SET tcp_keepalives_count = 3;
   SET jit = off;
+  SET max_parallel_workers_per_gather = 0;
+  SET enable_hashjoin = off;
+  SET enable_mergejoin = off;
   SET random_page_cost = 1.1;
 `;
 
 /**
  * A session that only accepts, or only settles. Its one statement comes with ten thousand values: a plan that is made once
- * goes by the indexes, whatever the tables hold today.
+ * goes by the indexes, whatever the tables hold today. Values are joined with each other by their hashes.
  */
-export const BATCH_SESSION = `
+const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
   SET enable_seqscan = off;
+  SET enable_hashjoin = on;
   SET work_mem = '32MB';
 `;
+export const ACCEPT_SESSION = BATCH_SESSION;
+/** What is settled is found by all numbers of the batch at once: with a nested loop it would be by all of them for each. */
+export const SETTLE_SESSION = `${BATCH_SESSION} SET enable_nestloop = off;`;
 
 /** int2, int4, int8, and numeric: what is summed up. */
 const NUMBER_TYPES = new Set([21, 23, 20, 1700]);

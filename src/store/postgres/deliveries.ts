@@ -218,9 +218,15 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
       const meeting_ids = meetingsOf(filter, sight);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
+        const [first] = meeting_ids;
+        // Only what is equal to one value comes in the order of the rest of its index.
+        const is_of_them =
+          meeting_ids.length === 1
+            ? sql<boolean>`m.meeting_id = ${first}`
+            : sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`;
         const of_meetings = query
           .innerJoin('messages as m', (join) => join.on(sql<boolean>`${sql.raw(OF_MESSAGE)}`))
-          .where(sql<boolean>`m.meeting_id = ANY (${meeting_ids}::text[])`)
+          .where(is_of_them)
           .where('m.message_no', '<', before);
         const in_order = meeting_ids.length === 1 ? of_meetings.orderBy('m.seq', 'desc') : of_meetings;
         query = in_order.orderBy('d.delivery_no', 'desc');

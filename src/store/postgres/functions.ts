@@ -3,7 +3,9 @@
  * the network. READ COMMITTED gives each statement in them a snapshot of its own, so that what follows a lock sees what was
  * committed before it was had.
  *
- * Batches come as arrays, one for each column.
+ * Batches come as arrays, one for each column. Whatever the planner makes of them, it must not read a table as a whole: its
+ * plan may be from when the table was empty. So a table is looked into once for each row (LATERAL with OFFSET 0, which is
+ * not joined in any other way), or by all keys of the batch at once (ANY).
  */
 import { IDEMPOTENCY_MS } from '../store.ts';
 import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
@@ -34,14 +36,14 @@ export const TAKE_NUMBERS = `
   END $$;
 `;
 
-/** Whom a targeted message is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of lists, and so is the answer. */
-export const AGENTS_AMONG = `
-  CREATE FUNCTION agents_among(agent_ids text, targets text) RETURNS text LANGUAGE sql IMMUTABLE STRICT AS $$
-    SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
-    FROM json_array_elements(agent_ids::json) WITH ORDINALITY AS agent(value, place)
-    WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets::json) AS target(value))
-  $$;
-`;
+/**
+ * Whom of the agents of `r` the targeted message `i` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
+ * lists, and so is this. Not a function of its own: to call one takes longer than what it does.
+ */
+const AGENTS_TO_NOTIFY = `
+  SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
+  FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
+  WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(i.targets::json) AS target(value))`;
 
 /**
  * Stores a batch. The meetings come in the order in which all nodes lock them, messages name theirs by its place in them. Of
@@ -92,7 +94,7 @@ export const ACCEPT_MESSAGES = `
       RETURN QUERY
         SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
         FROM unnest(of_meetings, keys, string_to_array(run.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
-          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
         WHERE i.stored = '0';
       RETURN;
     END IF;
@@ -104,15 +106,16 @@ export const ACCEPT_MESSAGES = `
         SELECT w.meeting_id, 0, w.created_at, w.created_at
         FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
         ON CONFLICT (meeting_id) DO NOTHING;
-      PERFORM 1 FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place) JOIN meetings g ON g.meeting_id = w.meeting_id
-        ORDER BY w.place FOR UPDATE OF g;
+      PERFORM 1 FROM unnest(meeting_ids) AS w(meeting_id)
+        CROSS JOIN LATERAL (SELECT 1 FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) locked;
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
         FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
-          LEFT JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS};
+          LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
+            WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} OFFSET 0) k ON true;
       RETURN QUERY
         SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
         FROM unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)
-          JOIN idempotency_keys k ON k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
         WHERE NOT i.is_new;
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
@@ -148,12 +151,15 @@ export const ACCEPT_MESSAGES = `
         WHERE is_new IS NULL OR is_new[i.place]
       ), member AS MATERIALIZED (
         SELECT w.of_meeting, s.instance_id, x.partition_no, s.agent_ids
-        FROM meeting w JOIN memberships s ON s.meeting_id = w.meeting_id JOIN instances x ON x.instance_id = s.instance_id
-        WHERE s.left_at IS NULL AND x.is_active = 1 AND x.webhook_enabled = 1
+        FROM meeting w
+          CROSS JOIN LATERAL (SELECT * FROM memberships s WHERE s.meeting_id = w.meeting_id AND s.left_at IS NULL OFFSET 0) s
+          CROSS JOIN LATERAL (SELECT x.partition_no FROM instances x
+            WHERE x.instance_id = s.instance_id AND x.is_active = 1 AND x.webhook_enabled = 1 OFFSET 0) x
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
-          CROSS JOIN LATERAL (SELECT CASE WHEN i.targets IS NULL OR i.targets = '[]' THEN r.agent_ids ELSE agents_among(r.agent_ids, i.targets) END AS agents) notified
+          -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
+          CROSS JOIN LATERAL (SELECT CASE WHEN i.targets IS NULL OR i.targets = '[]' THEN r.agent_ids ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
         SELECT r.nth, count(*) AS n, json_agg(r.instance_id ORDER BY r.number)::text AS instance_ids, json_agg(r.agents ORDER BY r.number)::text AS agent_lists
@@ -206,19 +212,19 @@ export const SETTLE_DELIVERIES = `
         backoff_step = h.backoff_step, backoff_until = h.backoff_until
       FROM unnest(of_instances, of_urls, of_epochs, failures, last_success_ats, last_failures, backoff_steps, backoff_untils)
         AS h(instance_id, webhook_url, epoch, failures, last_success_at, last_failure, backoff_step, backoff_until)
-      WHERE x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
+      WHERE x.instance_id = ANY (of_instances) AND x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
         AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
     IF cardinality(gone_instances) > 0 THEN
       UPDATE instances x SET webhook_enabled = 0
         FROM unnest(gone_instances, gone_epochs, gone_as_ofs) AS h(instance_id, epoch, updated_at)
-        WHERE x.instance_id = h.instance_id AND x.updated_at = h.updated_at
+        WHERE x.instance_id = ANY (gone_instances) AND x.instance_id = h.instance_id AND x.updated_at = h.updated_at
           AND h.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = x.partition_no);
     END IF;
     UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
         attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at
       FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
         AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
-      WHERE d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
+      WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
         AND s.epoch = (SELECT p.epoch FROM partitions p WHERE p.partition_no = d.partition_no);
   END $$;
 `;

@@ -8,7 +8,7 @@
  * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
-import { ACCEPT_MESSAGES, AGENTS_AMONG, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
+import { ACCEPT_MESSAGES, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
 import { RENEW_LEASE, TAKE_PARTITIONS } from './lease_functions.ts';
 
 /**
@@ -242,7 +242,6 @@ export const MIGRATIONS: readonly string[] = [
   ) WITH (fillfactor = 20);
   INSERT INTO partitions (partition_no) SELECT generate_series(0, 63);
   ${TAKE_NUMBERS}
-  ${AGENTS_AMONG}
   ${ACCEPT_MESSAGES}
   ${SETTLE_DELIVERIES}
   ${RENEW_LEASE}

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
-import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
+import { type Answer, type Call, failureOf, hasChanged, itemsIn, packReply, type Reply, unpackCall } from '../calls.ts';
 import type { Change, DeliverySettlement, HealthSettlement, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
@@ -18,6 +18,19 @@ import { Settling } from './settling.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
+
+/** Between the starts of two statements of a kind, when many calls come. */
+export interface Distances {
+  accept_ms: number;
+  settle_ms: number;
+}
+
+/** A sender waits for the one; nobody waits for the other, but what is not written yet is pushed again after a crash. */
+const DISTANCES: Distances = { accept_ms: 20, settle_ms: 50 };
+/** Many: more than so many messages, or settlements, in about so long. */
+const MANY_ITEMS = 100;
+const RECENT_MS = 100;
+
 const TRY_AGAIN_MS = 250;
 
 /** What the thread tells: answers, and changes by other nodes. */
@@ -38,7 +51,7 @@ export class Running {
   readonly #tell: Tell;
   readonly #under_way = new Set<Promise<void>>();
 
-  private constructor(url: string, parts: Parts, tell: Tell) {
+  private constructor(url: string, parts: Parts, tell: Tell, distances: Distances) {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
@@ -50,14 +63,20 @@ export class Running {
       () => tell.change({ kind: 'unsure' }),
     );
     this.#settling = new Settling(url, parts.ids);
-    this.#accepts = new Gathered((calls) => this.#accept(calls));
-    this.#settles = new Gathered((calls) => this.#settle(calls));
+    this.#accepts = new Gathered(distances.accept_ms, (calls) => this.#accept(calls));
+    this.#settles = new Gathered(distances.settle_ms, (calls) => this.#settle(calls));
   }
 
   /** @throws StoreError that says why the database cannot be used, and what to do */
-  static async open(url: string, key_source: KeySource, quotas: Quotas, tell: Tell): Promise<Running> {
+  static async open(
+    url: string,
+    key_source: KeySource,
+    quotas: Quotas,
+    tell: Tell,
+    distances = DISTANCES,
+  ): Promise<Running> {
     const { keys, tag } = await patiently(url, (connection) => prepared(connection, key_source));
-    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell);
+    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell, distances);
     try {
       await running.#cluster.listen();
     } catch (error) {
@@ -177,13 +196,22 @@ export class Running {
   }
 }
 
-/** Calls of one kind: while some are under way, the others wait and go together. */
+/**
+ * Calls of one kind: while some are under way, the others wait and go together. When many come, statements keep their
+ * distance, so that there are more in each: a commit costs a wait for the disk, however many it is for.
+ */
 class Gathered {
   readonly #run: (calls: Call[]) => Promise<void>;
+  readonly #distance_ms: number;
   #waiting: Call[] = [];
   #running: Promise<void> | null = null;
+  #started_ms = -Infinity;
+  /** Items of late: what was run longer ago counts for less. */
+  #recent_items = 0;
 
-  constructor(run: (calls: Call[]) => Promise<void>) {
+  /** @param distance_ms between the starts of two statements, when many calls come */
+  constructor(distance_ms: number, run: (calls: Call[]) => Promise<void>) {
+    this.#distance_ms = distance_ms;
     this.#run = run;
   }
 
@@ -197,15 +225,28 @@ class Gathered {
   async #runAll(): Promise<void> {
     // What came in the same turn goes together.
     await Promise.resolve();
-    while (this.#waiting.length > 0) await this.#run(this.#take());
+    while (this.#waiting.length > 0) {
+      const rest_ms = this.#started_ms + this.#distance_ms - performance.now();
+      if (rest_ms > 0 && this.#recent_items > MANY_ITEMS) await pause(rest_ms);
+      const calls = this.#take();
+      this.#count(calls);
+      await this.#run(calls);
+    }
     this.#running = null;
+  }
+
+  #count(calls: Call[]): void {
+    const now_ms = performance.now();
+    this.#recent_items *= Math.exp((this.#started_ms - now_ms) / RECENT_MS);
+    this.#recent_items += calls.reduce((items, call) => items + itemsIn(call), 0);
+    this.#started_ms = now_ms;
   }
 
   #take(): Call[] {
     let items = 0;
     let count = 0;
-    for (const { args } of this.#waiting) {
-      items += (args[0] as unknown[]).length;
+    for (const call of this.#waiting) {
+      items += itemsIn(call);
       if (count > 0 && items > ITEMS_PER_STATEMENT_MAX) break;
       count++;
     }

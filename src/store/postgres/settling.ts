@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
-import { BATCH_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
+import { SETTLE_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { Line } from './line.ts';
 
@@ -16,7 +16,7 @@ export class Settling {
   readonly #ids: IdCodec;
 
   constructor(url: string, ids: IdCodec) {
-    this.#line = new Line(url, BATCH_SESSION);
+    this.#line = new Line(url, SETTLE_SESSION);
     this.#ids = ids;
   }
 
