@@ -214,9 +214,9 @@ export const PROBLEMS = {
   },
   storage_unavailable: {
     status: 503,
-    title: 'The message could not be stored',
+    title: 'The storage did not answer',
     advice:
-      'Nothing was accepted. Try again after the time in Retry-After; the operator should look at free disk space.',
+      'Nothing was accepted, unless the database was lost in the middle of it: then nobody knows. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should look at free disk space, or at the database.',
   },
   overloaded: {
     status: 503,
