@@ -8,6 +8,8 @@ import { test, type TestContext } from 'node:test';
 import { parse } from 'yaml';
 import { settingNames, variableOf } from '../src/config.ts';
 import { temporaryDirectory } from './support/command_line.ts';
+import { outcomeOf } from './support/raw_client.ts';
+import { startService } from './support/service.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
@@ -96,4 +98,14 @@ test('nginx passes the live feed on as it comes', () => {
   const [, feed = ''] = /location \/api\/v1\/events\/ \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
   assert.match(feed, /proxy_buffering off;/);
   assert.match(feed, /gzip off;/);
+});
+
+test('HAProxy asks for the health of a node as a node wants to be asked', async (t) => {
+  const [, method = '', path = '', version = '', host = ''] =
+    /http-check send meth (\S+) uri (\S+) ver (\S+) hdr Host (\S+)/.exec(read('haproxy.cfg')) ?? [];
+  const service = await startService(t);
+  const ask = (head: string): Promise<string> => outcomeOf(service.url, `${head}\r\n\r\n`);
+  assert.equal(await ask(`${method} ${path} ${version}\r\nHost: ${host}`), '200');
+  // What it sends when it is not told.
+  assert.equal(await ask(`${method} ${path} HTTP/1.0`), '400 malformed_request');
 });
