@@ -19,16 +19,23 @@ import { Settling } from './settling.ts';
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
-/** Between the starts of two statements of a kind, when many calls come. */
-export interface Distances {
-  accept_ms: number;
-  settle_ms: number;
+/** How statements of a kind keep their distance. */
+export interface Distance {
+  /** From the start of one to the start of the next, when many calls come. */
+  ms: number;
+  /** So much that waits goes at once. */
+  items: number;
 }
 
-/** A sender waits for the one; nobody waits for the other, but what is not written yet is pushed again after a crash. */
-const DISTANCES: Distances = { accept_ms: 20, settle_ms: 50 };
-/** Many: more than so many messages, or settlements, in about so long. */
-const MANY_ITEMS = 100;
+export type Distances = Record<'accept' | 'settle', Distance>;
+
+/**
+ * A sender waits for what is accepted. Nobody waits for what is settled, up to the four thousand that the engine lets
+ * gather; but what is not written yet is pushed again after a crash.
+ */
+const DISTANCES: Distances = { accept: { ms: 20, items: 200 }, settle: { ms: 100, items: 2_000 } };
+/** Many: more items than so many in about so long. */
+const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
 const TRY_AGAIN_MS = 250;
@@ -63,8 +70,8 @@ export class Running {
       () => tell.change({ kind: 'unsure' }),
     );
     this.#settling = new Settling(url, parts.ids);
-    this.#accepts = new Gathered(distances.accept_ms, (calls) => this.#accept(calls));
-    this.#settles = new Gathered(distances.settle_ms, (calls) => this.#settle(calls));
+    this.#accepts = new Gathered(distances.accept, (calls) => this.#accept(calls));
+    this.#settles = new Gathered(distances.settle, (calls) => this.#settle(calls));
   }
 
   /** @throws StoreError that says why the database cannot be used, and what to do */
@@ -197,27 +204,31 @@ export class Running {
 }
 
 /**
- * Calls of one kind: while some are under way, the others wait and go together. When many come, statements keep their
- * distance, so that there are more in each: a commit costs a wait for the disk, however many it is for.
+ * Calls of one kind. While some are under way, the others wait and go together; and when many come, statements keep their
+ * distance, so that there is more in each: a commit costs a wait for the disk, however much it is for.
  */
 class Gathered {
   readonly #run: (calls: Call[]) => Promise<void>;
-  readonly #distance_ms: number;
+  readonly #distance: Distance;
   #waiting: Call[] = [];
+  #waiting_items = 0;
   #running: Promise<void> | null = null;
   #started_ms = -Infinity;
   /** Items of late: what was run longer ago counts for less. */
   #recent_items = 0;
+  /** Ends the wait for more. */
+  #enough: (() => void) | null = null;
 
-  /** @param distance_ms between the starts of two statements, when many calls come */
-  constructor(distance_ms: number, run: (calls: Call[]) => Promise<void>) {
-    this.#distance_ms = distance_ms;
+  constructor(distance: Distance, run: (calls: Call[]) => Promise<void>) {
+    this.#distance = distance;
     this.#run = run;
   }
 
   /** Resolves when it was answered. */
   add(call: Call): Promise<void> {
     this.#waiting.push(call);
+    this.#waiting_items += itemsIn(call);
+    if (this.#waiting_items >= this.#distance.items) this.#enough?.();
     this.#running ??= this.#runAll();
     return this.#running;
   }
@@ -226,30 +237,37 @@ class Gathered {
     // What came in the same turn goes together.
     await Promise.resolve();
     while (this.#waiting.length > 0) {
-      const rest_ms = this.#started_ms + this.#distance_ms - performance.now();
-      if (rest_ms > 0 && this.#recent_items > MANY_ITEMS) await pause(rest_ms);
-      const calls = this.#take();
-      this.#count(calls);
-      await this.#run(calls);
+      await this.#keepDistance();
+      await this.#run(this.#take());
     }
     this.#running = null;
   }
 
-  #count(calls: Call[]): void {
-    const now_ms = performance.now();
-    this.#recent_items *= Math.exp((this.#started_ms - now_ms) / RECENT_MS);
-    this.#recent_items += calls.reduce((items, call) => items + itemsIn(call), 0);
-    this.#started_ms = now_ms;
+  async #keepDistance(): Promise<void> {
+    const rest_ms = this.#started_ms + this.#distance.ms - performance.now();
+    if (rest_ms <= 0 || this.#recent_items < MANY_ITEMS || this.#waiting_items >= this.#distance.items) return;
+    await new Promise<void>((resolve) => {
+      const timer = setTimeout(resolve, rest_ms);
+      this.#enough = () => {
+        clearTimeout(timer);
+        resolve();
+      };
+    });
+    this.#enough = null;
   }
 
   #take(): Call[] {
     let items = 0;
     let count = 0;
     for (const call of this.#waiting) {
+      if (count > 0 && items + itemsIn(call) > ITEMS_PER_STATEMENT_MAX) break;
       items += itemsIn(call);
-      if (count > 0 && items > ITEMS_PER_STATEMENT_MAX) break;
       count++;
     }
+    this.#waiting_items -= items;
+    const now_ms = performance.now();
+    this.#recent_items = this.#recent_items * Math.exp((this.#started_ms - now_ms) / RECENT_MS) + items;
+    this.#started_ms = now_ms;
     return this.#waiting.splice(0, count);
   }
 }
