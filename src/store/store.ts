@@ -252,7 +252,8 @@ export interface MessageStore {
   last(): Promise<string | null>;
   /**
    * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
-   * of some, and only what went to an instance when one is given.
+   * of some, and only what went to an instance when one is given. With several nodes, what one of them was storing while
+   * another accepted `after` may come to stand before it: order holds within a meeting, not between meetings of two nodes.
    */
   since(
     after: string | null,
@@ -359,7 +360,10 @@ export interface DeliveryStore {
     now_ms: number,
     limit: number,
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
-  /** Lanes with something pending, in the order of their keys; with `partitions`, only of instances in these. */
+  /**
+   * Lanes with something pending; with `partitions`, only of instances in these. In an order that is always the same, so that
+   * they can be read in pages: by their keys in SQLite, in PostgreSQL by the partition of the instance and then by their keys.
+   */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /** Instances with something pending beside their lanes, with the time when it is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
