@@ -85,9 +85,11 @@ async function digestOfSources(): Promise<string> {
 if (process.argv[1] === fileURLToPath(import.meta.url)) {
   if (!process.argv.includes('--if-stale')) await rm(STAMP, { force: true });
   try {
-    await buildIfStale();
+    if ((await buildIfStale()) === 'built') console.error('the pages are built');
   } catch (error) {
-    console.error(`the pages could not be built, the service runs without them: ${String(error)}`);
-    if (!process.argv.includes('--if-stale')) process.exitCode = 1;
+    const now = existsSync(DIST) ? 'those of the last build are served' : 'there are none to serve';
+    console.error(`\nERROR: the pages could not be built, and ${now}.\n${String(error)}\n`);
+    console.error('All else of the service runs. Mend what it says, then run `npm run build`; no restart is needed.\n');
+    process.exitCode = 1;
   }
 }

@@ -62,7 +62,12 @@ const HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
 
-const NOT_BUILT = 'The pages are not built. Run `npm run build` where Convoke is installed, then load this again.\n';
+const NOT_BUILT =
+  'The pages are being built, which takes some seconds; this loads again by itself.\n\n' +
+  'If they do not come: the build failed, and where Convoke was started it said why; or nobody began one, and\n' +
+  '`npm run build` where Convoke is installed does. The service itself runs.\n';
+/** How soon a browser looks again. */
+const NOT_BUILT_RETRY_S = '2';
 
 /** One representation of a file. */
 interface Variant {
@@ -109,7 +114,11 @@ export class Pages {
     const built = await this.#read(is_view);
     if (built === null) {
       if (!is_view) return false;
-      void reply.code(503).type('text/plain; charset=utf-8').header('cache-control', 'no-store').send(NOT_BUILT);
+      void reply
+        .code(503)
+        .type('text/plain; charset=utf-8')
+        .headers({ 'cache-control': 'no-store', 'retry-after': NOT_BUILT_RETRY_S, refresh: NOT_BUILT_RETRY_S })
+        .send(NOT_BUILT);
       return true;
     }
     const file = built.files.get(is_view ? INDEX : path.slice(1));

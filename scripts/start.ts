@@ -1,0 +1,20 @@
+/**
+ * `npm start`: runs the service, and beside it builds the pages if they are stale. The service answers meanwhile, and finds
+ * them as soon as they are there; without them it still does all that a machine asks of it.
+ */
+import { spawn } from 'node:child_process';
+import { constants, setPriority } from 'node:os';
+import { fileURLToPath } from 'node:url';
+
+const WEB = fileURLToPath(new URL('web.ts', import.meta.url));
+const STDERR = 2;
+
+// Its own output would come between the lines of the service on stdout, which scripts read.
+const build = spawn(process.execPath, [WEB, '--if-stale'], { stdio: ['ignore', STDERR, STDERR] });
+build.on('error', (error) => console.error(`the pages could not be built: ${error.message}`));
+build.unref();
+// The service comes first: on a machine with few cores they would both be slow.
+if (build.pid !== undefined) setPriority(build.pid, constants.priority.PRIORITY_BELOW_NORMAL);
+
+process.argv.splice(2, 0, 'serve');
+await import('../src/cli/main.ts');
