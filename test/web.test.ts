@@ -419,6 +419,24 @@ test('an empty registry begins with a guide, and each step ticks itself off', as
   });
 });
 
+test('the guide starts two agents that talk, for whoever has no machine, and takes them away again', async (t) => {
+  const { service, url } = await start(t);
+  await visitor.visit(url, { path: '/start' }, async (page) => {
+    await page.getByRole('button', { name: 'Start the demo' }).click();
+    await page.getByRole('article', { name: 'Message 1' }).waitFor();
+    await page
+      .getByRole('article')
+      .getByRole('button', { name: /delivered/ })
+      .first()
+      .waitFor();
+    await page.goBack();
+    await page.getByText(/The demo runs/).waitFor();
+    await page.getByRole('button', { name: 'Stop the demo' }).click();
+    await page.getByRole('button', { name: 'Start the demo' }).waitFor();
+    assert.deepEqual((await service.get<{ data: unknown[] }>('/api/v1/instances/')).body.data, []);
+  });
+});
+
 test('the nodes are shown with what each holds', async (t) => {
   const { service, url } = await start(t);
   const { body } = await service.get<{ data: ServiceNode[] }>('/api/v1/nodes/');

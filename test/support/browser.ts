@@ -5,8 +5,8 @@ import chromium from '@sparticuz/chromium';
 import { type Browser, type BrowserContextOptions, chromium as playwright, type Page } from 'playwright-core';
 import { buildIfStale } from '../../scripts/web.ts';
 
-/** For one thing that a page is to show; far longer than any takes. */
-const PATIENCE_MS = 20_000;
+/** For one thing that a page is to show; far longer than any takes, also on a busy machine. */
+const PATIENCE_MS = 60_000;
 /** Like a desk, unless a test says otherwise. */
 const VIEWPORT = { width: 1440, height: 900 };
 

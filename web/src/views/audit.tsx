@@ -27,6 +27,8 @@ const ACTIONS: readonly AuditAction[] = [
   'session.begin',
   'session.end',
   'encryption.reencrypt',
+  'demo.start',
+  'demo.stop',
   'authenticate',
   'service.start',
 ];

@@ -4,9 +4,10 @@ import { useAnswer } from '../answers.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Snippet } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
 import { Page } from '../parts/page.tsx';
-import { addressOf } from '../router.ts';
-import { client } from '../service.ts';
+import { addressOf, go } from '../router.ts';
+import { client, may } from '../service.ts';
 import { quoted } from '../words.ts';
 
 interface Progress {
@@ -56,6 +57,7 @@ export function Start(): JSX.Element {
       }
     >
       <div class="guide" tabIndex={0} role="group" aria-label="Guide">
+        {may('admin') && <DemoView />}
         <ol class="steps">
           <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
             <p>An instance is one machine that runs agents. It takes its pushes at a webhook address.</p>
@@ -88,6 +90,50 @@ export function Start(): JSX.Element {
         )}
       </div>
     </Page>
+  );
+}
+
+/** Two agents within the service, for whoever has no machine at hand yet. */
+function DemoView(): JSX.Element | null {
+  const { value, again } = useAnswer(
+    'demo',
+    () => client.demo(),
+    ({ name }) => name.startsWith('instance.') || name === 'message.accepted',
+  );
+  if (value === null) return null;
+  const { state, meeting_id } = value;
+  const start = async (): Promise<void> => {
+    const started = await doing(client.startDemo(), () => 'Two agents talk now.');
+    again();
+    if (started?.meeting_id) go(addressOf(['meetings', started.meeting_id]));
+  };
+  return (
+    <section class="demo" aria-label="Demo">
+      {state === 'stopped' ? (
+        <>
+          <p>No machine at hand? Two agents within the service show how it looks, in a meeting of their own.</p>
+          <button type="button" class="button primary" onClick={() => void start()}>
+            Start the demo
+          </button>
+        </>
+      ) : (
+        <>
+          <p>
+            The demo runs: two agents {state === 'talking' ? 'talk' : 'listen and answer'} in{' '}
+            <a href={addressOf(['meetings', meeting_id ?? ''])}>{meeting_id}</a>. Say something there yourself.
+          </p>
+          <button
+            type="button"
+            class="button"
+            onClick={() =>
+              void doing(client.stopDemo(), () => 'The demo is stopped, and its agents are gone.').then(again)
+            }
+          >
+            Stop the demo
+          </button>
+        </>
+      )}
+    </section>
   );
 }
 
