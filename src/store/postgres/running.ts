@@ -33,7 +33,7 @@ export type Distances = Record<'accept' | 'settle', Distance>;
  * A sender waits for what is accepted. Nobody waits for what is settled, up to the four thousand that the engine lets
  * gather; but what is not written yet is pushed again after a crash.
  */
-const DISTANCES: Distances = { accept: { ms: 20, items: 200 }, settle: { ms: 100, items: 2_000 } };
+const DISTANCES: Distances = { accept: { ms: 30, items: 200 }, settle: { ms: 150, items: 2_000 } };
 /** Many: more items than so many in about so long. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
