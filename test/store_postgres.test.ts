@@ -605,7 +605,7 @@ describe('a database', () => {
 
   test('of a newer schema is refused, and left as it is', async () => {
     const url = await makeDatabase();
-    await sql(url, 'UPDATE schema_version SET version = 99');
+    await sql(url, 'UPDATE schema_version SET version = 99, steps_known_min = 99');
     await assert.rejects(openAt(url), {
       name: 'StoreError',
       code: 'SCHEMA_NEWER',
