@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url';
 
 const WEB = fileURLToPath(new URL('web.ts', import.meta.url));
 const STDERR = 2;
+const ORPHANED_LOOK_MS = 300;
 
 // Its own output would come between the lines of the service on stdout, which scripts read.
 const build = spawn(process.execPath, [WEB, '--if-stale'], { stdio: ['ignore', STDERR, STDERR] });
@@ -15,6 +16,12 @@ build.on('error', (error) => console.error(`the pages could not be built: ${erro
 build.unref();
 // The service comes first: on a machine with few cores they would both be slow.
 if (build.pid !== undefined) setPriority(build.pid, constants.priority.PRIORITY_BELOW_NORMAL);
+
+// Some versions of npm hand a SIGTERM to the shell that they started this with, and not to this.
+const { ppid } = process;
+setInterval(() => {
+  if (process.ppid !== ppid) process.kill(process.pid, 'SIGTERM');
+}, ORPHANED_LOOK_MS).unref();
 
 process.argv.splice(2, 0, 'serve');
 await import('../src/cli/main.ts');

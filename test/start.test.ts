@@ -29,9 +29,17 @@ interface Started {
   said: string[];
 }
 
-async function npmStart(t: TestContext, copy: string): Promise<Started> {
+const DIRECTLY = [process.execPath, 'scripts/start.ts'] as const;
+/** A shell that waits for it, as npm has. */
+const THROUGH_A_SHELL = ['sh', '-c', '"$0" scripts/start.ts; exit 1', process.execPath] as const;
+
+async function npmStart(
+  t: TestContext,
+  copy: string,
+  [command, ...args]: readonly [string, ...string[]] = DIRECTLY,
+): Promise<Started> {
   const env = { ...process.env, CONVOKE_PORT: '0', CONVOKE_DATA: join(copy, 'data') };
-  const child = spawn(process.execPath, ['scripts/start.ts'], { cwd: copy, env, stdio: ['ignore', 'pipe', 'pipe'] });
+  const child = spawn(command, args, { cwd: copy, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const closed = once(child, 'close');
   t.after(async () => {
     child.kill('SIGTERM');
@@ -70,6 +78,21 @@ test('npm start answers before the pages are built, and shows them as soon as th
   child.kill('SIGTERM');
   assert.deepEqual(await closed, [0, null]);
 });
+
+test(
+  'npm start ends when the shell is stopped that npm started it with',
+  {
+    skip: process.platform === 'win32' && 'there is no sh',
+  },
+  async (t) => {
+    const { child, url } = await npmStart(t, await copyOfRepository(t), THROUGH_A_SHELL);
+    // What the service holds is open until it has ended, whatever became of the shell.
+    const closed = once(child, 'close');
+    child.kill('SIGTERM');
+    await inTime('the end of the service', closed);
+    await assert.rejects(fetch(`${url}/readyz`));
+  },
+);
 
 test('a build that fails is said loudly, and the service stays', async (t) => {
   const copy = await copyOfRepository(t);
