@@ -126,7 +126,8 @@ export class FeedPosition {
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at }));
+    // They ended no later than in the millisecond that `at` stands for.
+    else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };
   }
