@@ -186,7 +186,7 @@ const HOSTILE: Hostile[] = [
   },
   {
     does: 'drips its status line',
-    script: (socket) => drip(socket, OK),
+    script: (socket) => drip(socket, OK, 60),
     outcome: 'timeout',
     status_code: null,
   },
