@@ -52,6 +52,9 @@ export class Database {
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
       this.#migrate();
+      // After the migrations, whose sorts may be large. A file made in the middle of a commit fails when no descriptor is
+      // left, or takes the one that libuv keeps in reserve to turn connections away with, and then newcomers hang.
+      this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Whoever looks why, and starts again, finds the file free.
       this.#db.close();
