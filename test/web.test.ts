@@ -57,6 +57,21 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('are there in a browser whose language is no language tag', async (t) => {
+    const { service, url } = await start(t);
+    await service.member(t, 'standup');
+    await visitor.visit(url, { has_locale: false }, async (page) => {
+      await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
+      await main(page).locator('.plot canvas').first().waitFor();
+      // The control: this browser is such a one.
+      const elsewhere = await page.context().newPage();
+      await assert.rejects(
+        elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),
+        /language tag/,
+      );
+    });
+  });
+
   test('a message goes out as the JSON that was written, to the digit; what is no JSON is said', async (t) => {
     const { service, url } = await start(t);
     const { receiver } = await service.member(t, 'exact');

@@ -14,6 +14,8 @@ export interface Visit extends BrowserContextOptions {
   path?: string;
   /** What the console may complain of: browsers write a line for each answer that is no success. */
   allowed?: RegExp;
+  /** A browser that knows no locale, as on a server: its language is then no language tag. */
+  has_locale?: boolean;
 }
 
 export class Visitor {
@@ -24,6 +26,7 @@ export class Visitor {
     this.#browser = await playwright.launch({
       executablePath: await chromium.executablePath(),
       headless: true,
+      env: { ...process.env, LC_ALL: 'POSIX' },
       // Its own arguments are made for another place: one process, which ends with its first page, and no web security.
       args: ['--no-sandbox', '--disable-gpu', '--font-render-hinting=none'],
     });
@@ -39,11 +42,15 @@ export class Visitor {
    */
   async visit(
     url: string,
-    { path = '/', allowed, ...options }: Visit,
+    { path = '/', allowed, has_locale = true, ...options }: Visit,
     use: (page: Page) => Promise<void>,
   ): Promise<void> {
     assert.ok(this.#browser !== null, 'the browser is not started');
-    const context = await this.#browser.newContext({ viewport: VIEWPORT, locale: 'en-GB', ...options });
+    const context = await this.#browser.newContext({
+      viewport: VIEWPORT,
+      ...(has_locale && { locale: 'en-GB' }),
+      ...options,
+    });
     context.setDefaultTimeout(PATIENCE_MS);
     const wrong: string[] = [];
     context.on('request', (request) => {

@@ -2,6 +2,7 @@ import './style/base.css';
 import './style/frame.css';
 import './style/parts.css';
 import './style/views.css';
+import './language.ts';
 import { render } from 'preact';
 import { App } from './app.tsx';
 import { followLinks } from './router.ts';
