@@ -18,6 +18,7 @@ import {
   BACKOFF_MAX_MS,
   type DeliveryReason,
   healthAfter,
+  isSuccessAgain,
   jittered,
   RETRY_AFTER_MS_MAX,
   verdictOf,
@@ -784,7 +785,8 @@ export class Engine {
     const health_before = instance.health;
     const health = healthAfter(health_before, result, now, wall, this.#random());
     instance.learn(target, health, result.outcome === 'gone');
-    this.#settlements.touch(instance);
+    if (isSuccessAgain(health_before, instance.health)) this.#settlements.succeededAgain(instance);
+    else this.#settlements.touch(instance);
     this.#wakeAfterBackoff(instance);
 
     let retry_in_ms: number | null = null;
@@ -1082,7 +1084,7 @@ export class Engine {
     await this.#partitions.start({
       taken: (partitions) => this.#taken(partitions),
       lost: (partitions) => this.#lost(partitions),
-      written: () => this.#settlements.written(),
+      written: () => this.#settlements.allWritten(),
       renewed: () => this.#pump(),
       nodeGone: () => void this.#lookForMore(),
       resumed: (partition) => this.#resumed(partition),
@@ -1105,7 +1107,7 @@ export class Engine {
     // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
     const given_up = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, given_up.resolve);
-    await Promise.race([this.#settlements.written(), given_up.promise]);
+    await Promise.race([this.#settlements.allWritten(), given_up.promise]);
     timer.cancel();
     await this.#partitions.leave();
     this.#wakes.stop();
@@ -1113,7 +1115,7 @@ export class Engine {
 
   /** Resolves when what attempts made so far is on disk. */
   written(): Promise<void> {
-    return this.#settlements.written();
+    return this.#settlements.allWritten();
   }
 
   /** Whether nothing is under way: for those who wait for it. */

@@ -6,6 +6,8 @@ import type { InstanceLanes } from './lane.ts';
 /** How long results gather before they are written. */
 const LINGER_MS = 3;
 const BATCH_MAX = 2_000;
+/** How long the time of one more success may wait: a row that every batch writes is found ever more slowly in PostgreSQL. */
+const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
 
 /**
@@ -19,6 +21,8 @@ export class Settlements {
   readonly #onWritten: () => void;
   #deliveries: DeliverySettlement[] = [];
   #instances = new Set<InstanceLanes>();
+  /** Instances of which nothing is new but the time of their last success. */
+  readonly #succeeded = new Set<InstanceLanes>();
   #writing: Promise<void> | null = null;
   #writing_count = 0;
   /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
@@ -48,12 +52,34 @@ export class Settlements {
   /** The health of an instance changed; what is written is what it is then. */
   touch(instance: InstanceLanes): void {
     instance.health_dirty = true;
+    this.#succeeded.delete(instance);
     if (!this.#instances.has(instance)) this.#added.instances++;
     this.#instances.add(instance);
     this.#schedule();
   }
 
-  /** Resolves when everything added so far is on disk; what is added meanwhile is not waited for, or it would never end. */
+  /** An instance that is up answered well once more: that is written within a second. */
+  succeededAgain(instance: InstanceLanes): void {
+    if (this.#instances.has(instance)) return;
+    instance.health_dirty = true;
+    if (this.#succeeded.size === 0) this.#clock.after(SUCCESS_LINGER_MS, () => this.#touchSucceeded());
+    this.#succeeded.add(instance);
+  }
+
+  #touchSucceeded(): void {
+    for (const instance of this.#succeeded) this.touch(instance);
+  }
+
+  /** Resolves when everything so far is on disk, the times of successes too. */
+  allWritten(): Promise<void> {
+    this.#touchSucceeded();
+    return this.written();
+  }
+
+  /**
+   * Resolves when all that was added or touched so far is on disk; what comes meanwhile is not waited for, or it would never
+   * end.
+   */
   async written(): Promise<void> {
     const { deliveries, instances } = this.#added;
     while (this.#written.deliveries < deliveries || this.#written.instances < instances) {
@@ -88,7 +114,7 @@ export class Settlements {
       }
     }
     for (const instance of instances) {
-      if (this.#instances.has(instance)) continue;
+      if (this.#instances.has(instance) || this.#succeeded.has(instance)) continue;
       instance.health_dirty = false;
       instance.gone_as_of = null;
     }

@@ -121,6 +121,17 @@ export function healthAfter(
   return next;
 }
 
+/** Whether an attempt made nothing of an instance that was up but the time of its last success. */
+export function isSuccessAgain(before: InstanceHealth, after: InstanceHealth): boolean {
+  return (
+    before.last_success_at !== null &&
+    before.consecutive_failures === 0 &&
+    after.consecutive_failures === 0 &&
+    before.backoff_until === null &&
+    before.backoff_step === 0
+  );
+}
+
 /** An instance that backs off, or is down, gets one attempt at a time until one succeeds. */
 export function isProbed(health: InstanceHealth): boolean {
   return health.backoff_step > 0 || health.consecutive_failures >= DOWN_AFTER_FAILURES;

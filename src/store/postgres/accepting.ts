@@ -12,22 +12,21 @@ import { timestampText } from './messages.ts';
 const ANSWER_MS_MAX = 2_500;
 const TRY_AGAIN_MS = 100;
 
-const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)`;
+const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`;
 
-/** Takes away the run that was given up, once nothing of it is under way any more, and says what its last batch was. */
-const BEGIN_RUN = `
-  WITH former AS (DELETE FROM runs WHERE run_no = $1 RETURNING batch_no, first_no, last_no)
-  INSERT INTO runs (started_at) VALUES ($2)
-  RETURNING run_no, (SELECT batch_no FROM former) AS batch_no, (SELECT first_no FROM former) AS first_no, (SELECT last_no FROM former) AS last_no`;
-
+/** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
+const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
+const BEGIN_RUN = 'INSERT INTO runs (started_at) VALUES ($1) RETURNING run_no';
+
+/** Of how many meetings this node knows since when it has accepted all their messages. */
+const MEETINGS_KNOWN_MAX = 50_000;
 
 interface AcceptedRow {
   place: number;
   message_no: number;
   seq: number;
   deliveries_queued: number;
-  run_from: number | null;
   instance_ids: string | null;
   agent_lists: string | null;
   fingerprint: string | null;
@@ -53,29 +52,26 @@ export interface Stored {
  *
  * When the connection is lost before the answer, nobody knows whether the batch was stored. It is sent again under the same
  * number, and what was stored already is answered and not stored again. If the database does not come back in time, the
- * batch is given up; it may be there all the same. Then this node begins another run, so that nobody takes the messages
- * before and after for all there are.
+ * batch is given up; it may be there all the same. Before the next one it is decided whether it is, and whoever delivers
+ * looks for it; a seq that is missing says that what came before and after is not all there is.
  */
 export class Accepting {
   readonly #line: Line;
   readonly #ids: IdCodec;
   readonly #onStored: (stored: Stored) => void;
-  readonly #onGivenUp: (stored: Omit<Stored, 'partitions'> | null) => void;
+  readonly #onGivenUp: () => void;
   #run_no: number | null = null;
   #batch_no = 0;
-  /** A run whose last batch is in doubt. */
-  #doubted: { run_no: number; batch_no: number } | null = null;
+  /** The number of a run whose last batch is in doubt. */
+  #doubted: number | null = null;
+  /** Of meetings, those with the latest messages last: from which seq on, up to which, all came through this node. */
+  readonly #accepted = new Map<string, { from: number; to: number }>();
 
   /**
    * @param onStored is told what was stored
-   * @param onGivenUp is told when it is decided what became of a batch that was given up; null: it was not stored
+   * @param onGivenUp is told when it is decided whether a batch that was given up is stored; it may be
    */
-  constructor(
-    url: string,
-    ids: IdCodec,
-    onStored: (stored: Stored) => void,
-    onGivenUp: (stored: Omit<Stored, 'partitions'> | null) => void,
-  ) {
+  constructor(url: string, ids: IdCodec, onStored: (stored: Stored) => void, onGivenUp: () => void) {
     this.#line = new Line(url, ACCEPT_SESSION);
     this.#ids = ids;
     this.#onStored = onStored;
@@ -101,21 +97,19 @@ export class Accepting {
 
   async close(): Promise<void> {
     const run_no = this.#run_no;
-    if (run_no !== null) {
-      await this.#line.use((connection) => connection.query(END_RUN, [run_no], ANSWER_MS_MAX)).catch(() => {});
-    }
+    if (run_no !== null) await this.#line.use((connection) => endRun(connection, run_no)).catch(() => {});
     await this.#line.close();
   }
 
   async #stored({ columns }: Batch): Promise<AcceptedRow[]> {
     const until_ms = performance.now() + PATIENCE_MS;
-    let sent: { run_no: number; batch_no: number } | null = null;
+    let sent: { batch_no: number } | null = null;
     for (;;) {
       try {
         return await this.#line.use(async (connection) => {
           const run_no = this.#run_no ?? (await this.#beginRun(connection));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
-          sent = { run_no, batch_no };
+          sent = { batch_no };
           return (await connection.query<AcceptedRow>(ACCEPT, [run_no, batch_no, ...columns], ANSWER_MS_MAX)).rows;
         });
       } catch (error) {
@@ -127,7 +121,7 @@ export class Accepting {
         }
         if (!lost && !isCollision(error)) throw failureOf(error);
         if (performance.now() > until_ms) {
-          if (lost && sent !== null) this.#giveUp(sent);
+          if (lost && sent !== null) this.#giveUp();
           throw error;
         }
         if (lost) await pause(TRY_AGAIN_MS);
@@ -135,27 +129,20 @@ export class Accepting {
     }
   }
 
-  #giveUp(doubted: { run_no: number; batch_no: number }): void {
-    this.#doubted = doubted;
+  #giveUp(): void {
+    this.#doubted = this.#run_no;
     this.#run_no = null;
   }
 
   async #beginRun(connection: Connection): Promise<number> {
     const doubted = this.#doubted;
-    const { rows } = await connection.query<{
-      run_no: number;
-      batch_no: number | null;
-      first_no: number | null;
-      last_no: number | null;
-    }>(BEGIN_RUN, [doubted?.run_no ?? null, Date.now()]);
-    const { run_no, batch_no, first_no, last_no } = rows[0]!;
+    if (doubted !== null) await endRun(connection, doubted);
+    const { rows } = await connection.query<{ run_no: number }>(BEGIN_RUN, [Date.now()]);
+    const { run_no } = rows[0]!;
     this.#run_no = run_no;
     this.#batch_no = 0;
     this.#doubted = null;
-    if (doubted !== null) {
-      const was_stored = batch_no === doubted.batch_no && first_no !== null && last_no !== null;
-      this.#onGivenUp(was_stored ? { first_no, last_no } : null);
-    }
+    if (doubted !== null) this.#onGivenUp();
     return run_no;
   }
 
@@ -177,7 +164,7 @@ export class Accepting {
     is_first: boolean,
     first: NewMessage,
   ): Accepted {
-    const { message_no, seq, accepted_at, deliveries_queued, run_from } = row;
+    const { message_no, seq, accepted_at, deliveries_queued } = row;
     const fingerprint = row.fingerprint ?? (is_first ? null : first.idempotency!.fingerprint);
     const message: AcceptedMessage = {
       message_id: this.#ids.encode('msg', message_no),
@@ -195,8 +182,23 @@ export class Accepting {
       instance_id,
       target_agents: agent_lists[i]!,
     }));
-    return { kind: 'accepted', message, deliveries, run_from };
+    return { kind: 'accepted', message, deliveries, run_from: this.#runFrom(meeting_id, seq) };
   }
+
+  /** From which seq on all messages of the meeting came through this node, as far as it remembers. */
+  #runFrom(meeting_id: string, seq: number): number {
+    const accepted = this.#accepted.get(meeting_id);
+    const from = accepted?.to === seq - 1 ? accepted.from : seq;
+    this.#accepted.delete(meeting_id);
+    this.#accepted.set(meeting_id, { from, to: seq });
+    if (this.#accepted.size > MEETINGS_KNOWN_MAX) this.#accepted.delete(this.#accepted.keys().next().value!);
+    return from;
+  }
+}
+
+async function endRun(connection: Connection, run_no: number): Promise<void> {
+  await connection.query(END_RUN, [run_no], ANSWER_MS_MAX);
+  await connection.query(FORGET_BATCHES, [run_no], ANSWER_MS_MAX);
 }
 
 function idsIn(json: string | null): string[] {
@@ -209,7 +211,7 @@ function isRunUnknown(error: unknown): boolean {
 
 /** Columns for accept_messages. */
 function batchOf(messages: NewMessage[]): Batch {
-  const meetings = new Map<string, { place: number; created_at: number; active_at: number; count: number }>();
+  const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
   const places: number[] = [];
   const sent: NewMessage[] = [];
@@ -225,12 +227,8 @@ function batchOf(messages: NewMessage[]): Batch {
     places.push(sent.length);
     sent.push(message);
     const meeting = meetings.get(meeting_id);
-    if (meeting === undefined) {
-      meetings.set(meeting_id, { place: 0, created_at: wall_ms, active_at: wall_ms, count: 1 });
-    } else {
-      meeting.active_at = wall_ms;
-      meeting.count++;
-    }
+    if (meeting === undefined) meetings.set(meeting_id, { place: 0, created_at: wall_ms, count: 1 });
+    else meeting.count++;
   }
   // All nodes lock them in the same order.
   const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
@@ -238,7 +236,6 @@ function batchOf(messages: NewMessage[]): Batch {
   const columns = [
     sorted.map(([meeting_id]) => meeting_id),
     sorted.map(([, { created_at }]) => created_at),
-    sorted.map(([, { active_at }]) => active_at),
     sorted.map(([, { count }]) => count),
     sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place),
     sent.map(({ wall_ms }) => wall_ms),

@@ -127,10 +127,20 @@ const PRUNE_DELIVERIES = statement(`
   DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
     SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW}) oldest
     WHERE state <> 'pending' AND settled_at < $before_ms LIMIT $limit)) AND state <> 'pending'`);
+/** A meeting whose newest message goes remembers its seq. */
 const PRUNE_MESSAGES = statement(`
-  DELETE FROM messages WHERE message_no = ANY (ARRAY(
-    SELECT message_no FROM (SELECT message_no, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
-    WHERE accepted_at < $before_ms AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE}) LIMIT $limit))`);
+  WITH old AS MATERIALIZED (
+    SELECT m.message_no, m.meeting_id, m.seq, m.accepted_at
+    FROM (SELECT message_no, meeting_id, seq, deliveries_queued, accepted_at FROM messages ORDER BY message_no LIMIT ${PRUNE_WINDOW}) m
+    WHERE m.accepted_at < $before_ms AND NOT EXISTS (SELECT 1 FROM deliveries d WHERE ${OF_MESSAGE}) LIMIT $limit
+  ), newest AS MATERIALIZED (
+    SELECT old.* FROM old WHERE NOT EXISTS (SELECT 1 FROM messages m WHERE m.meeting_id = old.meeting_id AND m.seq > old.seq)
+    ORDER BY old.meeting_id
+  ), remembered AS (
+    UPDATE meetings g SET last_seq = newest.seq, last_activity_at = newest.accepted_at
+    FROM newest WHERE g.meeting_id = newest.meeting_id AND g.last_seq < newest.seq
+  )
+  DELETE FROM messages WHERE message_no = ANY (ARRAY(SELECT message_no FROM old))`);
 const PRUNE_KEYS = statement(`
   DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM idempotency_keys WHERE created_at < $before_ms ORDER BY created_at LIMIT $limit)) AND created_at < $before_ms`);

@@ -12,6 +12,8 @@ import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
 
 /** The SQLSTATE of a run that is not known: its node was given up. */
 export const RUN_UNKNOWN = 'CV001';
+/** How many batches of a run are noted at most; only the last one is ever asked for. */
+const BATCHES_KEPT = 100;
 /** Not an error that anybody sees: numbers were taken. */
 const TAKEN = 'CV002';
 
@@ -49,51 +51,49 @@ const AGENTS_TO_NOTIFY = `
  * Stores a batch. The meetings come in the order in which all nodes lock them, messages name theirs by its place in them. Of
  * messages with the same key in a meeting only the first comes here.
  *
- * A batch that was stored already, whose answer got lost, is answered again: see the table runs.
+ * A batch that was stored already, whose answer got lost, is answered again: see the table batches.
  *
  * A row of the answer with a fingerprint stands for a message whose key came before.
  */
 export const ACCEPT_MESSAGES = `
   CREATE FUNCTION accept_messages(
     my_run_no bigint, my_batch_no bigint,
-    meeting_ids text[], created_ats bigint[], active_ats bigint[], counts bigint[],
+    meeting_ids text[], created_ats bigint[], counts bigint[],
     of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
     has_keys boolean, keys text[], fingerprints text[]
   ) RETURNS TABLE (
-    place bigint, message_no bigint, seq bigint, deliveries_queued bigint, run_from bigint,
+    place bigint, message_no bigint, seq bigint, deliveries_queued bigint,
     instance_ids text, agent_lists text, fingerprint text, accepted_at bigint
   ) LANGUAGE plpgsql AS $$
   #variable_conflict use_column
   DECLARE
-    run runs%ROWTYPE;
+    batch batches%ROWTYPE;
     is_new boolean[];
     new_counts bigint[] := counts;
     former_seqs bigint[];
-    run_froms bigint[];
   BEGIN
-    SELECT * INTO run FROM runs WHERE run_no = my_run_no FOR UPDATE;
+    -- A batch that is sent again waits here for what becomes of the first.
+    PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
     IF NOT FOUND THEN
       RAISE EXCEPTION 'the run % is not known', my_run_no USING ERRCODE = '${RUN_UNKNOWN}';
     END IF;
-    IF run.batch_no > my_batch_no THEN
+    SELECT * INTO batch FROM batches WHERE run_no = my_run_no ORDER BY batch_no DESC LIMIT 1;
+    IF batch.batch_no > my_batch_no THEN
       RETURN;
     END IF;
-    IF run.batch_no = my_batch_no THEN
+    IF batch.batch_no = my_batch_no THEN
       RETURN QUERY
-        SELECT stored.place, m.message_no, m.seq, m.deliveries_queued,
-          CASE WHEN g.run_no = my_run_no AND g.run_from <= m.seq THEN g.run_from ELSE m.seq END,
-          sent.instance_ids, sent.agent_lists, NULL::text, m.accepted_at
+        SELECT stored.place, m.message_no, m.seq, m.deliveries_queued, sent.instance_ids, sent.agent_lists, NULL::text, m.accepted_at
         FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
-              FROM unnest(string_to_array(run.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') stored
+              FROM unnest(string_to_array(batch.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') stored
           JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
-                FROM messages WHERE message_no BETWEEN run.first_no AND run.last_no) m USING (nth)
-          JOIN meetings g ON g.meeting_id = m.meeting_id
+                FROM messages WHERE message_no BETWEEN batch.first_no AND batch.last_no) m USING (nth)
           CROSS JOIN LATERAL (
             SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
             FROM deliveries d WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued) sent;
       RETURN QUERY
-        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
-        FROM unnest(of_meetings, keys, string_to_array(run.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        FROM unnest(of_meetings, keys, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
         WHERE i.stored = '0';
       RETURN;
@@ -101,19 +101,21 @@ export const ACCEPT_MESSAGES = `
 
     PERFORM pg_advisory_xact_lock_shared(${REMOVAL});
 
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+      SELECT w.meeting_id, 0, w.created_at, w.created_at
+      FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
+      ON CONFLICT (meeting_id) DO NOTHING;
+    -- Locked, and not written: see meetings in migrations.ts. What follows sees what was committed before.
+    PERFORM 1 FROM unnest(meeting_ids) AS w(meeting_id)
+      CROSS JOIN LATERAL (SELECT 1 FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) locked;
+
     IF has_keys THEN
-      INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
-        SELECT w.meeting_id, 0, w.created_at, w.created_at
-        FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
-        ON CONFLICT (meeting_id) DO NOTHING;
-      PERFORM 1 FROM unnest(meeting_ids) AS w(meeting_id)
-        CROSS JOIN LATERAL (SELECT 1 FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) locked;
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
         FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
             WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} OFFSET 0) k ON true;
       RETURN QUERY
-        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::bigint, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::text, NULL::text, k.fingerprint, k.accepted_at
         FROM unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
         WHERE NOT i.is_new;
@@ -126,23 +128,19 @@ export const ACCEPT_MESSAGES = `
       END IF;
     END IF;
 
-    WITH touched AS (
-      INSERT INTO meetings AS g (meeting_id, last_seq, created_at, last_activity_at, run_no, run_from)
-        SELECT w.meeting_id, w.n, w.created_at, w.active_at, my_run_no, 1
-        FROM unnest(meeting_ids, new_counts, created_ats, active_ats) WITH ORDINALITY AS w(meeting_id, n, created_at, active_at, place)
-        WHERE w.n > 0 ORDER BY w.place
-        ON CONFLICT (meeting_id) DO UPDATE SET
-          last_seq = g.last_seq + excluded.last_seq,
-          last_activity_at = excluded.last_activity_at,
-          run_from = CASE WHEN g.run_no = excluded.run_no THEN g.run_from ELSE g.last_seq + 1 END,
-          run_no = excluded.run_no
-        RETURNING g.meeting_id, g.last_seq, g.run_from)
-    SELECT array_agg(t.last_seq - w.n ORDER BY w.place), array_agg(t.run_from ORDER BY w.place) INTO former_seqs, run_froms
-      FROM unnest(meeting_ids, new_counts) WITH ORDINALITY AS w(meeting_id, n, place) LEFT JOIN touched t ON t.meeting_id = w.meeting_id;
+    SELECT array_agg(greatest(g.last_seq, newest.seq) ORDER BY w.place) INTO former_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0) g
+        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1) newest ON true;
+
+    -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
+    IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
+      DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
+    END IF;
 
     RETURN QUERY
       WITH meeting AS MATERIALIZED (
-        SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs, run_froms) WITH ORDINALITY AS w(meeting_id, n, former_seq, run_from, of_meeting)
+        SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
         SELECT i.*, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
@@ -167,7 +165,7 @@ export const ACCEPT_MESSAGES = `
       ), taken AS MATERIALIZED (
         SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
       ), numbered AS MATERIALIZED (
-        SELECT i.*, w.meeting_id, w.former_seq + i.rank AS seq, w.run_from, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
+        SELECT i.*, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
           taken.first_no + i.nth - 1
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
@@ -184,12 +182,13 @@ export const ACCEPT_MESSAGES = `
         ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
           accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at
       ), noted AS (
-        UPDATE runs SET batch_no = my_batch_no, first_no = taken.first_no, last_no = taken.first_no + taken.wanted - 1,
-          stored = CASE WHEN is_new IS NULL THEN repeat('1', cardinality(of_meetings))
+        INSERT INTO batches (run_no, batch_no, first_no, last_no, stored)
+        SELECT my_run_no, my_batch_no, taken.first_no, taken.first_no + taken.wanted - 1,
+          CASE WHEN is_new IS NULL THEN repeat('1', cardinality(of_meetings))
             ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
-        FROM taken WHERE run_no = my_run_no
+        FROM taken
       )
-      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.run_from, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
   END $$;
 `;
 

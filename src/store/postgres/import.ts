@@ -184,7 +184,7 @@ function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) =>
   const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
   return {
     // The first message on a node begins a run of that node.
-    meetings: { in_order_of: 'meeting_id', left_at_default: ['run_no', 'run_from'] },
+    meetings: { in_order_of: 'meeting_id' },
     instances: {
       in_order_of: 'instance_id',
       made(row) {

@@ -17,10 +17,14 @@ const LOCK_INSTANCE = statement(
   `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
 );
 
+/** The messages so far came before this activity: see meetings in migrations.ts. */
+const ACTIVE = `
+  last_activity_at = $wall_ms, last_seq = greatest(meetings.last_seq, (SELECT max(m.seq) FROM messages m WHERE m.meeting_id = $meeting_id))`;
+
 /** Locks the row: whoever accepts a message for the meeting comes before this or sees what it does. */
 const TOUCH = statement(`
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms::bigint, $wall_ms)
-  ON CONFLICT (meeting_id) DO UPDATE SET last_activity_at = $wall_ms`);
+  ON CONFLICT (meeting_id) DO UPDATE SET ${ACTIVE}`);
 
 const FORMER = statement(
   'SELECT left_at FROM memberships WHERE meeting_id = $meeting_id AND instance_id = $instance_id',
@@ -43,7 +47,7 @@ const LEAVE = statement(`
     AND instance_id = (SELECT instance_id FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED})
   RETURNING left_at`);
 
-const NOTE_ACTIVITY = statement('UPDATE meetings SET last_activity_at = $wall_ms WHERE meeting_id = $meeting_id');
+const NOTE_ACTIVITY = statement(`UPDATE meetings SET ${ACTIVE} WHERE meeting_id = $meeting_id`);
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
@@ -76,7 +80,24 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
     async list({ limit, cursor, q, instance_id, include_left }, sight) {
       let query = build
         .selectFrom('meetings as m')
-        .select(['m.meeting_id', 'm.last_seq', 'm.created_at', 'm.last_activity_at'])
+        .leftJoinLateral(
+          (from) =>
+            from
+              .selectFrom('messages')
+              .select(['seq', 'accepted_at'])
+              .whereRef('messages.meeting_id', '=', 'm.meeting_id')
+              .orderBy('seq', 'desc')
+              .limit(1)
+              .as('newest'),
+          (join) => join.onTrue(),
+        )
+        .select(['m.meeting_id', 'm.created_at'])
+        .select([
+          sql<number>`greatest(m.last_seq, newest.seq)`.as('last_seq'),
+          sql<number>`CASE WHEN newest.seq > m.last_seq THEN newest.accepted_at ELSE m.last_activity_at END`.as(
+            'last_activity_at',
+          ),
+        ])
         .select([
           sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'instance_count',

@@ -72,16 +72,16 @@ export const MIGRATIONS: readonly string[] = [
   CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
   CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
 
-  -- Written with every batch that has a message of it. run_no is the run of whoever accepted the last message, run_from the
-  -- first seq from which on all were accepted in that run.
+  -- Written by joins and leaves, and when the newest message is removed; by messages it is only locked. A row that every
+  -- batch writes is found ever more slowly while a session somewhere is idle in a transaction: none of its former versions
+  -- can be removed. So the last seq is that of the newest message, and when that is above last_seq the last activity is its
+  -- accepted_at.
   CREATE TABLE meetings (
     meeting_id text COLLATE "C" PRIMARY KEY,
     last_seq bigint NOT NULL,
     created_at bigint NOT NULL,
-    last_activity_at bigint NOT NULL,
-    run_no bigint NOT NULL DEFAULT 0,
-    run_from bigint NOT NULL DEFAULT 0
-  ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
+    last_activity_at bigint NOT NULL
+  ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05);
 
   CREATE TABLE memberships (
     meeting_id text COLLATE "C" NOT NULL,
@@ -93,16 +93,21 @@ export const MIGRATIONS: readonly string[] = [
   );
   CREATE INDEX memberships_of_instance ON memberships (instance_id);
 
-  -- What a node accepts from its start on, or from when it gave up on a batch, is a run. The row says what was stored of its
-  -- last batch, so that whoever lost the connection before the answer can ask: stored has a 1 or a 0 for each message.
+  -- What a node accepts from its start on, or from when it gave up on a batch, is a run. The row is locked by whoever accepts.
   CREATE TABLE runs (
     run_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
-    started_at bigint NOT NULL,
-    batch_no bigint NOT NULL DEFAULT 0,
-    first_no bigint,
-    last_no bigint,
-    stored text NOT NULL DEFAULT ''
-  ) WITH (fillfactor = 10);
+    started_at bigint NOT NULL
+  );
+  -- What was stored of the last batch of a run, so that whoever lost the connection before the answer can ask: stored has a 1
+  -- or a 0 for each message. A row for each batch, for the same reason as above; all but the newest go from time to time.
+  CREATE TABLE batches (
+    run_no bigint NOT NULL,
+    batch_no bigint NOT NULL,
+    first_no bigint NOT NULL,
+    last_no bigint NOT NULL,
+    stored text NOT NULL,
+    PRIMARY KEY (run_no, batch_no)
+  );
 
   -- message is the sender's own JSON text. timestamp is the JSON text of a string, or empty: a string itself may hold a NUL.
   -- The message_no is what its message_id stands for; the numbers that follow it are those of its deliveries.
