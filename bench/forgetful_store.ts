@@ -12,6 +12,7 @@ import type {
   EncryptionStore,
   InstanceStore,
   LaneKey,
+  LaneRequest,
   MeetingStore,
   MessageStore,
   SessionStore,
@@ -92,8 +93,7 @@ export class ForgetfulStore implements Store {
     settle: async (deliveries: DeliverySettlement[]) => {
       for (const { delivery_id, state } of deliveries) if (state !== 'pending') this.#pending.delete(delivery_id);
     },
-    loadLanes: async (requests: (LaneKey & { after_seq: number; limit: number })[]) =>
-      requests.map((request) => this.#loadLane(request)),
+    loadLanes: async (requests: LaneRequest[]) => requests.map((request) => this.#loadLane(request)),
     loadAside: async () => ({ deliveries: [], next_at: null }),
     pendingLanes: async () => [],
     pendingAside: async () => [],
@@ -144,7 +144,7 @@ export class ForgetfulStore implements Store {
     return lane;
   }
 
-  #loadLane({ after_seq, limit, ...key }: LaneKey & { after_seq: number; limit: number }): QueuedDelivery[] {
+  #loadLane({ after_seq, limit, ...key }: LaneRequest): QueuedDelivery[] {
     const lane = this.#laneOf(key);
     let from = 0;
     for (let to = lane.length; from < to;) {

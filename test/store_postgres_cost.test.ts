@@ -77,7 +77,7 @@ test('statements keep their distance while many messages come; control: without 
   const commits = async (ms: number): Promise<number> => {
     const url = await makeDatabase();
     const none = { ms: 0, items: 1 };
-    const store = await openPostgresHere(url, undefined, { accept: { ms, items: Infinity }, settle: none });
+    const store = await openPostgresHere(url, undefined, { accept: { ms, items: Infinity }, load: none, settle: none });
     await meeting(store, 'm', 'i');
     const sends: Promise<unknown>[] = [];
     const started_ms = performance.now();

@@ -34,6 +34,7 @@ import {
   type Change,
   type DeliverySettlement,
   type LaneKey,
+  type LaneRequest,
   type NewMessage,
   type QueuedDelivery,
   type Store,
@@ -169,7 +170,7 @@ export class Engine {
   readonly #discovery: Discovery;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
-  readonly #lane_loads: Batcher<LaneKey & { after_seq: number; limit: number }, QueuedDelivery[]>;
+  readonly #lane_loads: Batcher<LaneRequest, QueuedDelivery[]>;
   readonly #target_loads: Batcher<string, Instance | StoreError | null>;
 
   readonly #instances = new Map<string, InstanceLanes>();

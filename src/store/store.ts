@@ -338,6 +338,12 @@ export interface LaneKey {
   meeting_id: string;
 }
 
+/** A page of a lane: at most `limit` of what is pending there behind `after_seq`. */
+export interface LaneRequest extends LaneKey {
+  after_seq: number;
+  limit: number;
+}
+
 /** How many deliveries expired in a lane and beside it. */
 export interface ExpiredInLane extends LaneKey {
   count: number;
@@ -353,7 +359,7 @@ export interface DeliveryStore {
    * The next pending deliveries of lanes, each in the order of seq, after a seq. A page may be shorter than its limit, when
    * the messages are long; it is empty only at the end.
    */
-  loadLanes(requests: (LaneKey & { after_seq: number; limit: number })[]): Promise<QueuedDelivery[][]>;
+  loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /** The deliveries beside the lanes of an instance that are due, and when the next one is. */
   loadAside(
     instance_id: string,

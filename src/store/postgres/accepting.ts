@@ -1,6 +1,5 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
-import { partitionOf } from '../../domain/partition.ts';
 import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
@@ -40,13 +39,6 @@ interface Batch {
   places: number[];
 }
 
-/** Deliveries that were stored: the numbers, and the partitions that they are in. */
-export interface Stored {
-  first_no: number;
-  last_no: number;
-  partitions: Set<number>;
-}
-
 /**
  * Stores messages, one batch at a time, so that answers come in the order of seq.
  *
@@ -58,20 +50,20 @@ export interface Stored {
 export class Accepting {
   readonly #line: Line;
   readonly #ids: IdCodec;
-  readonly #onStored: (stored: Stored) => void;
+  readonly #onStored: (accepted: Accepted[]) => void;
   readonly #onGivenUp: () => void;
   #run_no: number | null = null;
   #batch_no = 0;
   /** The number of a run whose last batch is in doubt. */
   #doubted: number | null = null;
-  /** Of meetings, those with the latest messages last: from which seq on, up to which, all came through this node. */
-  readonly #accepted = new Map<string, { from: number; to: number }>();
+  /** By meeting, the one with the latest message last: the seqs from and to which all messages came through this node. */
+  readonly #runs = new Map<string, { from: number; to: number }>();
 
   /**
    * @param onStored is told what was stored
    * @param onGivenUp is told when it is decided whether a batch that was given up is stored; it may be
    */
-  constructor(url: string, ids: IdCodec, onStored: (stored: Stored) => void, onGivenUp: () => void) {
+  constructor(url: string, ids: IdCodec, onStored: (accepted: Accepted[]) => void, onGivenUp: () => void) {
     this.#line = new Line(url, ACCEPT_SESSION);
     this.#ids = ids;
     this.#onStored = onStored;
@@ -84,15 +76,15 @@ export class Accepting {
     const rows = await this.#stored(batch);
     const by_place: AcceptedRow[] = [];
     for (const row of rows) by_place[row.place - 1] = row;
-    this.#tell(rows);
-    const told = new Set<number>();
-    return messages.map((message, i) => {
+    const firsts = new Map<number, NewMessage>();
+    const accepted = messages.map((message, i) => {
       const place = batch.places[i]!;
-      const row = by_place[place]!;
-      const is_first = !told.has(place);
-      told.add(place);
-      return this.#acceptedOf(message, row, is_first, messages[batch.places.indexOf(place)]!);
+      const first = firsts.get(place) ?? null;
+      if (first === null) firsts.set(place, message);
+      return this.#acceptedOf(message, by_place[place]!, first);
     });
+    this.#onStored(accepted);
+    return accepted;
   }
 
   async close(): Promise<void> {
@@ -146,26 +138,9 @@ export class Accepting {
     return run_no;
   }
 
-  #tell(rows: AcceptedRow[]): void {
-    const partitions = new Set<number>();
-    let [first_no, last_no] = [Infinity, 0];
-    for (const { message_no, deliveries_queued, instance_ids, fingerprint } of rows) {
-      if (fingerprint !== null || deliveries_queued === 0) continue;
-      first_no = Math.min(first_no, message_no + 1);
-      last_no = Math.max(last_no, message_no + deliveries_queued);
-      for (const instance_id of idsIn(instance_ids)) partitions.add(partitionOf(instance_id));
-    }
-    if (last_no > 0) this.#onStored({ first_no, last_no, partitions });
-  }
-
-  #acceptedOf(
-    { meeting_id, idempotency }: NewMessage,
-    row: AcceptedRow,
-    is_first: boolean,
-    first: NewMessage,
-  ): Accepted {
+  #acceptedOf({ meeting_id, idempotency }: NewMessage, row: AcceptedRow, first: NewMessage | null): Accepted {
     const { message_no, seq, accepted_at, deliveries_queued } = row;
-    const fingerprint = row.fingerprint ?? (is_first ? null : first.idempotency!.fingerprint);
+    const fingerprint = row.fingerprint ?? first?.idempotency?.fingerprint ?? null;
     const message: AcceptedMessage = {
       message_id: this.#ids.encode('msg', message_no),
       meeting_id,
@@ -187,11 +162,11 @@ export class Accepting {
 
   /** From which seq on all messages of the meeting came through this node, as far as it remembers. */
   #runFrom(meeting_id: string, seq: number): number {
-    const accepted = this.#accepted.get(meeting_id);
-    const from = accepted?.to === seq - 1 ? accepted.from : seq;
-    this.#accepted.delete(meeting_id);
-    this.#accepted.set(meeting_id, { from, to: seq });
-    if (this.#accepted.size > MEETINGS_KNOWN_MAX) this.#accepted.delete(this.#accepted.keys().next().value!);
+    const run = this.#runs.get(meeting_id);
+    const from = run?.to === seq - 1 ? run.from : seq;
+    this.#runs.delete(meeting_id);
+    this.#runs.set(meeting_id, { from, to: seq });
+    if (this.#runs.size > MEETINGS_KNOWN_MAX) this.#runs.delete(this.#runs.keys().next().value!);
     return from;
   }
 }

@@ -1,23 +1,28 @@
 /** What this node knows of the others, and tells them. */
-import { fairShare, LEASE_TRUSTED_MS } from '../../domain/partition.ts';
-import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
+import { fairShare, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../../domain/partition.ts';
+import {
+  type Accepted,
+  type Change,
+  type ClusterStore,
+  type LaneKey,
+  type Lease,
+  type NodeRow,
+  StoreError,
+} from '../store.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
-import type { Stored } from './accepting.ts';
 import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
-import { CHANNEL, LANES_OF_RANGES, type Message, messageOf, payloadOf } from './messages_between.ts';
+import { CHANNEL, type Message, messageOf, payloadOf, tellingOf } from './messages_between.ts';
 
 /** How long what was stored for others gathers before they are told: a NOTIFY takes a lock of the whole server. */
 const GATHER_MS = 5;
-/** More ranges than this are told as one: whoever looks finds some lanes of others among them, which do no harm. */
-const RANGES_MAX = 50;
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
 const TOLD_BYTES_MAX = 7_000;
 
-const NOTIFY = `SELECT pg_notify('${CHANNEL}', $1)`;
+const NOTIFY = `SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) AS payload`;
 
 const RENEW = statement(
   'SELECT renew_lease($node_id, $version, $address, $stopping::smallint, $release::smallint[]) AS node_no',
@@ -46,12 +51,14 @@ export class Cluster implements ClusterStore {
   #held = new Set<number>();
   #held_until_ms = -Infinity;
   /** What the last lease said, for those who look whether what others stored concerns this node. */
-  #leased: number[] = [];
+  #leased = new Set<number>();
+  #node_count = 1;
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
 
-  #stored: Stored[] = [];
+  /** Lanes of others that deliveries came into, by meeting. */
+  #stored = new Map<string, Set<string>>();
   #telling = false;
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
@@ -94,8 +101,9 @@ export class Cluster implements ClusterStore {
       }
       return lease;
     });
-    this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
+    this.#leased = new Set(lease.partitions.map(({ partition_no }) => partition_no));
     this.#held = new Set(this.#leased);
+    this.#node_count = Math.max(1, lease.nodes.length);
     this.#held_until_ms = asked_ms + LEASE_TRUSTED_MS;
     return lease;
   }
@@ -125,6 +133,11 @@ export class Cluster implements ClusterStore {
     );
   }
 
+  /** How many nodes there are, this one included, as far as it knows. */
+  get node_count(): number {
+    return this.#node_count;
+  }
+
   // ── what others are told ──────────────────────────────────────────────────────────────────────────────────────────
 
   async tell(topic: string, text: string): Promise<void> {
@@ -135,31 +148,35 @@ export class Cluster implements ClusterStore {
 
   /** Writes messages into the transaction of a session: others hear them when it is committed. */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
-    for (const message of messages) await session.query(NOTIFY, [payloadOf(this.#me, message)]);
+    if (messages.length > 0) await session.query(NOTIFY, [messages.map((message) => payloadOf(this.#me, message))]);
   }
 
-  /** This node stored deliveries; those that are not certainly its own it tells of. */
-  stored(stored: Stored): void {
+  /** This node stored messages; of the deliveries that are not certainly its own it tells. */
+  stored(accepted: Accepted[]): void {
     const is_trusted = performance.now() < this.#held_until_ms;
-    const others = is_trusted
-      ? [...stored.partitions].filter((partition_no) => !this.#held.has(partition_no))
-      : [...stored.partitions];
-    if (others.length === 0) return;
-    this.#stored.push({ ...stored, partitions: new Set(others) });
-    if (this.#telling) return;
+    if (is_trusted && this.#held.size === PARTITIONS) return;
+    for (const each of accepted) {
+      if (each.kind !== 'accepted' || each.deliveries.length === 0) continue;
+      const { meeting_id } = each.message;
+      const others = each.deliveries.filter(
+        ({ instance_id }) => !is_trusted || !this.#held.has(partitionOf(instance_id)),
+      );
+      if (others.length === 0) continue;
+      let lanes = this.#stored.get(meeting_id);
+      if (lanes === undefined) this.#stored.set(meeting_id, (lanes = new Set()));
+      for (const { instance_id } of others) lanes.add(instance_id);
+    }
+    if (this.#telling || this.#stored.size === 0) return;
     this.#telling = true;
     setTimeout(() => void this.#tellOfStored(), GATHER_MS);
   }
 
   async #tellOfStored(): Promise<void> {
-    while (this.#stored.length > 0 && !this.#closed) {
+    while (this.#stored.size > 0 && !this.#closed) {
       const stored = this.#stored;
-      this.#stored = [];
-      const ranges: [number, number][] = stored.map(({ first_no, last_no }) => [first_no, last_no]);
-      const partitions = [...new Set(stored.flatMap((each) => [...each.partitions]))];
-      const message: Message = { kind: 'deliveries', ranges: joined(ranges), partitions };
+      this.#stored = new Map();
       try {
-        await this.#notify([message]);
+        await this.#notify(tellingOf(stored));
       } catch {
         // They look for themselves, in their slow poll: the connection was lost for longer than a call waits.
       }
@@ -176,7 +193,7 @@ export class Cluster implements ClusterStore {
   /** Listens until it is closed; resolves when it does for the first time. */
   async listen(): Promise<void> {
     const connection = await Connection.open(this.#url);
-    connection.onNotification((payload) => void this.#hear(payload));
+    connection.onNotification((payload) => this.#hear(payload));
     connection.onLost(() => void this.#listenAgain());
     await connection.query(`LISTEN ${CHANNEL}`);
     this.#listening = connection;
@@ -201,12 +218,12 @@ export class Cluster implements ClusterStore {
     }
   }
 
-  async #hear(payload: string): Promise<void> {
+  #hear(payload: string): void {
     const message = messageOf(payload, this.#me);
     if (message === null) return;
     switch (message.kind) {
       case 'deliveries':
-        return this.#hearOfDeliveries(message);
+        return this.#hearOfDeliveries(message.lanes);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
         return this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
@@ -218,20 +235,15 @@ export class Cluster implements ClusterStore {
     }
   }
 
-  async #hearOfDeliveries({ ranges, partitions }: Extract<Message, { kind: 'deliveries' }>): Promise<void> {
-    // What is taken at this moment is read as a whole by whoever takes it.
-    const mine = this.#leased.filter((partition_no) => partitions.includes(partition_no));
-    if (mine.length === 0) return;
-    try {
-      const values = [ranges.map(([first]) => first), ranges.map(([, last]) => last), mine];
-      const lanes = await this.#db.read(
-        async (session) =>
-          (await session.query<{ instance_id: string; meeting_id: string }>(LANES_OF_RANGES, values)).rows,
-      );
-      if (lanes.length > 0) this.#onChange({ kind: 'deliveries', lanes });
-    } catch {
-      this.#onChange({ kind: 'unsure' });
+  #hearOfDeliveries(told: Extract<Message, { kind: 'deliveries' }>['lanes']): void {
+    const lanes: LaneKey[] = [];
+    for (const [meeting_id, ...instance_ids] of told) {
+      for (const instance_id of instance_ids) {
+        // What is taken at this moment is read as a whole by whoever takes it.
+        if (this.#leased.has(partitionOf(instance_id))) lanes.push({ instance_id, meeting_id });
+      }
     }
+    if (lanes.length > 0) this.#onChange({ kind: 'deliveries', lanes });
   }
 
   async close(): Promise<void> {
@@ -239,11 +251,6 @@ export class Cluster implements ClusterStore {
     clearInterval(this.#probe);
     await this.#listening?.close().catch(() => {});
   }
-}
-
-function joined(ranges: [number, number][]): [number, number][] {
-  if (ranges.length <= RANGES_MAX) return ranges;
-  return [[Math.min(...ranges.map(([first]) => first)), Math.max(...ranges.map(([, last]) => last))]];
 }
 
 function nodeRowOf(row: NodesTable): NodeRow {

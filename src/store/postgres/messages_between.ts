@@ -2,9 +2,12 @@
 
 export const CHANNEL = 'convoke';
 
+/** Leaves room for who says it. */
+const LANES_BYTES_MAX = 7_000;
+
 export type Message =
-  /** Deliveries with numbers in these ranges, first to last, came into these partitions. */
-  | { kind: 'deliveries'; ranges: [first_no: number, last_no: number][]; partitions: number[] }
+  /** Deliveries came into the lanes of these instances in these meetings. */
+  | { kind: 'deliveries'; lanes: [meeting_id: string, ...instance_ids: string[]][] }
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
   | { kind: 'keys' }
   | { kind: 'told'; topic: string; text: string };
@@ -28,9 +31,33 @@ export function messageOf(payload: string, me: string): Message | null {
   }
 }
 
-/** Lanes of deliveries that were told of. */
-export const LANES_OF_RANGES = `
-  SELECT DISTINCT d.instance_id, d.meeting_id
-  FROM unnest($1::bigint[], $2::bigint[]) AS r(first_no, last_no)
-    JOIN deliveries d ON d.delivery_no BETWEEN r.first_no AND r.last_no
-  WHERE d.partition_no = ANY ($3::smallint[]) AND d.state = 'pending' AND d.aside = 0`;
+/** As many messages as it takes to tell of all these lanes, by meeting. */
+export function tellingOf(lanes: ReadonlyMap<string, Iterable<string>>): Message[] {
+  const messages: Extract<Message, { kind: 'deliveries' }>[] = [];
+  let bytes = Infinity;
+  for (const [meeting_id, instance_ids] of lanes) {
+    let open = false;
+    for (const instance_id of instance_ids) {
+      bytes += bytesOf(instance_id);
+      if (bytes > LANES_BYTES_MAX) {
+        messages.push({ kind: 'deliveries', lanes: [] });
+        bytes = bytesOf(instance_id);
+        open = false;
+      }
+      const told = messages.at(-1)!.lanes;
+      if (open) {
+        told.at(-1)!.push(instance_id);
+      } else {
+        told.push([meeting_id, instance_id]);
+        bytes += bytesOf(meeting_id);
+        open = true;
+      }
+    }
+  }
+  return messages;
+}
+
+/** Of a string in a list, as JSON. */
+function bytesOf(text: string): number {
+  return Buffer.byteLength(JSON.stringify(text)) + '[],'.length;
+}

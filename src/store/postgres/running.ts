@@ -2,8 +2,8 @@ import { setTimeout as pause } from 'node:timers/promises';
 import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
-import { type Answer, type Call, failureOf, hasChanged, itemsIn, packReply, type Reply, unpackCall } from '../calls.ts';
-import type { Change, DeliverySettlement, HealthSettlement, NewMessage, Quotas } from '../store.ts';
+import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
+import type { Change, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
@@ -14,6 +14,7 @@ import { auditOperations } from './audit.ts';
 import { openingFailure } from './opening.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
+import { deliveryOperations } from './deliveries.ts';
 import { Settling } from './settling.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
@@ -27,13 +28,19 @@ export interface Distance {
   items: number;
 }
 
-export type Distances = Record<'accept' | 'settle', Distance>;
+export type Distances = Record<'accept' | 'load' | 'settle', Distance>;
 
 /**
  * A sender waits for what is accepted. Nobody waits for what is settled, up to the four thousand that the engine lets
  * gather; but what is not written yet is pushed again after a crash.
  */
-const DISTANCES: Distances = { accept: { ms: 30, items: 200 }, settle: { ms: 150, items: 2_000 } };
+const DISTANCES: Distances = {
+  accept: { ms: 30, items: 200 },
+  load: { ms: 20, items: 500 },
+  settle: { ms: 150, items: 2_000 },
+};
+/** Nodes share what commits the server can make: the more of them, the larger their distances, up to so many times. */
+const NODES_COUNTED_MAX = 4;
 /** Many: more items than so many in about so long. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
@@ -54,6 +61,7 @@ export class Running {
   readonly #accepting: Accepting;
   readonly #settling: Settling;
   readonly #accepts: Gathered;
+  readonly #loads: Gathered;
   readonly #settles: Gathered;
   readonly #tell: Tell;
   readonly #under_way = new Set<Promise<void>>();
@@ -66,12 +74,26 @@ export class Running {
     this.#accepting = new Accepting(
       url,
       parts.ids,
-      (stored) => this.#cluster.stored(stored),
+      (accepted) => this.#cluster.stored(accepted),
       () => tell.change({ kind: 'unsure' }),
     );
     this.#settling = new Settling(url, parts.ids);
-    this.#accepts = new Gathered(distances.accept, (calls) => this.#accept(calls));
-    this.#settles = new Gathered(distances.settle, (calls) => this.#settle(calls));
+    const shared = ({ ms, items }: Distance) => {
+      const times = Math.min(this.#cluster.node_count, NODES_COUNTED_MAX);
+      return { ms: ms * times, items: items * times };
+    };
+    this.#accepts = new Gathered(
+      () => shared(distances.accept),
+      (calls) => this.#accept(calls),
+    );
+    this.#loads = new Gathered(
+      () => distances.load,
+      (calls) => this.#load(calls),
+    );
+    this.#settles = new Gathered(
+      () => distances.settle,
+      (calls) => this.#settle(calls),
+    );
   }
 
   /** @throws StoreError that says why the database cannot be used, and what to do */
@@ -97,6 +119,7 @@ export class Running {
       const call = unpackCall(packed);
       const name = `${call.noun}.${call.method}`;
       if (name === 'messages.accept') this.#keep(this.#accepts.add(call));
+      else if (name === 'deliveries.loadLanes') this.#keep(this.#loads.add(call));
       else if (name === 'deliveries.settle') this.#keep(this.#settles.add(call));
       else this.#keep(this.#one(call));
     }
@@ -174,6 +197,22 @@ export class Running {
     }
   }
 
+  async #load(calls: Call[]): Promise<void> {
+    const started_ms = performance.now();
+    const requests = calls.map(({ args }) => args[0] as LaneRequest[]);
+    let replies: Reply[];
+    try {
+      const pages = await this.#db.read((session) =>
+        deliveryOperations(session, this.#parts).loadLanes(requests.flat()),
+      );
+      let at = 0;
+      replies = calls.map(({ id }, i) => ({ id, value: pages.slice(at, (at += requests[i]!.length)) }));
+    } catch (error) {
+      replies = calls.map(({ id }) => ({ id, ...failureOf(error) }));
+    }
+    this.#answer(calls, replies, calls.length, started_ms);
+  }
+
   async #settle(calls: Call[]): Promise<void> {
     const started_ms = performance.now();
     const deliveries = calls.flatMap(({ args }) => args[0] as DeliverySettlement[]);
@@ -209,7 +248,7 @@ export class Running {
  */
 class Gathered {
   readonly #run: (calls: Call[]) => Promise<void>;
-  readonly #distance: Distance;
+  readonly #distance: () => Distance;
   #waiting: Call[] = [];
   #waiting_items = 0;
   #running: Promise<void> | null = null;
@@ -219,7 +258,7 @@ class Gathered {
   /** Ends the wait for more. */
   #enough: (() => void) | null = null;
 
-  constructor(distance: Distance, run: (calls: Call[]) => Promise<void>) {
+  constructor(distance: () => Distance, run: (calls: Call[]) => Promise<void>) {
     this.#distance = distance;
     this.#run = run;
   }
@@ -227,8 +266,8 @@ class Gathered {
   /** Resolves when it was answered. */
   add(call: Call): Promise<void> {
     this.#waiting.push(call);
-    this.#waiting_items += itemsIn(call);
-    if (this.#waiting_items >= this.#distance.items) this.#enough?.();
+    this.#waiting_items += requestsIn(call);
+    if (this.#waiting_items >= this.#distance().items) this.#enough?.();
     this.#running ??= this.#runAll();
     return this.#running;
   }
@@ -244,8 +283,9 @@ class Gathered {
   }
 
   async #keepDistance(): Promise<void> {
-    const rest_ms = this.#started_ms + this.#distance.ms - performance.now();
-    if (rest_ms <= 0 || this.#recent_items < MANY_ITEMS || this.#waiting_items >= this.#distance.items) return;
+    const { ms, items } = this.#distance();
+    const rest_ms = this.#started_ms + ms - performance.now();
+    if (rest_ms <= 0 || this.#recent_items < MANY_ITEMS || this.#waiting_items >= items) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, rest_ms);
       this.#enough = () => {
@@ -260,8 +300,8 @@ class Gathered {
     let items = 0;
     let count = 0;
     for (const call of this.#waiting) {
-      if (count > 0 && items + itemsIn(call) > ITEMS_PER_STATEMENT_MAX) break;
-      items += itemsIn(call);
+      if (count > 0 && items + requestsIn(call) > ITEMS_PER_STATEMENT_MAX) break;
+      items += requestsIn(call);
       count++;
     }
     this.#waiting_items -= items;
@@ -270,6 +310,11 @@ class Gathered {
     this.#started_ms = now_ms;
     return this.#waiting.splice(0, count);
   }
+}
+
+/** Messages, settlements, lanes. */
+function requestsIn({ args }: Call): number {
+  return (args[0] as unknown[]).length;
 }
 
 async function prepared(connection: Connection, key_source: KeySource) {
