@@ -33,6 +33,7 @@ import {
   type AcceptedMessage,
   type Change,
   type DeliverySettlement,
+  LANE_PAGE_CHARS_MAX,
   type LaneKey,
   type LaneRequest,
   type NewMessage,
@@ -643,7 +644,7 @@ export class Engine {
           lane.reread = true;
         } else {
           for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
-          if (rows.length === 0 && !lane.missed) lane.spilled = false;
+          if (!lane.missed && isLastPage(rows, limit)) lane.spilled = false;
         }
         this.#retire(instance, lane);
         this.#offer(instance, lane);
@@ -1125,4 +1126,12 @@ export class Engine {
       this.#in_flight === 0 && this.#accepts.isIdle && this.#settlements.unsettled === 0 && this.#ready.length === 0
     );
   }
+}
+
+/** Whether nothing followed when a page of a lane was read: it ends neither at its limit nor where messages get long. */
+function isLastPage(rows: QueuedDelivery[], limit: number): boolean {
+  if (rows.length >= limit) return false;
+  let chars = 0;
+  for (const { message } of rows) chars += message.length;
+  return chars < LANE_PAGE_CHARS_MAX;
 }

@@ -7,9 +7,6 @@ import { Problem } from '../domain/problem.ts';
 import type { DeliveryFilter, DeliveryRow, QueuedDelivery } from './store.ts';
 import type { DeliveriesTable } from './tables.ts';
 
-/** A page of a lane ends when its messages come to this. */
-export const LANE_PAGE_CHARS_MAX = 256 << 10;
-
 /** How many of the first rows of a lane are looked at for what expires. */
 export const LANE_FRONT_MAX = 500;
 

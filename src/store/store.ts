@@ -338,6 +338,9 @@ export interface LaneKey {
   meeting_id: string;
 }
 
+/** A page of a lane ends where its messages come to this. */
+export const LANE_PAGE_CHARS_MAX = 256 << 10;
+
 /** A page of a lane: at most `limit` of what is pending there behind `after_seq`. */
 export interface LaneRequest extends LaneKey {
   after_seq: number;
@@ -356,8 +359,8 @@ export interface DeliveryStore {
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
-   * The next pending deliveries of lanes, each in the order of seq, after a seq. A page may be shorter than its limit, when
-   * the messages are long; it is empty only at the end.
+   * The next pending deliveries of lanes, each in the order of seq, after a seq. A page is shorter than its limit at the end
+   * of the lane, and where its messages come to LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
   /** The deliveries beside the lanes of an instance that are due, and when the next one is. */

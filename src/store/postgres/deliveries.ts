@@ -5,7 +5,6 @@ import { pageOf } from '../cursor.ts';
 import {
   deliveryRowOf,
   LANE_FRONT_MAX,
-  LANE_PAGE_CHARS_MAX,
   meetingsOf,
   notRetryable,
   PRUNE_WINDOW,
@@ -13,7 +12,7 @@ import {
   type QueuedRow,
 } from '../deliveries.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
-import type { DeliveryFilter, DeliveryStore, LaneKey } from '../store.ts';
+import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../store.ts';
 import type { DeliveriesTable } from '../tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf } from './cursor.ts';

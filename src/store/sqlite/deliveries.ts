@@ -6,20 +6,20 @@ import { decodeCursor, pageOf } from '../cursor.ts';
 import {
   deliveryRowOf,
   LANE_FRONT_MAX,
-  LANE_PAGE_CHARS_MAX,
   meetingsOf,
   notRetryable,
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
 } from '../deliveries.ts';
-import type {
-  DeliveryFilter,
-  DeliverySettlement,
-  DeliveryStore,
-  HealthSettlement,
-  LaneKey,
-  QueuedDelivery,
+import {
+  type DeliveryFilter,
+  type DeliverySettlement,
+  type DeliveryStore,
+  type HealthSettlement,
+  type LaneKey,
+  type QueuedDelivery,
+  LANE_PAGE_CHARS_MAX,
 } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
