@@ -41,6 +41,7 @@ import {
   type Store,
   StoreError,
 } from '../store/store.ts';
+import { Backlogs } from './backlogs.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { Discovery } from './discovery.ts';
@@ -133,8 +134,10 @@ const LANE_PAGE = 64;
 /** Room for deliveries in memory, by number and by the bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** Deliveries of moving instances that wait in memory; beyond it acceptance waits for dispatch to catch up. */
+/** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
 const WAITING_HIGH = 4_000;
+/** So many are told to the other nodes of a cluster. */
+const WAITING_TOLD = 2_000;
 /** The share of its time that this thread works when it is saturated: below that, whoever is behind is not us. */
 const SATURATED = 0.75;
 /** How often that is looked at, and the longest that acceptance waits. */
@@ -169,6 +172,7 @@ export class Engine {
   readonly #settings: EngineSettings;
   readonly #wakes: Wakes;
   readonly #discovery: Discovery;
+  readonly #backlogs: Backlogs;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneRequest, QueuedDelivery[]>;
@@ -178,6 +182,7 @@ export class Engine {
   readonly #ready = new Fifo<InstanceLanes>();
   #in_flight = 0;
   #queued = 0;
+  #unread = 0;
   #queued_bytes = 0;
   /** Deliveries that a message made lately, on the average. */
   #fan_out = 1;
@@ -204,6 +209,7 @@ export class Engine {
     this.#store = store;
     this.#transport = transport;
     this.#partitions = partitions;
+    this.#backlogs = new Backlogs(clock, store.cluster, partitions.node_id);
     this.#observer = observer;
     this.#settings = settings;
     this.#wakes = new Wakes(clock);
@@ -307,6 +313,7 @@ export class Engine {
       if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
         lane.spilled = true;
         lane.missed = true;
+        if (run_from !== null) this.#countUnread(instance, lane, 1);
       } else {
         this.#put(lane, {
           delivery_id,
@@ -362,23 +369,48 @@ export class Engine {
     return this.#queued + this.#loading >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** Deliveries in memory that are not under way, and those that what is being stored will bring. */
+  /**
+   * Deliveries in memory that are not under way, those that what is being stored will bring, and those that would be in
+   * memory if other nodes had not written into the same lanes.
+   */
   get #waiting(): number {
-    return this.#queued - this.#in_flight + this.#arriving;
+    return this.#queued + this.#unread - this.#in_flight + this.#arriving;
+  }
+
+  /** Some more came into a lane that is on disk only. As many count as the lane would hold. */
+  #countUnread(instance: InstanceLanes, lane: Lane, count: number): void {
+    const room = this.#lengthMaxOf(instance, lane, this.#clock.now()) - lane.queue.length;
+    this.#setUnread(lane, Math.min(lane.unread + count, Math.max(lane.unread, room)));
+  }
+
+  #setUnread(lane: Lane, unread: number): void {
+    this.#unread += unread - lane.unread;
+    lane.unread = unread;
+  }
+
+  /** Nothing of a lane is on disk only. */
+  #allRead(lane: Lane): void {
+    lane.spilled = false;
+    this.#setUnread(lane, 0);
+  }
+
+  /** So much may wait in all nodes together. */
+  get #waiting_high(): number {
+    return WAITING_HIGH * this.#partitions.node_count;
   }
 
   /**
    * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
-   * delivery. While this thread has time to spare it is the machines that are behind, and senders do not wait for them.
-   * What machines that do not move have in memory is dropped first.
+   * delivery. While this thread, or that of another node which is behind, has time to spare it is the machines that are
+   * behind, and senders do not wait for them. What machines that do not move have in memory is dropped first.
    */
   #isBehind(): boolean {
-    if (this.#waiting < WAITING_HIGH || this.#stopping) {
+    if (this.#stopping || this.#waiting + this.#backlogs.others < this.#waiting_high) {
       this.#behind_since = null;
       return false;
     }
     const now = this.#clock.now();
-    if (now >= this.#look_at) this.#look(now);
+    this.#look(now);
     if (this.#behind_since === null) return false;
     if (now - this.#behind_since < PAUSE_MS_MAX) return true;
     this.#behind_since = now;
@@ -386,9 +418,13 @@ export class Engine {
   }
 
   #look(now: number): void {
+    if (now < this.#look_at) return;
     this.#look_at = now + LOOK_MS;
-    const saturated = this.#load() >= SATURATED;
-    if (this.#spillSlow(now) < WAITING_HIGH || !saturated) {
+    const { others } = this.#backlogs;
+    const is_saturated = this.#load() >= SATURATED;
+    const moving = this.#spillSlow(now);
+    if (is_saturated && moving >= WAITING_TOLD && this.#partitions.node_count > 1) this.#backlogs.tell(moving);
+    if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
       this.#behind_since = null;
       return;
     }
@@ -402,7 +438,7 @@ export class Engine {
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) {
         this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
-        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.queue.length;
+        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.queue.length + lane.unread;
       }
     }
     return moving - this.#in_flight + this.#arriving;
@@ -546,7 +582,7 @@ export class Engine {
       // An attempt under way comes to its end; it settles nothing, because the row is no longer pending. A load under
       // way finds nobody to load for.
       this.#spill(lane, 0);
-      lane.spilled = false;
+      this.#allRead(lane);
     }
     instance.dropped = true;
     this.#empty_lanes -= instance.empty_lanes.size;
@@ -644,7 +680,8 @@ export class Engine {
           lane.reread = true;
         } else {
           for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
-          if (!lane.missed && isLastPage(rows, limit)) lane.spilled = false;
+          if (!lane.missed && isLastPage(rows, limit)) this.#allRead(lane);
+          else this.#setUnread(lane, Math.max(0, lane.unread - rows.length));
         }
         this.#retire(instance, lane);
         this.#offer(instance, lane);
@@ -980,7 +1017,9 @@ export class Engine {
   heard(change: Change): void {
     switch (change.kind) {
       case 'deliveries':
-        for (const lane of change.lanes) this.#laneHasMore(lane);
+        for (const lane of change.lanes) this.#laneHasMore(lane, lane.count);
+        // Who is behind tells the others, also when it accepts nothing itself.
+        if (this.#waiting >= WAITING_TOLD) this.#look(this.#clock.now());
         break;
       case 'instance':
         this.#changedElsewhere(change);
@@ -990,6 +1029,7 @@ export class Engine {
         break;
       case 'told':
         this.#partitions.told(change.topic);
+        this.#backlogs.hear(change.topic, change.text);
         break;
       case 'keys':
         break;
@@ -998,13 +1038,14 @@ export class Engine {
   }
 
   /** Something in a lane is on disk that did not come through this node. */
-  #laneHasMore({ instance_id, meeting_id }: LaneKey): void {
+  #laneHasMore({ instance_id, meeting_id }: LaneKey, count = 0): void {
     const instance = this.#instanceOf(instance_id);
     if (instance === null) return;
     const lane = this.#laneOf(instance, meeting_id, null);
     lane.run ??= instance.partition.is_everything ? null : 0;
     lane.spilled = true;
     lane.missed = true;
+    this.#countUnread(instance, lane, count);
     this.#offer(instance, lane);
   }
 

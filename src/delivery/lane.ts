@@ -26,6 +26,8 @@ export class Lane {
   busy = false;
   listed = false;
   spilled = false;
+  /** Deliveries on disk only that would be in memory if all had come through this node: see `Engine.#isBehind`. */
+  unread = 0;
   /** Something was spilled while a load was under way, which may not have seen it. */
   missed = false;
   /** What an attempt under way has in memory is to be dropped when it ends: the row may have changed. */

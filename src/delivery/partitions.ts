@@ -128,6 +128,15 @@ export class Partitions {
     return new Partitions(clock, null, nobody, { handedOver() {}, storageFailed() {} });
   }
 
+  get node_id(): string {
+    return this.#node.node_id;
+  }
+
+  /** Nodes that had a lease when this one was renewed last, this one included. */
+  get node_count(): number {
+    return Math.max(1, this.#node_nos.size);
+  }
+
   /** Whether attempts may be started. */
   isTrusted(now: number): boolean {
     return now < this.#trusted_until;

@@ -347,6 +347,11 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
+/** A lane that another node stored deliveries in: so many at most. */
+export interface ToldLane extends LaneKey {
+  count: number;
+}
+
 /** How many deliveries expired in a lane and beside it. */
 export interface ExpiredInLane extends LaneKey {
   count: number;
@@ -512,7 +517,7 @@ export type AuditedStore = Pick<
 /** What another node did that this one must know. */
 export type Change =
   /** Pending deliveries came into these lanes, in partitions of this node, by another node or by a hand-over. */
-  | { kind: 'deliveries'; lanes: LaneKey[] }
+  | { kind: 'deliveries'; lanes: ToldLane[] }
   /**
    * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or
    * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.

@@ -123,7 +123,7 @@ export class ModelCluster {
 
   /** Lanes that one node stored something for: the others hear of it. */
   announce(from: Connection, lanes: LaneKey[]): void {
-    if (lanes.length > 0) this.#tell(from, { kind: 'deliveries', lanes });
+    if (lanes.length > 0) this.#tell(from, { kind: 'deliveries', lanes: lanes.map((lane) => ({ ...lane, count: 1 })) });
   }
 
   #inRun({ node_id, run_no }: Connection, accepted: Accepted): Accepted {

@@ -4,15 +4,15 @@ import {
   type Accepted,
   type Change,
   type ClusterStore,
-  type LaneKey,
   type Lease,
   type NodeRow,
   StoreError,
+  type ToldLane,
 } from '../store.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
 import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
-import { CHANNEL, type Message, messageOf, payloadOf, tellingOf } from './messages_between.ts';
+import { CHANNEL, type Message, messageOf, payloadOf, type Told, tellingOf } from './messages_between.ts';
 
 /** How long what was stored for others gathers before they are told: a NOTIFY takes a lock of the whole server. */
 const GATHER_MS = 5;
@@ -58,7 +58,7 @@ export class Cluster implements ClusterStore {
   #renewing: Promise<unknown> = Promise.resolve();
 
   /** Lanes of others that deliveries came into, by meeting. */
-  #stored = new Map<string, Set<string>>();
+  #stored = new Map<string, Told>();
   #telling = false;
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
@@ -162,9 +162,10 @@ export class Cluster implements ClusterStore {
         ({ instance_id }) => !is_trusted || !this.#held.has(partitionOf(instance_id)),
       );
       if (others.length === 0) continue;
-      let lanes = this.#stored.get(meeting_id);
-      if (lanes === undefined) this.#stored.set(meeting_id, (lanes = new Set()));
-      for (const { instance_id } of others) lanes.add(instance_id);
+      let told = this.#stored.get(meeting_id);
+      if (told === undefined) this.#stored.set(meeting_id, (told = { count: 0, instance_ids: new Set() }));
+      told.count++;
+      for (const { instance_id } of others) told.instance_ids.add(instance_id);
     }
     if (this.#telling || this.#stored.size === 0) return;
     this.#telling = true;
@@ -236,11 +237,11 @@ export class Cluster implements ClusterStore {
   }
 
   #hearOfDeliveries(told: Extract<Message, { kind: 'deliveries' }>['lanes']): void {
-    const lanes: LaneKey[] = [];
-    for (const [meeting_id, ...instance_ids] of told) {
+    const lanes: ToldLane[] = [];
+    for (const [meeting_id, count, ...instance_ids] of told) {
       for (const instance_id of instance_ids) {
         // What is taken at this moment is read as a whole by whoever takes it.
-        if (this.#leased.has(partitionOf(instance_id))) lanes.push({ instance_id, meeting_id });
+        if (this.#leased.has(partitionOf(instance_id))) lanes.push({ instance_id, meeting_id, count });
       }
     }
     if (lanes.length > 0) this.#onChange({ kind: 'deliveries', lanes });

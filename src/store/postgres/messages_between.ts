@@ -6,8 +6,8 @@ export const CHANNEL = 'convoke';
 const LANES_BYTES_MAX = 7_000;
 
 export type Message =
-  /** Deliveries came into the lanes of these instances in these meetings. */
-  | { kind: 'deliveries'; lanes: [meeting_id: string, ...instance_ids: string[]][] }
+  /** Deliveries came into the lanes of these instances in these meetings: so many at most into each. */
+  | { kind: 'deliveries'; lanes: [meeting_id: string, count: number, ...instance_ids: string[]][] }
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
   | { kind: 'keys' }
   | { kind: 'told'; topic: string; text: string };
@@ -31,11 +31,18 @@ export function messageOf(payload: string, me: string): Message | null {
   }
 }
 
+/** What came into lanes of a meeting. */
+export interface Told {
+  /** Messages of the meeting. */
+  count: number;
+  instance_ids: Set<string>;
+}
+
 /** As many messages as it takes to tell of all these lanes, by meeting. */
-export function tellingOf(lanes: ReadonlyMap<string, Iterable<string>>): Message[] {
+export function tellingOf(meetings: ReadonlyMap<string, Told>): Message[] {
   const messages: Extract<Message, { kind: 'deliveries' }>[] = [];
   let bytes = Infinity;
-  for (const [meeting_id, instance_ids] of lanes) {
+  for (const [meeting_id, { count, instance_ids }] of meetings) {
     let open = false;
     for (const instance_id of instance_ids) {
       bytes += bytesOf(instance_id);
@@ -44,12 +51,12 @@ export function tellingOf(lanes: ReadonlyMap<string, Iterable<string>>): Message
         bytes = bytesOf(instance_id);
         open = false;
       }
-      const told = messages.at(-1)!.lanes;
+      const { lanes } = messages.at(-1)!;
       if (open) {
-        told.at(-1)!.push(instance_id);
+        lanes.at(-1)!.push(instance_id);
       } else {
-        told.push([meeting_id, instance_id]);
-        bytes += bytesOf(meeting_id);
+        lanes.push([meeting_id, count, instance_id]);
+        bytes += bytesOf(meeting_id) + String(count).length;
         open = true;
       }
     }
@@ -59,5 +66,5 @@ export function tellingOf(lanes: ReadonlyMap<string, Iterable<string>>): Message
 
 /** Of a string in a list, as JSON. */
 function bytesOf(text: string): number {
-  return Buffer.byteLength(JSON.stringify(text)) + '[],'.length;
+  return Buffer.byteLength(JSON.stringify(text)) + '[],,'.length;
 }
