@@ -307,3 +307,42 @@ describe('a thousand machines that come back at once', () => {
     assert.equal(node.transport.peak, 1_000);
   });
 });
+
+describe('what is written of the health of an instance', () => {
+  test('is written at once when it changes; of one more success only the time, once a second', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    let writes = 0;
+    node.meddle = (name, [, healths]) => {
+      if (name === 'deliveries.settle') writes += (healths as object[]).length;
+      return undefined;
+    };
+    const sendOne = async (): Promise<void> => {
+      await node.send('m');
+      await node.clock.advance(50);
+    };
+    await sendOne();
+    assert.equal(writes, 1);
+    for (let k = 0; k < 100; k++) await sendOne();
+    assert.ok(writes >= 5 && writes <= 7, `${writes} in 5 s`);
+    await node.clock.advance(SECOND);
+    assert.equal((await node.instance('i')).last_success_at, node.attempts.at(-1)!.health_after.last_success_at);
+
+    const before = writes;
+    node.transport.answer('i', 500);
+    await sendOne();
+    assert.equal(writes, before + 1);
+    assert.equal((await node.instance('i')).consecutive_failures, 1);
+  });
+
+  test('is all written when the node stops', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    for (let k = 0; k < 3; k++) {
+      await node.send('m');
+      await node.clock.advance(50);
+    }
+    await node.engine.stop();
+    assert.equal((await node.instance('i')).last_success_at, node.attempts.at(-1)!.health_after.last_success_at);
+  });
+});

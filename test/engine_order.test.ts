@@ -1,6 +1,6 @@
 /** A machine hears a meeting in the order in which it was spoken; nobody waits for somebody else's queue. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { MINUTE, SECOND, startNode, type TestNode } from './support/node.ts';
 import { HANGS, type RecordedPush } from './support/scripted_transport.ts';
 
@@ -243,6 +243,46 @@ describe('what does not fit into memory', () => {
   });
 });
 
+describe('a lane that other nodes write into', () => {
+  /** Another node stores messages, and tells. */
+  async function storeElsewhere(node: TestNode, texts: string[]): Promise<void> {
+    const message = { timestamp: '', target_agents: null, idempotency: null, expires_at: Number.MAX_SAFE_INTEGER };
+    await node.store.messages.accept(
+      texts.map((text) => ({ ...message, meeting_id: 'm', message: text, wall_ms: node.clock.wall() })),
+    );
+    const lanes = [{ instance_id: 'i', meeting_id: 'm', count: texts.length }];
+    node.engine.heard({ kind: 'deliveries', lanes });
+  }
+
+  async function readsOf(texts: string[], t: TestContext): Promise<number> {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    let reads = 0;
+    node.meddle = (name) => void (name === 'deliveries.loadLanes' && reads++);
+    await storeElsewhere(node, texts);
+    await node.clock.advance(MINUTE);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(texts.length));
+    return reads;
+  }
+
+  test('is read once when a page holds what there is', async (t) => {
+    assert.equal(await readsOf(['{}', '{}', '{}'], t), 1);
+  });
+
+  test('is read on where a page ended at its limit, and where its messages got long', async (t) => {
+    assert.equal(
+      await readsOf(
+        upTo(64).map(() => '{}'),
+        t,
+      ),
+      2,
+    );
+    const long = JSON.stringify('x'.repeat(200_000));
+    assert.equal(await readsOf([long, long, long], t), 2);
+  });
+});
+
 describe('acceptance', () => {
   test('waits while dispatch is behind, is woken when it has caught up, and never for long', async (t) => {
     const node = await startNode(t, { settings: { max_in_flight: 2 } });
@@ -276,6 +316,52 @@ describe('acceptance', () => {
     await node.clock.advance(MINUTE);
     await everythingDelivered(node);
     assert.deepEqual(node.transport.seqsTo('i1'), upTo(251));
+  });
+
+  test('waits while other nodes are behind, and no longer than they say so', async (t) => {
+    const node = await startNode(t);
+    node.load = 0.5;
+    await node.meeting('m', 'i');
+    let accepted = 0;
+    const send = () => node.send('m').then(() => accepted++);
+    await send();
+    // The control: less than a node may have, and a topic of somebody else.
+    node.engine.heard({ kind: 'told', topic: 'backlog', text: '3000 another' });
+    node.engine.heard({ kind: 'told', topic: 'other', text: '9000 another' });
+    await send();
+    node.engine.heard({ kind: 'told', topic: 'backlog', text: '9000 another' });
+    const sent = send();
+    await node.clock.advance(300);
+    assert.equal(accepted, 2);
+    await node.clock.advance(300);
+    await sent;
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+  });
+
+  test('waits for what other nodes stored in its lanes, as if it had come through this one', async (t) => {
+    const node = await startNode(t);
+    const instances = namesOf('i', 30);
+    await node.meeting('m', ...instances);
+    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
+    const told = (count: number) => instances.map((instance_id) => ({ instance_id, meeting_id: 'm', count }));
+    node.engine.heard({ kind: 'deliveries', lanes: told(100) });
+    await node.send('m');
+    node.engine.heard({ kind: 'deliveries', lanes: told(100) });
+    // That long after the last look it looks again.
+    await node.clock.advance(100);
+    let accepted = false;
+    const sent = node.send('m').then(() => (accepted = true));
+    await node.clock.advance(100);
+    assert.equal(accepted, false);
+    open();
+    await node.clock.advance(200);
+    assert.equal(accepted, true);
+    await sent;
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(2));
   });
 
   test('refuses when too much waits to be stored, and takes more when it is', async (t) => {

@@ -35,6 +35,7 @@ test('both engines have the same tables, but for what only one of them needs', (
   );
   const only_postgres = [
     'audit_head',
+    'batches',
     'instance_count',
     'nodes',
     'partitions',

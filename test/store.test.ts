@@ -260,6 +260,28 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.equal((await lane(store, 'i', 'm')).length, 6);
     });
 
+    test('a meeting whose messages are all gone goes on with the next seq, and remembers when the last one came', async (t) => {
+      const store = await engine.open(t);
+      const came = async () => {
+        const [m] = (await store.meetings.list({ limit: 1 })).data;
+        return [m?.last_seq, m?.last_activity_at];
+      };
+      const wall_ms = WALL + 7;
+      await store.messages.accept([newMessage('m'), newMessage('m'), newMessage('m', { wall_ms })]);
+      const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0 };
+      assert.equal(await store.deliveries.prune(before, 500), 2);
+      assert.deepEqual(await came(), [3, wall_ms]);
+      assert.equal(await store.deliveries.prune({ ...before, messages_ms: NEVER }, 500), 1);
+      assert.deepEqual(await came(), [3, wall_ms]);
+      const [next] = await store.messages.accept([newMessage('m')]);
+      assert.equal(next?.kind === 'accepted' && next.message.seq, 4);
+      assert.deepEqual(await came(), [4, WALL]);
+      await meeting(store, 'm', 'i');
+      await store.meetings.leave('i', 'm', WALL);
+      await store.meetings.leave('m', 'i', WALL + 9);
+      assert.deepEqual(await came(), [4, WALL + 9]);
+    });
+
     test('idempotency records go after their day', async (t) => {
       const store = await engine.open(t);
       const idempotency = { key: 'k', fingerprint: 'f' };

@@ -129,7 +129,7 @@ export const InstanceSchema = Type.Object({
   webhook_header_names: Type.Array(Type.String(), { description: 'The names of webhook_headers; never the values.' }),
   health: Health,
   consecutive_failures: Type.Integer(),
-  last_success_at: nullable(time('When a push was last answered with a success.')),
+  last_success_at: nullable(time('When a push was last answered with a success; up to a second late.')),
   last_failure: nullable(LastFailure),
   pending_deliveries: Type.Integer({ description: 'Deliveries that are not settled yet.' }),
   owner_key_id: nullable(

@@ -208,10 +208,10 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
 /** Bugs between several nodes, each with a seed of a cluster that shows it: one needs up to some hundred. */
 export const PLANTED_IN_CLUSTERS: Record<string, number> = {
   'settles without the epoch': 15,
-  'ignores the run of a message': 19,
-  'starts attempts on a lease that ran out': 13,
-  'gives partitions back with attempts under way': 8,
-  'gives partitions back before results are written': 17,
+  'ignores the run of a message': 17,
+  'starts attempts on a lease that ran out': 8,
+  'gives partitions back with attempts under way': 9,
+  'gives partitions back before results are written': 26,
   'does not look again when it is unsure': 852,
   'does not look for what a node left untold': 786,
   'takes for new what it read already': 228,
