@@ -39,7 +39,10 @@ const DISTANCES: Distances = {
   load: { ms: 20, items: 500 },
   settle: { ms: 150, items: 2_000 },
 };
-/** Nodes share what commits the server can make: the more of them, the larger their distances, up to so many times. */
+/**
+ * Nodes share what commits the server can make: the more of them, the larger their distances. They share the senders as
+ * well, who may all wait for their answers before they send more: then nothing comes to wait for, so fewer go at once.
+ */
 const NODES_COUNTED_MAX = 4;
 /** Many: more items than so many in about so long. */
 const MANY_ITEMS = 50;
@@ -80,7 +83,7 @@ export class Running {
     this.#settling = new Settling(url, parts.ids);
     const shared = ({ ms, items }: Distance) => {
       const times = Math.min(this.#cluster.node_count, NODES_COUNTED_MAX);
-      return { ms: ms * times, items: items * times };
+      return { ms: ms * times, items: Math.ceil(items / times) };
     };
     this.#accepts = new Gathered(
       () => shared(distances.accept),
