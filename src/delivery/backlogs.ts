@@ -37,7 +37,8 @@ export class Backlogs {
 
   hear(topic: string, text: string): void {
     if (topic !== TOPIC) return;
-    const [waiting = '', node_id = ''] = text.split(' ', 2);
+    const [, waiting, node_id] = /^(\d+) (.+)$/.exec(text) ?? [];
+    if (node_id === undefined) return;
     this.#told.set(node_id, { waiting: Number(waiting), until: this.#clock.now() + TOLD_MS });
   }
 }

@@ -401,8 +401,8 @@ export class Engine {
 
   /**
    * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
-   * delivery. While this thread, or that of another node which is behind, has time to spare it is the machines that are
-   * behind, and senders do not wait for them. What machines that do not move have in memory is dropped first.
+   * delivery. While those who are behind, this node or others, have time to spare, it is the machines that are behind, and
+   * senders do not wait for them. What machines that do not move have in memory is dropped first.
    */
   #isBehind(): boolean {
     if (this.#stopping || this.#waiting + this.#backlogs.others < this.#waiting_high) {
