@@ -730,6 +730,29 @@ describe('kept connections', { concurrency: true }, () => {
     assert.equal(receiver.sockets.length, 1);
   });
 
+  for (const kind of ['kept', 'new']) {
+    test(`a push whose deadline passes before it is written is never sent, on a ${kind} connection either`, async (t) => {
+      let requests = 0;
+      const receiver = await answering(t, (socket, request) => {
+        requests += 1;
+        if (request > 0) socket.write(OK);
+      });
+      let stopped_ms = 0;
+      const transport = transportFor(t, { now: () => performance.now() + stopped_ms });
+      if (kind === 'kept') await transport.push(pushTo(receiver.url));
+      const sent_before = requests;
+      const pushed = transport.push(pushTo(receiver.url));
+      // As after a pause of the whole process, when no timer had a chance yet.
+      stopped_ms = 60_000;
+      const { outcome, duration_ms } = await pushed;
+      assert.equal(outcome, 'timeout');
+      assert.ok(duration_ms >= stopped_ms, 'it was not the timer that ended it');
+      await receiver.allClosed();
+      assert.equal(requests, sent_before);
+      assert.equal(transport.counts().connections, 0);
+    });
+  }
+
   test('a push that was given up during the handshake is never sent, though the machine wakes up', async (t) => {
     const awake = Promise.withResolvers<Buffer>();
     const receiver = await machine(t, (socket) => {

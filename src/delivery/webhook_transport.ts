@@ -379,7 +379,15 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
 
   // undici's part.
 
-  onRequestStart(): void {}
+  /**
+   * undici writes the request next. A process that was stopped for a while in between (a paused machine) gets here before
+   * any timer tells it that the time is up: by now another node may have delivered in its place.
+   */
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    if (this.#transport.now() - this.started_at_ms < this.#transport.deadline_ms) return;
+    this.expire();
+    controller.abort(new Error('the deadline passed before the request was sent'));
+  }
 
   onRequestSent(): void {
     if (this.#settled) return;
