@@ -205,8 +205,9 @@ function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[];
     const same = record.lives.findLastIndex(({ from_ms }) => from_ms <= push.at_ms) === life;
     const age_ms = (record.lives[life]?.to_ms ?? Infinity) - before.at_ms;
     if (same || age_ms > record.in_flight_ms || record.in_flight_ms === 0) {
-      const when = same ? 'by one process' : `${Math.round(age_ms)} ms before the end of its process`;
-      repeated.push(`${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again, heard before ${when}`);
+      const when = `${Math.round(push.at_ms - before.at_ms)} ms later`;
+      const whence = same ? 'from one process' : `heard ${Math.round(age_ms)} ms before the end of its process`;
+      repeated.push(`${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again ${when}, ${whence}`);
       continue;
     }
     ages_ms.push(Math.max(0, age_ms));
