@@ -39,6 +39,7 @@ test('both engines have the same tables, but for what only one of them needs', (
     'instance_count',
     'nodes',
     'partitions',
+    'recipients',
     'runs',
     'schema_version',
     'this_database',

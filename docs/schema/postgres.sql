@@ -137,7 +137,9 @@ CREATE TABLE instances (
 
 CREATE INDEX instances_of_owner ON instances USING btree (owner_key_id) WHERE (owner_key_id IS NOT NULL);
 CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+CREATE TRIGGER instance_came_or_went AFTER INSERT OR DELETE ON instances FOR EACH ROW EXECUTE FUNCTION keep_recipient();
 CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
+CREATE TRIGGER instance_switched AFTER UPDATE OF is_active, webhook_enabled ON instances FOR EACH ROW WHEN (((old.is_active IS DISTINCT FROM new.is_active) OR (old.webhook_enabled IS DISTINCT FROM new.webhook_enabled))) EXECUTE FUNCTION keep_recipient();
 
 CREATE TABLE meetings (
   meeting_id text COLLATE "C" NOT NULL,
@@ -190,6 +192,12 @@ CREATE TABLE partitions (
   epoch bigint NOT NULL DEFAULT 0,
   PRIMARY KEY (partition_no)
 ) WITH (fillfactor=20);
+
+CREATE TABLE recipients (
+  instance_id text COLLATE "C" NOT NULL,
+  partition_no smallint NOT NULL,
+  PRIMARY KEY (instance_id)
+);
 
 CREATE TABLE runs (
   run_no bigint NOT NULL GENERATED ALWAYS AS IDENTITY,
@@ -309,11 +317,10 @@ AS $function$
           WITH ORDINALITY AS i(of_meeting, wall_at, expires_at, targets, timestamp, message, key, fingerprint, place)
         WHERE is_new IS NULL OR is_new[i.place]
       ), member AS MATERIALIZED (
-        SELECT w.of_meeting, s.instance_id, x.partition_no, s.agent_ids
+        SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids
         FROM meeting w
           CROSS JOIN LATERAL (SELECT * FROM memberships s WHERE s.meeting_id = w.meeting_id AND s.left_at IS NULL OFFSET 0) s
-          CROSS JOIN LATERAL (SELECT x.partition_no FROM instances x
-            WHERE x.instance_id = s.instance_id AND x.is_active = 1 AND x.webhook_enabled = 1 OFFSET 0) x
+          CROSS JOIN LATERAL (SELECT r.partition_no FROM recipients r WHERE r.instance_id = s.instance_id OFFSET 0) r
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
@@ -361,6 +368,20 @@ CREATE OR REPLACE FUNCTION count_instances()
 AS $function$
   BEGIN
     UPDATE instance_count SET instance_count = instance_count + CASE TG_OP WHEN 'INSERT' THEN 1 ELSE -1 END;
+    RETURN NULL;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION keep_recipient()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  BEGIN
+    IF TG_OP <> 'INSERT' THEN
+      DELETE FROM recipients WHERE instance_id = OLD.instance_id;
+    END IF;
+    IF TG_OP <> 'DELETE' AND NEW.is_active = 1 AND NEW.webhook_enabled = 1 THEN
+      INSERT INTO recipients (instance_id, partition_no) VALUES (NEW.instance_id, NEW.partition_no);
+    END IF;
     RETURN NULL;
   END $function$;
 

@@ -148,11 +148,10 @@ export const ACCEPT_MESSAGES = `
           WITH ORDINALITY AS i(of_meeting, wall_at, expires_at, targets, timestamp, message, key, fingerprint, place)
         WHERE is_new IS NULL OR is_new[i.place]
       ), member AS MATERIALIZED (
-        SELECT w.of_meeting, s.instance_id, x.partition_no, s.agent_ids
+        SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids
         FROM meeting w
           CROSS JOIN LATERAL (SELECT * FROM memberships s WHERE s.meeting_id = w.meeting_id AND s.left_at IS NULL OFFSET 0) s
-          CROSS JOIN LATERAL (SELECT x.partition_no FROM instances x
-            WHERE x.instance_id = s.instance_id AND x.is_active = 1 AND x.webhook_enabled = 1 OFFSET 0) x
+          CROSS JOIN LATERAL (SELECT r.partition_no FROM recipients r WHERE r.instance_id = s.instance_id OFFSET 0) r
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting

@@ -31,7 +31,7 @@ export const MIGRATIONS: readonly string[] = [
   -- Numbers of messages and deliveries: see take_numbers.
   CREATE SEQUENCE numbers AS bigint;
 
-  -- Health is written with every batch of attempts, in columns without an index: room in the page keeps that to the page.
+  -- Health is written once a second and when it changes, in columns without an index: room in the page keeps that to the page.
   CREATE TABLE instances (
     instance_id text COLLATE "C" PRIMARY KEY,
     partition_no smallint NOT NULL,
@@ -57,6 +57,25 @@ export const MIGRATIONS: readonly string[] = [
     first_no bigint NOT NULL DEFAULT 0
   ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
   CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
+
+  -- Instances that are switched on, as accepting looks them up: an instance's own row has too many former versions.
+  CREATE TABLE recipients (
+    instance_id text COLLATE "C" PRIMARY KEY,
+    partition_no smallint NOT NULL
+  );
+  CREATE FUNCTION keep_recipient() RETURNS trigger LANGUAGE plpgsql AS $$
+  BEGIN
+    IF TG_OP <> 'INSERT' THEN
+      DELETE FROM recipients WHERE instance_id = OLD.instance_id;
+    END IF;
+    IF TG_OP <> 'DELETE' AND NEW.is_active = 1 AND NEW.webhook_enabled = 1 THEN
+      INSERT INTO recipients (instance_id, partition_no) VALUES (NEW.instance_id, NEW.partition_no);
+    END IF;
+    RETURN NULL;
+  END $$;
+  CREATE TRIGGER instance_came_or_went AFTER INSERT OR DELETE ON instances FOR EACH ROW EXECUTE FUNCTION keep_recipient();
+  CREATE TRIGGER instance_switched AFTER UPDATE OF is_active, webhook_enabled ON instances FOR EACH ROW
+    WHEN ((OLD.is_active, OLD.webhook_enabled) IS DISTINCT FROM (NEW.is_active, NEW.webhook_enabled)) EXECUTE FUNCTION keep_recipient();
 
   -- Counted as they come and go: counting a hundred thousand rows takes too long to do it with every new one.
   CREATE TABLE instance_count (
