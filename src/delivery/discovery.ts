@@ -31,23 +31,34 @@ export class Discovery {
     this.#onError = onError;
   }
 
-  /** Finds everything that is pending in partitions; rejects only after `stop`. */
-  async run(partitions: readonly Partition[], found: Found): Promise<void> {
+  /**
+   * Finds everything that is pending in partitions; rejects only after `stop`.
+   *
+   * @returns for how many milliseconds it read, without the time in which the storage failed
+   */
+  async run(partitions: readonly Partition[], found: Found): Promise<number> {
     const [first] = partitions;
-    if (first === undefined) return;
+    if (first === undefined) return 0;
+    let reading_ms = 0;
+    const read = async <T>(page: () => Promise<T>): Promise<T> => {
+      const { value, took_ms } = await this.#persistently(page);
+      reading_ms += took_ms;
+      return value;
+    };
     const only = first.is_everything ? undefined : partitions.map(({ partition_no }) => partition_no);
-    for (const { instance_id, next_at } of await this.#persistently(() => this.#store.deliveries.pendingAside(only))) {
+    for (const { instance_id, next_at } of await read(() => this.#store.deliveries.pendingAside(only))) {
       found.beside(instance_id, next_at);
     }
     let after: LaneKey | null = null;
     do {
       const key: LaneKey | null = after;
-      const lanes: LaneKey[] = await this.#persistently(() => this.#store.deliveries.pendingLanes(key, PAGE, only));
+      const lanes: LaneKey[] = await read(() => this.#store.deliveries.pendingLanes(key, PAGE, only));
       for (const lane of lanes) found.lane(lane);
       found.page();
       after = lanes.at(-1) ?? null;
-      if (lanes.length < PAGE) return;
+      if (lanes.length < PAGE) break;
     } while (!this.#stopped);
+    return reading_ms;
   }
 
   stop(): void {
@@ -55,10 +66,11 @@ export class Discovery {
   }
 
   /** What is pending must be found: when the storage fails, it is asked until it answers. */
-  async #persistently<T>(read: () => Promise<T>): Promise<T> {
+  async #persistently<T>(read: () => Promise<T>): Promise<{ value: T; took_ms: number }> {
     for (;;) {
+      const from = this.#clock.now();
       try {
-        return await read();
+        return { value: await read(), took_ms: this.#clock.now() - from };
       } catch (error) {
         if (this.#stopped) throw error;
         this.#onError(error);

@@ -47,6 +47,7 @@ import type { Clock } from './clock.ts';
 import { Discovery } from './discovery.ts';
 import { Fifo } from './fifo.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
+import { restAfter } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './push.ts';
 import { Settlements } from './settlements.ts';
@@ -145,7 +146,7 @@ const LOOK_MS = 100;
 const PAUSE_MS_MAX = 1_000;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
-/** How often a node of a cluster looks for lanes that it was not told of. */
+/** How often a node of a cluster looks for lanes that it was not told of, unless that takes long. */
 const POLL_MS = 30_000;
 /** How much the latest batch counts in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;
@@ -1078,27 +1079,29 @@ export class Engine {
   }
 
   /** Stands behind what other nodes tell: what they told while nobody listened, or could not tell, is found here. */
-  async #lookForMore(): Promise<void> {
+  #lookForMore(): Promise<number> {
     // What has something in memory comes to its end first, and is found then if there is more.
-    await this.#find(this.#partitions.held, (key) => {
+    return this.#find(this.#partitions.held, (key) => {
       if (this.#instances.get(key.instance_id)?.lanes.has(key.meeting_id) !== true) this.#laneHasMore(key);
     });
   }
 
   async #poll(): Promise<void> {
-    await this.#lookForMore();
-    this.#wakes.at(this.#clock.now() + POLL_MS, () => void this.#poll());
+    const took_ms = await this.#lookForMore();
+    this.#wakes.at(this.#clock.now() + restAfter(took_ms, POLL_MS), () => void this.#poll());
   }
 
-  async #find(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<void> {
+  /** Resolves with how long the table took, in milliseconds. */
+  async #find(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
     const beside = (instance_id: string, due_at: number): void => {
       const instance = this.#instanceOf(instance_id);
       if (instance !== null) this.#dueBeside(instance, due_at);
     };
     try {
-      await this.#discovery.run(partitions, { lane, beside, page: () => this.#pump() });
+      return await this.#discovery.run(partitions, { lane, beside, page: () => this.#pump() });
     } catch {
       // The node stops: whoever has them next finds it.
+      return 0;
     }
   }
 

@@ -1,5 +1,6 @@
 import { type ExpiredInLane, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
+import { restAfter } from './pace.ts';
 
 export interface MaintenanceSettings {
   retention_deliveries_ms: number;
@@ -18,7 +19,7 @@ const INTERVAL_MS = 60_000;
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 
-/** Fails what nobody could be reached for in time, and removes what was kept long enough; once a minute. */
+/** Fails what nobody could be reached for in time, and removes what was kept long enough; once a minute, unless that takes long. */
 export class Maintenance {
   readonly #clock: Clock;
   readonly #store: Store;
@@ -26,6 +27,8 @@ export class Maintenance {
   readonly #observer: MaintenanceObserver;
   readonly #isMine: () => boolean;
   #timer: Timer | null = null;
+  /** How long the last look for what has expired took. */
+  #expiring_ms = 0;
   #stopped = false;
 
   /** @param isMine whether it is this node's turn: one of a cluster does it for all */
@@ -44,7 +47,7 @@ export class Maintenance {
   }
 
   start(): void {
-    this.#timer = this.#clock.after(INTERVAL_MS, () => void this.#tick());
+    this.#timer = this.#clock.after(restAfter(this.#expiring_ms, INTERVAL_MS), () => void this.#tick());
   }
 
   stop(): void {
@@ -63,12 +66,14 @@ export class Maintenance {
 
   /** One round. */
   async run(): Promise<void> {
+    const from = this.#clock.now();
     let after: LaneKey | null = null;
     do {
       const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, this.#clock.now(), this.#clock.wall());
       after = step.next;
       if (step.expired.length > 0) this.#observer.expired(step.expired);
     } while (after !== null && !this.#stopped);
+    this.#expiring_ms = this.#clock.now() - from;
 
     const wall_ms = this.#clock.wall();
     const before = {

@@ -243,9 +243,9 @@ export class TestNode {
     await store?.close();
   }
 
-  maintenance(): Maintenance {
+  maintenance(store: Store = this.store): Maintenance {
     const settings = { retention_deliveries_ms: 7 * 24 * HOUR, retention_messages_ms: 30 * 24 * HOUR };
-    return new Maintenance(this.clock, this.store, settings, {
+    return new Maintenance(this.clock, store, settings, {
       expired: (lanes) => lanes.forEach(({ count }) => this.#count('failed expired', count)),
       failed: (error) => void this.storage_errors.push(error),
     });
