@@ -134,7 +134,7 @@ export class ForgetfulStore implements Store {
       lane.push(queued);
     }
     const accepted = { message_id, meeting_id, seq, accepted_at: wall_ms, deliveries_queued: deliveries.length };
-    return { kind: 'accepted', message: accepted, deliveries, run_from: null };
+    return { kind: 'accepted', message: accepted, deliveries };
   }
 
   #laneOf({ instance_id, meeting_id }: LaneKey): QueuedDelivery[] {

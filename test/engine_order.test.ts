@@ -1,12 +1,30 @@
 /** A machine hears a meeting in the order in which it was spoken; nobody waits for somebody else's queue. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
+import type { NewMessage, StoredMessage } from '../src/store/store.ts';
 import { MINUTE, SECOND, startNode, type TestNode } from './support/node.ts';
 import { HANGS, type RecordedPush } from './support/scripted_transport.ts';
 
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
 const namesOf = (letter: string, count: number) => upTo(count).map((k) => `${letter}${k}`);
 const firstAttempts = (pushes: RecordedPush[]) => pushes.filter(({ attempt }) => attempt === 1).map(({ seq }) => seq);
+
+/** Another node stores messages in the meeting `m`. */
+async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMessage[]> {
+  const sent = texts.map((message): NewMessage => {
+    const expires_at = node.clock.now() + MINUTE;
+    const wall_ms = node.clock.wall();
+    return { meeting_id: 'm', message, timestamp: '', target_agents: null, idempotency: null, wall_ms, expires_at };
+  });
+  return (await node.store.messages.accept(sent)).map((accepted, i) => {
+    assert.equal(accepted.kind, 'accepted');
+    return { ...sent[i]!, ...accepted.message, deliveries: accepted.deliveries };
+  });
+}
+
+function tell(node: TestNode, messages: StoredMessage[]): void {
+  node.engine.heard({ kind: 'stored', messages });
+}
 
 async function everythingDelivered(node: TestNode): Promise<void> {
   assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
@@ -244,26 +262,22 @@ describe('what does not fit into memory', () => {
 });
 
 describe('a lane that other nodes write into', () => {
-  /** Another node stores messages, and tells. */
-  async function storeElsewhere(node: TestNode, texts: string[]): Promise<void> {
-    const message = { timestamp: '', target_agents: null, idempotency: null, expires_at: Number.MAX_SAFE_INTEGER };
-    await node.store.messages.accept(
-      texts.map((text) => ({ ...message, meeting_id: 'm', message: text, wall_ms: node.clock.wall() })),
-    );
-    const lanes = [{ instance_id: 'i', meeting_id: 'm', count: texts.length }];
-    node.engine.heard({ kind: 'deliveries', lanes });
-  }
-
   async function readsOf(texts: string[], t: TestContext): Promise<number> {
-    const node = await startNode(t);
-    await node.meeting('m', 'i');
-    let reads = 0;
-    node.meddle = (name) => void (name === 'deliveries.loadLanes' && reads++);
-    await storeElsewhere(node, texts);
-    await node.clock.advance(MINUTE);
+    const { node, reads } = await shared(t);
+    tell(node, await storeElsewhere(node, texts));
+    await node.clock.advance(SECOND);
     await everythingDelivered(node);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(texts.length));
-    return reads;
+    return reads.length;
+  }
+
+  /** A node among others, and the reads of the only lane. */
+  async function shared(t: TestContext): Promise<{ node: TestNode; reads: string[] }> {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    const reads: string[] = [];
+    node.meddle = (name) => void (name === 'deliveries.loadLanes' && reads.push(name));
+    return { node, reads };
   }
 
   test('is read once when a page holds what there is', async (t) => {
@@ -280,6 +294,58 @@ describe('a lane that other nodes write into', () => {
     );
     const long = JSON.stringify('x'.repeat(200_000));
     assert.equal(await readsOf([long, long, long], t), 2);
+  });
+
+  test('is not read any more once it was: what other nodes store goes on in memory, between what this one stores', async (t) => {
+    const { node, reads } = await shared(t);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    for (let k = 0; k < 10; k++) {
+      tell(node, await storeElsewhere(node, ['{}', '{}']));
+      if (k % 3 > 0) await node.clock.advance(1);
+      await node.send('m');
+      if (k % 2 > 0) await node.clock.advance(1);
+    }
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(31));
+    assert.deepEqual(reads, []);
+  });
+
+  test('is read where something was missed, or came late: nothing is left out, nothing sent twice, all in order', async (t) => {
+    const { node, reads } = await shared(t);
+    await node.send('m');
+    await storeElsewhere(node, ['{}']);
+    tell(node, await storeElsewhere(node, ['{}']));
+    await node.clock.advance(SECOND);
+    assert.equal(reads.length, 1);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+    const late = await storeElsewhere(node, ['{}', '{}']);
+    await node.send('m');
+    tell(node, late);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
+    // Once more, because something came while it was read.
+    assert.equal(reads.length, 3);
+    // Told again, as of what was read from the table before it was heard of.
+    tell(node, late);
+    tell(node, await storeElsewhere(node, ['{}']));
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(8));
+  });
+
+  test('that this node does not know is read, whatever it was told before: it may have been delivered since', async (t) => {
+    const { node, reads } = await shared(t);
+    const stored = await storeElsewhere(node, ['{}']);
+    tell(node, stored);
+    await node.clock.advance(SECOND);
+    await node.crash();
+    tell(node, stored);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.equal(reads.length, 2);
   });
 });
 
@@ -340,15 +406,14 @@ describe('acceptance', () => {
   });
 
   test('waits for what other nodes stored in its lanes, as if it had come through this one', async (t) => {
-    const node = await startNode(t);
-    const instances = namesOf('i', 30);
-    await node.meeting('m', ...instances);
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', ...namesOf('i', 30));
     const { promise: gate, resolve: open } = Promise.withResolvers<void>();
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
-    const told = (count: number) => instances.map((instance_id) => ({ instance_id, meeting_id: 'm', count }));
-    node.engine.heard({ kind: 'deliveries', lanes: told(100) });
+    const texts = upTo(100).map(() => '{}');
+    tell(node, await storeElsewhere(node, texts));
     await node.send('m');
-    node.engine.heard({ kind: 'deliveries', lanes: told(100) });
+    tell(node, await storeElsewhere(node, texts));
     // That long after the last look it looks again.
     await node.clock.advance(100);
     let accepted = false;
@@ -361,7 +426,7 @@ describe('acceptance', () => {
     await sent;
     await node.clock.advance(SECOND);
     await everythingDelivered(node);
-    assert.deepEqual(node.transport.seqsTo('i1'), upTo(2));
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(202));
   });
 
   test('refuses when too much waits to be stored, and takes more when it is', async (t) => {

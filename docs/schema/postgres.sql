@@ -230,7 +230,7 @@ CREATE TABLE this_database (
 
 CREATE SEQUENCE numbers;
 
-CREATE OR REPLACE FUNCTION accept_messages(my_run_no bigint, my_batch_no bigint, meeting_ids text[], created_ats bigint[], counts bigint[], of_meetings integer[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[], has_keys boolean, keys text[], fingerprints text[])
+CREATE OR REPLACE FUNCTION accept_messages(my_run_no bigint, my_batch_no bigint, meeting_ids text[], created_ats bigint[], counts bigint[], of_meetings integer[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[], has_keys boolean, keys text[], fingerprints text[], teller text, my_node_id text)
  RETURNS TABLE(place bigint, message_no bigint, seq bigint, deliveries_queued bigint, instance_ids text, agent_lists text, fingerprint text, accepted_at bigint)
  LANGUAGE plpgsql
 AS $function$
@@ -360,6 +360,11 @@ AS $function$
         FROM taken
       )
       SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+
+    IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
+      SELECT * INTO batch FROM batches WHERE run_no = my_run_no AND batch_no = my_batch_no;
+      PERFORM pg_notify('convoke', json_build_object('from', teller, 'kind', 'stored', 'first_no', batch.first_no, 'last_no', batch.last_no)::text);
+    END IF;
   END $function$;
 
 CREATE OR REPLACE FUNCTION count_instances()

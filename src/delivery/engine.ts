@@ -39,6 +39,7 @@ import {
   type NewMessage,
   type QueuedDelivery,
   type Store,
+  type StoredMessage,
   StoreError,
 } from '../store/store.ts';
 import { Backlogs } from './backlogs.ts';
@@ -50,6 +51,7 @@ import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } fr
 import { restAfter } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './push.ts';
+import { Runs } from './runs.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport.ts';
 import { Wakes } from './wakes.ts';
@@ -174,6 +176,9 @@ export class Engine {
   readonly #wakes: Wakes;
   readonly #discovery: Discovery;
   readonly #backlogs: Backlogs;
+  readonly #runs = new Runs();
+  /** How often another node changed deliveries of an instance otherwise than by an attempt. */
+  #requeues = 0;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneRequest, QueuedDelivery[]>;
@@ -272,6 +277,7 @@ export class Engine {
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
     const arriving = batch.length * this.#fan_out;
     this.#arriving += arriving;
+    const asked_at = this.#requeues;
     const results = await this.#store.messages.accept(batch).finally(() => (this.#arriving -= arriving));
     let messages = 0;
     let deliveries = 0;
@@ -279,7 +285,7 @@ export class Engine {
       if (result.kind !== 'accepted') continue;
       messages++;
       deliveries += result.deliveries.length;
-      if (result.deliveries.length > 0) this.#enqueue(batch[i] as NewMessage, result);
+      this.#enqueue({ ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries }, asked_at);
     }
     if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
     this.#observer.accepted(messages, deliveries, batch, results);
@@ -295,22 +301,29 @@ export class Engine {
     return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
   }
 
-  #enqueue(sent: NewMessage, { message, deliveries, run_from }: Extract<Accepted, { kind: 'accepted' }>): void {
-    const body_head = pushBodyHead(sent.meeting_id, sent.message);
+  /** @param asked_at `#requeues` when this node asked to store it; null: another one stored it, and told of it */
+  #enqueue(stored: StoredMessage, asked_at: number | null): void {
+    const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
+    const run_from = this.#store.cluster === null ? null : this.#runs.extend(meeting_id, seq);
+    if (deliveries.length === 0) return;
+    const body_head = pushBodyHead(meeting_id, message);
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const instance = this.#instanceOf(instance_id);
       // Another node delivers it, and is told by the store.
       if (instance === null) continue;
-      // Every message of the meeting came through this node, and went into its lanes: what is not in memory is not pending.
-      const is_known = instance.partition.discovered && (run_from === null || run_from === 1);
-      const lane = this.#laneOf(instance, message.meeting_id, is_known ? message.seq - 1 : null);
-      // Of another run than the last one: other nodes' messages may stand before it.
+      // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
+      // others stored, this one may have been read from the table long ago.
+      const is_known = asked_at !== null && instance.partition.discovered && (run_from === null || run_from === 1);
+      const lane = this.#laneOf(instance, meeting_id, is_known ? seq - 1 : null);
+      // Of another run than the last one: messages that were not seen may stand before it.
       const is_new_run = lane.run !== run_from;
       lane.run = run_from;
-      // It was read from the table before the answer to the accept came.
-      if (message.seq <= lane.last_seq) continue;
-      if (is_new_run && lane.last_seq < message.seq - 1) lane.spilled = true;
+      // It was read from the table before this node heard of it.
+      if (seq <= lane.last_seq) continue;
+      if (is_new_run && lane.last_seq < seq - 1) lane.spilled = true;
+      // It may have been cancelled while its answer was on the way.
+      if (asked_at !== null && asked_at < instance.requeued_at) lane.spilled = true;
       if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
         lane.spilled = true;
         lane.missed = true;
@@ -318,15 +331,15 @@ export class Engine {
       } else {
         this.#put(lane, {
           delivery_id,
-          message_id: message.message_id,
-          meeting_id: message.meeting_id,
-          seq: message.seq,
+          message_id,
+          meeting_id,
+          seq,
           instance_id,
           target_agents,
           body_head,
-          timestamp: sent.timestamp,
-          accepted_at: message.accepted_at,
-          expires_at: sent.expires_at,
+          timestamp,
+          accepted_at,
+          expires_at,
           attempt_count: 0,
           answered_badly: 0,
           attempts: [],
@@ -518,9 +531,9 @@ export class Engine {
   #loadTarget(instance: InstanceLanes): void {
     if (instance.loading_target) return;
     instance.loading_target = true;
-    const { doubts, health, missed_lift } = instance;
-    // A row that is older than what attempts made cannot tell whether somebody lifted the back-off.
-    const written = missed_lift ? this.#settlements.written() : Promise.resolve();
+    const { doubts, health, missed_lift, gone_as_of } = instance;
+    // A row that is older than what attempts made cannot tell whether somebody lifted the back-off, or switched it on again.
+    const written = missed_lift || gone_as_of !== null ? this.#settlements.written() : Promise.resolve();
     void written
       .then(() => this.#target_loads.add(instance.instance_id, 1))
       .then(
@@ -1017,8 +1030,8 @@ export class Engine {
   /** Another node did something that this one must know of. */
   heard(change: Change): void {
     switch (change.kind) {
-      case 'deliveries':
-        for (const lane of change.lanes) this.#laneHasMore(lane, lane.count);
+      case 'stored':
+        for (const message of change.messages) this.#enqueue(message, null);
         // Who is behind tells the others, also when it accepts nothing itself.
         if (this.#waiting >= WAITING_TOLD) this.#look(this.#clock.now());
         break;
@@ -1038,15 +1051,14 @@ export class Engine {
     this.#pump();
   }
 
-  /** Something in a lane is on disk that did not come through this node. */
-  #laneHasMore({ instance_id, meeting_id }: LaneKey, count = 0): void {
+  /** Something in a lane is on disk that this node has not seen. */
+  #laneHasMore({ instance_id, meeting_id }: LaneKey): void {
     const instance = this.#instanceOf(instance_id);
     if (instance === null) return;
     const lane = this.#laneOf(instance, meeting_id, null);
     lane.run ??= instance.partition.is_everything ? null : 0;
     lane.spilled = true;
     lane.missed = true;
-    this.#countUnread(instance, lane, count);
     this.#offer(instance, lane);
   }
 
@@ -1055,7 +1067,10 @@ export class Engine {
     if (instance === null) return;
     instance.doubt();
     if (lifts) this.#lift(instance);
-    if (requeued) this.#readAnew(instance);
+    if (requeued) {
+      instance.requeued_at = ++this.#requeues;
+      this.#readAnew(instance);
+    }
     this.#offer(instance);
   }
 
@@ -1132,7 +1147,6 @@ export class Engine {
       lost: (partitions) => this.#lost(partitions),
       written: () => this.#settlements.allWritten(),
       renewed: () => this.#pump(),
-      nodeGone: () => void this.#lookForMore(),
       resumed: (partition) => this.#resumed(partition),
     });
   }

@@ -37,8 +37,8 @@ export class Lane {
   /** What is read may be what attempts made and is not written yet: that has to be written first. */
   reread = false;
   /**
-   * The run (see `run_from` of src/store/store.ts) that it is complete for: everything since came through this node, and
-   * what was before was read. 0: for none. Null without a cluster, where it always is.
+   * The run (see runs.ts) that it is complete for: everything since was seen, and what was before was read. 0: for none.
+   * Null without a cluster, where it always is.
    */
   run: number | null = null;
 
@@ -106,6 +106,8 @@ export class InstanceLanes {
   health_dirty = false;
   /** A 410 came to what was registered at this `updated_at`; null when none did. */
   gone_as_of: number | null = null;
+  /** What was asked for before (`Engine.#requeues`) may have been changed by another node since. */
+  requeued_at = 0;
   /** Deleted: nothing is started any more. */
   dropped = false;
   /** What the table says of it now is not known: nothing is started until it was read. */
@@ -160,6 +162,7 @@ export class InstanceLanes {
     this.health = health;
     if (!gone || this.target.updated_at !== target.updated_at) return;
     this.gone_as_of = target.updated_at;
+    this.doubts++;
     this.target = { ...this.target, switched_on: false };
   }
 

@@ -53,8 +53,6 @@ export interface PartitionsListener {
   written(): Promise<void>;
   /** The lease can be trusted again. */
   renewed(): void;
-  /** Another node is gone: it may not have told what it stored last. */
-  nodeGone(): void;
   /** A partition that was resting may start attempts. */
   resumed(partition: Partition): void;
 }
@@ -106,8 +104,8 @@ export class Partitions {
   #renewing: Promise<void> | null = null;
   #renew_again = false;
   #joined = false;
-  /** Those that had a lease when this one was renewed last. */
-  #node_nos: ReadonlySet<number> = new Set();
+  /** How many had a lease when this one was renewed last. */
+  #node_count = 0;
   /** Resolves when what was pending in the first partitions was found. */
   readonly #found_first = Promise.withResolvers<void>();
   #stopping = false;
@@ -134,7 +132,7 @@ export class Partitions {
 
   /** Nodes that had a lease when this one was renewed last, this one included. */
   get node_count(): number {
-    return Math.max(1, this.#node_nos.size);
+    return Math.max(1, this.#node_count);
   }
 
   /** Whether attempts may be started. */
@@ -236,15 +234,8 @@ export class Partitions {
     // Whoever joins waits for what others give back; and what was given back, others may take.
     if (given_back.length > 0 || !this.#joined) this.#tellOthers();
     this.#joined = true;
-    this.#compareNodes(lease);
+    this.#node_count = lease.nodes.length;
     this.#restSurplus(lease);
-  }
-
-  #compareNodes({ nodes }: Lease): void {
-    const node_nos = new Set(nodes.map(({ node_no }) => node_no));
-    const is_one_gone = [...this.#node_nos].some((node_no) => !node_nos.has(node_no));
-    this.#node_nos = node_nos;
-    if (is_one_gone) this.#listener?.nodeGone();
   }
 
   #report(what: HandOver, partitions: readonly Partition[]): void {

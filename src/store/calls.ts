@@ -1,6 +1,6 @@
 /** What travels between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts';
-import { type Accepted, type Audited, type AuditedStore, StoreError } from './store.ts';
+import { type Accepted, type Audited, type AuditedStore, type Change, StoreError } from './store.ts';
 
 /** What is called: a noun of the store, or where it keeps things. */
 export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'storage';
@@ -74,6 +74,20 @@ export function unpackReply(method: string, reply: Reply): Reply {
     default:
       return reply;
   }
+}
+
+/** What others stored is as long as what this node accepts. */
+export function packChange(change: Change): Change {
+  if (change.kind !== 'stored') return change;
+  const messages = change.messages.map((message) => ({ ...message, deliveries: packed(message.deliveries) }));
+  return { ...change, messages: packed(messages) } as unknown as Change;
+}
+
+export function unpackChange(change: Change): Change {
+  if (change.kind !== 'stored') return change;
+  const messages = unpacked(change.messages as unknown as Packed) as { deliveries: unknown }[];
+  for (const message of messages) message.deliveries = unpacked(message.deliveries as Packed);
+  return { ...change, messages } as Change;
 }
 
 function packed(rows: object[]): Packed {

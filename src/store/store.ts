@@ -207,16 +207,18 @@ export interface AcceptedMessage {
   deliveries_queued: number;
 }
 
+export interface AcceptedDelivery {
+  delivery_id: string;
+  instance_id: string;
+  /** The JSON text of a list. */
+  target_agents: string;
+}
+
 export type Accepted =
   | {
       kind: 'accepted';
       message: AcceptedMessage;
-      deliveries: { delivery_id: string; instance_id: string; target_agents: string }[];
-      /**
-       * The first seq of the run that the message is in: messages of its meeting that were accepted by this node, all of
-       * them answered to it, without one of another node in between. Null where there is only one node.
-       */
-      run_from: number | null;
+      deliveries: AcceptedDelivery[];
     }
   /** The same key and body were accepted before: the first answer. */
   | { kind: 'repeated'; message: AcceptedMessage }
@@ -345,11 +347,6 @@ export const LANE_PAGE_CHARS_MAX = 256 << 10;
 export interface LaneRequest extends LaneKey {
   after_seq: number;
   limit: number;
-}
-
-/** A lane that another node stored deliveries in: so many at most. */
-export interface ToldLane extends LaneKey {
-  count: number;
 }
 
 /** How many deliveries expired in a lane and beside it. */
@@ -514,10 +511,19 @@ export type AuditedStore = Pick<
   'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'sessions'
 >;
 
+/** A message that another node stored, with those of its deliveries that are pending in partitions of this node. */
+export interface StoredMessage extends Omit<AcceptedMessage, 'deliveries_queued'> {
+  /** As in NewMessage; empty when there are no deliveries. */
+  message: string;
+  timestamp: string;
+  expires_at: number;
+  deliveries: AcceptedDelivery[];
+}
+
 /** What another node did that this one must know. */
 export type Change =
-  /** Pending deliveries came into these lanes, in partitions of this node, by another node or by a hand-over. */
-  | { kind: 'deliveries'; lanes: ToldLane[] }
+  /** Another node stored these messages: those of a meeting follow one another. */
+  | { kind: 'stored'; messages: StoredMessage[] }
   /**
    * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or
    * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.

@@ -1,7 +1,16 @@
 /** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
-import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
+import {
+  type Answer,
+  type Call,
+  errorOf,
+  type Noun,
+  packCall,
+  type Reply,
+  unpackChange,
+  unpackReply,
+} from './calls.ts';
 import { type Audited, type Change, type ClusterStore, type Store, StoreError } from './store.ts';
 
 /**
@@ -88,7 +97,7 @@ class Calls {
     };
     worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
       worker.on('message', (message: Answer | { change: Change }) => {
-        if ('change' in message) return this.onChange(message.change);
+        if ('change' in message) return this.onChange(unpackChange(message.change));
         const { replies, ...commit } = message;
         observer.committed?.(commit);
         this.#settle(replies);

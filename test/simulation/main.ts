@@ -52,7 +52,7 @@ async function findPlanted(): Promise<boolean> {
   const first = Number(values.seed ?? 1);
   console.log(`${'planted bug'.padEnd(44)}${'seeds'.padStart(6)}  found as`);
   for (const name of Object.keys(PLANTED_BUGS)) {
-    const cluster = name in PLANTED_IN_CLUSTERS;
+    const cluster = PLANTED_IN_CLUSTERS.has(name);
     const { worlds, finding } = await run(await plant(name), first, SEEDS_PER_BUG, { at_once: 16, cluster });
     if (finding === null) all_found = false;
     console.log(`${name.padEnd(44)}${String(worlds).padStart(6)}  ${finding?.violation ?? 'NOT FOUND'}`);

@@ -1,22 +1,27 @@
 /**
- * What PostgreSQL is to several nodes, on top of the model store: who holds which partition until when, runs of messages,
- * what nodes tell each other. Everything happens at once here; how late a node hears of it, and whether, decides the world.
+ * What PostgreSQL is to several nodes, on top of the model store: who holds which partition until when, and what nodes tell
+ * each other. Everything happens at once here; how late a node hears of it, and whether, decides the world.
  */
-import { fairShare, LEASE_MS, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
+import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import type { Sync } from '../../src/store/sqlite/operations.ts';
-import type { Accepted, Change, ClusterStore, LaneKey, Lease, NodeRow, Store } from '../../src/store/store.ts';
+import type { Accepted, Change, ClusterStore, Lease, NodeRow, Store, StoredMessage } from '../../src/store/store.ts';
 import type { ModelStore, StoreOperations } from './model_store.ts';
 
-/** What one node asks of the store. */
-export type ClusterOperations = StoreOperations & { cluster: Sync<ClusterStore> };
+/** What one node asks of the store; within the store also what others stored, when it was told of it. */
+export type ClusterOperations = StoreOperations & { cluster: Sync<ClusterStore> & Following };
+
+interface Following {
+  stored(message_ids: string[], partitions: number[]): StoredMessage[];
+}
+
+/** What nodes hear from the database. */
+export type Told = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; message_ids: string[] };
 
 /** What the store knows of a node that is connected to it. */
 export interface Connection {
   node_id: string;
-  /** Another one for every start, and after a batch of which the node does not know whether it was stored. */
-  run_no: number;
   /** Hears what other nodes tell. */
-  tell(change: Change): void;
+  tell(told: Told): void;
 }
 
 /**
@@ -35,7 +40,6 @@ export class ModelCluster {
   readonly #onHandOver: OnHandOver;
   readonly #nodes = new Map<string, Omit<NodeRow, 'partition_count'>>();
   readonly #partitions = Array.from({ length: PARTITIONS }, () => ({ owner: null as string | null, epoch: 0 }));
-  readonly #runs = new Map<string, { run: string; from: number }>();
   readonly connections = new Set<Connection>();
   /** Whether a node whose lease ended keeps what nobody took; the contract allows both. */
   readonly #keeps_lapsed: boolean;
@@ -64,7 +68,13 @@ export class ModelCluster {
       meetings,
       messages: {
         ...messages,
-        accept: (batch) => messages.accept(batch).map((accepted) => this.#inRun(connection, accepted)),
+        accept: (batch) => {
+          const results = messages.accept(batch);
+          const stored = results.filter((result) => result.kind === 'accepted');
+          const message_ids = stored.map(({ message }) => message.message_id);
+          if (message_ids.length > 0) this.#tell(connection, { kind: 'stored', message_ids });
+          return results;
+        },
       },
       instances: {
         ...instances,
@@ -113,26 +123,14 @@ export class ModelCluster {
         leave: () => this.#leave(connection),
         list: () => this.#rows(),
         tell: (topic, text) => this.#tell(connection, { kind: 'told', topic, text }),
+        stored: (message_ids, partitions) =>
+          this.#store.storedOf(message_ids, (instance_id) => partitions.includes(partitionOf(instance_id))),
       },
     };
   }
 
-  #tell(from: Connection, change: Change): void {
-    for (const connection of this.connections) if (connection !== from) connection.tell(change);
-  }
-
-  /** Lanes that one node stored something for: the others hear of it. */
-  announce(from: Connection, lanes: LaneKey[]): void {
-    if (lanes.length > 0) this.#tell(from, { kind: 'deliveries', lanes: lanes.map((lane) => ({ ...lane, count: 1 })) });
-  }
-
-  #inRun({ node_id, run_no }: Connection, accepted: Accepted): Accepted {
-    if (accepted.kind !== 'accepted') return accepted;
-    const { meeting_id, seq } = accepted.message;
-    const run = `${node_id} ${run_no}`;
-    let former = this.#runs.get(meeting_id);
-    if (former?.run !== run) this.#runs.set(meeting_id, (former = { run, from: seq }));
-    return { ...accepted, run_from: former.from };
+  #tell(from: Connection, told: Told): void {
+    for (const connection of this.connections) if (connection !== from) connection.tell(told);
   }
 
   // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -199,79 +197,51 @@ export class ModelCluster {
   }
 }
 
-/** The node's side of such a store: it knows what it holds, and tells the others of what it stored for them. */
-export function clustered(
-  store: Store,
-  cluster: ModelCluster,
-  connection: Connection,
-  now: () => number,
-  soon: (run: () => void) => void,
-) {
-  let held = new Set<number>();
-  let trusted_until = -Infinity;
+/** The node's side of such a store: it knows what it holds, and reads what others stored there. */
+export function clustered(store: Store) {
+  let held: number[] = [];
   let listener: (change: Change) => void = () => {};
-  const renewing = new Set<number>();
-  let former = Promise.resolve();
-  const theirs = store.cluster as ClusterStore;
+  let accepting: Promise<unknown> = Promise.resolve();
+  let following: Promise<unknown> = Promise.resolve();
+  const theirs = store.cluster as ClusterStore & { [method in keyof Following]: AsyncOf<Following[method]> };
   const client: Store = {
     ...store,
     onChange: (hear) => (listener = hear),
     messages: {
       ...store.messages,
-      async accept(batch) {
-        let results: Accepted[];
-        // One after the other: what follows a batch of which is not known whether it was stored is of another run.
-        const accepting = former.then(() => store.messages.accept(batch));
-        former = accepting.then(
-          () => {},
-          () => {},
-        );
-        try {
-          results = await accepting;
-        } catch (error) {
-          connection.run_no++;
-          listener({ kind: 'unsure' });
-          throw error;
-        }
-        const certain = now() < trusted_until;
-        const lanes = results.flatMap((result) =>
-          result.kind === 'accepted'
-            ? result.deliveries.flatMap(({ instance_id }) => {
-                const partition_no = partitionOf(instance_id);
-                if (certain && held.has(partition_no) && !renewing.has(partition_no)) return [];
-                return [{ instance_id, meeting_id: result.message.meeting_id }];
-              })
-            : [],
-        );
-        // Gathered for a while, with what others store: a node that dies meanwhile tells nobody.
-        soon(() => cluster.announce(connection, lanes));
-        return results;
+      // One after the other.
+      accept(batch) {
+        const accepted = accepting.then((): Promise<Accepted[]> => store.messages.accept(batch));
+        accepting = accepted.catch(() => listener({ kind: 'unsure' }));
+        return accepted;
       },
     },
     cluster: {
       ...theirs,
       async renew(node, release) {
-        const asked_at = now();
-        for (const partition_no of release) renewing.add(partition_no);
         const lease = await theirs.renew(node, release);
-        held = new Set(lease.partitions.map(({ partition_no }) => partition_no));
-        renewing.clear();
-        trusted_until = asked_at + LEASE_TRUSTED_MS;
+        held = lease.partitions.map(({ partition_no }) => partition_no);
         return lease;
-      },
-      leave() {
-        held.clear();
-        return theirs.leave();
       },
     },
   };
   return {
     store: client,
-    /** What another node told arrives: of lanes only those that this one holds. */
-    hear(change: Change): void {
-      if (change.kind !== 'deliveries') return listener(change);
-      const lanes = change.lanes.filter(({ instance_id }) => held.has(partitionOf(instance_id)));
-      if (lanes.length > 0) listener({ kind: 'deliveries', lanes });
+    /** What another node told arrives; what was stored is read in the order in which it was told. */
+    hear(told: Told): void {
+      if (told.kind === 'stored') {
+        following = following.then(() =>
+          theirs.stored(told.message_ids, held).then(
+            (messages) => listener({ kind: 'stored', messages }),
+            () => listener({ kind: 'unsure' }),
+          ),
+        );
+      } else if (told.kind === 'instance') following = following.then(() => listener(told));
+      else listener(told);
     },
   };
 }
+
+type AsyncOf<Method> = Method extends (...args: infer Args) => infer Result
+  ? (...args: Args) => Promise<Result>
+  : never;

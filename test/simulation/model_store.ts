@@ -23,6 +23,7 @@ import {
   type MessageHead,
   type NewMessage,
   type QueuedDelivery,
+  type StoredMessage,
 } from '../../src/store/store.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
@@ -357,7 +358,26 @@ export class ModelStore implements StoreOperations {
     if (idempotency !== null && key !== null) {
       this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
     }
-    return { kind: 'accepted', message: { ...accepted }, deliveries, run_from: null };
+    return { kind: 'accepted', message: { ...accepted }, deliveries };
+  }
+
+  /** What another node reads of messages that one stored: with what is pending for some instances. */
+  storedOf(message_ids: string[], isWanted: (instance_id: string) => boolean): StoredMessage[] {
+    return message_ids.flatMap((message_id) => {
+      const found = this.#messages.get(message_id);
+      if (found === undefined) return [];
+      const { message_no, meeting_id, seq, accepted_at, timestamp, message, deliveries_queued } = found;
+      const rows = Array.from({ length: deliveries_queued }, (_, i) =>
+        this.#deliveries.get(this.#ids.encode('dlv', message_no + 1 + i)),
+      ).filter((row) => row !== undefined && row.state === 'pending' && !row.aside && isWanted(row.instance_id));
+      const deliveries = (rows as ModelDelivery[]).map(({ delivery_id, instance_id, target_agents }) => ({
+        delivery_id,
+        instance_id,
+        target_agents,
+      }));
+      const expires_at = rows[0]?.expires_at ?? 0;
+      return [{ message_id, meeting_id, seq, accepted_at, timestamp, message, expires_at, deliveries }];
+    });
   }
 
   readonly messages: StoreOperations['messages'] = {

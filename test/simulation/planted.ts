@@ -164,7 +164,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
     file: ENGINE,
-    find: 'if (is_new_run && lane.last_seq < message.seq - 1) lane.spilled = true;',
+    find: 'if (is_new_run && lane.last_seq < seq - 1) lane.spilled = true;',
     replace: '',
   },
   'starts attempts on a lease that ran out': {
@@ -187,14 +187,19 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'void this.#lookAtEverything();',
     replace: '',
   },
-  'does not look for what a node left untold': {
+  'ignores what other nodes store': {
     file: ENGINE,
-    find: 'nodeGone: () => void this.#lookForMore(),',
-    replace: 'nodeGone: () => {},',
+    find: 'for (const message of change.messages) this.#enqueue(message, null);',
+    replace: '',
+  },
+  'takes for a run what has a gap': {
+    file: 'src/delivery/runs.ts',
+    find: 'run?.to === seq - 1 ?',
+    replace: 'run !== undefined ?',
   },
   'takes for new what it read already': {
     file: ENGINE,
-    find: 'if (message.seq <= lane.last_seq) continue;',
+    find: 'if (seq <= lane.last_seq) continue;',
     replace: '',
   },
   'keeps what it lost': {
@@ -205,19 +210,20 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'ignores what other nodes change': { file: ENGINE, find: 'this.#changedElsewhere(change);', replace: '' },
 };
 
-/** Bugs between several nodes, each with a seed of a cluster that shows it: one needs up to some hundred. */
-export const PLANTED_IN_CLUSTERS: Record<string, number> = {
-  'settles without the epoch': 15,
-  'ignores the run of a message': 17,
-  'starts attempts on a lease that ran out': 8,
-  'gives partitions back with attempts under way': 9,
-  'gives partitions back before results are written': 26,
-  'does not look again when it is unsure': 852,
-  'does not look for what a node left untold': 786,
-  'takes for new what it read already': 228,
-  'keeps what it lost': 2,
-  'ignores what other nodes change': 1,
-};
+/** Bugs between several nodes. */
+export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
+  'settles without the epoch',
+  'ignores the run of a message',
+  'starts attempts on a lease that ran out',
+  'gives partitions back with attempts under way',
+  'gives partitions back before results are written',
+  'does not look again when it is unsure',
+  'ignores what other nodes store',
+  'takes for a run what has a gap',
+  'takes for new what it read already',
+  'keeps what it lost',
+  'ignores what other nodes change',
+]);
 
 const ROOT = new URL('../../', import.meta.url).href;
 let hooked = false;

@@ -311,7 +311,6 @@ export class World {
     if (cluster === null) return simulatedStore(this.#operations, conditions);
     const connection: Connection = {
       node_id: life.node_id,
-      run_no: 0,
       tell: (change) => this.#tell(life, () => node_side.hear(change)),
     };
     const operations = cluster.operationsOf(connection);
@@ -325,8 +324,7 @@ export class World {
       },
     };
     const store = simulatedStore(watched, conditions);
-    const soon = (run: () => void): void => void after(this.#random.below(6), run);
-    const node_side = clustered(store, cluster, connection, () => this.#steady(), soon);
+    const node_side = clustered(store);
     life.connection = connection;
     cluster.connections.add(connection);
     return node_side.store;

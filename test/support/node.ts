@@ -13,6 +13,7 @@ import type {
   AcceptedMessage,
   Audited,
   AuditedStore,
+  ClusterStore,
   DeliveryFilter,
   DeliveryRow,
   InstancePatch,
@@ -150,6 +151,8 @@ export interface NodeOptions {
   settings?: Partial<EngineSettings>;
   /** Whether the engine looks for what was pending before; true unless told. */
   start?: boolean;
+  /** Whether other nodes share the store. All partitions are this node's all the same. */
+  others?: boolean;
 }
 
 export interface SendOptions {
@@ -157,6 +160,9 @@ export interface SendOptions {
   key?: string;
   text?: string;
 }
+
+/** A cluster in which this node says nothing. */
+const SILENT = { tell: () => Promise.resolve() } as unknown as ClusterStore;
 
 export async function startNode(t: TestContext, options: NodeOptions = {}): Promise<TestNode> {
   const node = new TestNode(options);
@@ -197,9 +203,10 @@ export class TestNode {
       }
     }
     const life = ++this.#life;
-    this.store = meddledStore(this.#file_store, this.clock, (name, args) =>
+    const store = meddledStore(this.#file_store, this.clock, (name, args) =>
       life === this.#life ? this.meddle?.(name, args) : 'lost',
     );
+    this.store = this.#options.others === true ? { ...store, cluster: SILENT } : store;
     this.engine = new Engine({
       clock: this.clock,
       random: this.#options.random ?? (() => 0.5),

@@ -11,15 +11,12 @@ import { timestampText } from './messages.ts';
 const ANSWER_MS_MAX = 2_500;
 const TRY_AGAIN_MS = 100;
 
-const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14)`;
+const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`;
 
 /** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (started_at) VALUES ($1) RETURNING run_no';
-
-/** Of how many meetings this node knows since when it has accepted all their messages. */
-const MEETINGS_KNOWN_MAX = 50_000;
 
 interface AcceptedRow {
   place: number;
@@ -39,6 +36,12 @@ interface Batch {
   places: number[];
 }
 
+/** Who tells others of what it stored: a name that it does not hear itself by, and its node once that has joined. */
+export interface Teller {
+  readonly name: string;
+  readonly node_id: string | null;
+}
+
 /**
  * Stores messages, one batch at a time, so that answers come in the order of seq.
  *
@@ -50,23 +53,21 @@ interface Batch {
 export class Accepting {
   readonly #line: Line;
   readonly #ids: IdCodec;
-  readonly #onStored: (accepted: Accepted[]) => void;
+  readonly #teller: Teller;
   readonly #onGivenUp: () => void;
   #run_no: number | null = null;
   #batch_no = 0;
   /** The number of a run whose last batch is in doubt. */
   #doubted: number | null = null;
-  /** By meeting, the one with the latest message last: the seqs from and to which all messages came through this node. */
-  readonly #runs = new Map<string, { from: number; to: number }>();
 
   /**
-   * @param onStored is told what was stored
+   * @param teller who tells other nodes of what is stored
    * @param onGivenUp is told when it is decided whether a batch that was given up is stored; it may be
    */
-  constructor(url: string, ids: IdCodec, onStored: (accepted: Accepted[]) => void, onGivenUp: () => void) {
+  constructor(url: string, ids: IdCodec, teller: Teller, onGivenUp: () => void) {
     this.#line = new Line(url, ACCEPT_SESSION);
     this.#ids = ids;
-    this.#onStored = onStored;
+    this.#teller = teller;
     this.#onGivenUp = onGivenUp;
   }
 
@@ -77,14 +78,12 @@ export class Accepting {
     const by_place: AcceptedRow[] = [];
     for (const row of rows) by_place[row.place - 1] = row;
     const firsts = new Map<number, NewMessage>();
-    const accepted = messages.map((message, i) => {
+    return messages.map((message, i) => {
       const place = batch.places[i]!;
       const first = firsts.get(place) ?? null;
       if (first === null) firsts.set(place, message);
       return this.#acceptedOf(message, by_place[place]!, first);
     });
-    this.#onStored(accepted);
-    return accepted;
   }
 
   async close(): Promise<void> {
@@ -102,7 +101,9 @@ export class Accepting {
           const run_no = this.#run_no ?? (await this.#beginRun(connection));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
-          return (await connection.query<AcceptedRow>(ACCEPT, [run_no, batch_no, ...columns], ANSWER_MS_MAX)).rows;
+          const { name, node_id } = this.#teller;
+          const values = [run_no, batch_no, ...columns, name, node_id];
+          return (await connection.query<AcceptedRow>(ACCEPT, values, ANSWER_MS_MAX)).rows;
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
@@ -157,17 +158,7 @@ export class Accepting {
       instance_id,
       target_agents: agent_lists[i]!,
     }));
-    return { kind: 'accepted', message, deliveries, run_from: this.#runFrom(meeting_id, seq) };
-  }
-
-  /** From which seq on all messages of the meeting came through this node, as far as it remembers. */
-  #runFrom(meeting_id: string, seq: number): number {
-    const run = this.#runs.get(meeting_id);
-    const from = run?.to === seq - 1 ? run.from : seq;
-    this.#runs.delete(meeting_id);
-    this.#runs.set(meeting_id, { from, to: seq });
-    if (this.#runs.size > MEETINGS_KNOWN_MAX) this.#runs.delete(this.#runs.keys().next().value!);
-    return from;
+    return { kind: 'accepted', message, deliveries };
   }
 }
 

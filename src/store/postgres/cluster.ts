@@ -1,21 +1,14 @@
 /** What this node knows of the others, and tells them. */
-import { fairShare, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../../domain/partition.ts';
-import {
-  type Accepted,
-  type Change,
-  type ClusterStore,
-  type Lease,
-  type NodeRow,
-  StoreError,
-  type ToldLane,
-} from '../store.ts';
+import type { IdCodec } from '../../domain/id.ts';
+import { fairShare } from '../../domain/partition.ts';
+import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
+import type { Teller } from './accepting.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
 import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
-import { CHANNEL, type Message, messageOf, payloadOf, type Told, tellingOf } from './messages_between.ts';
+import { Following } from './following.ts';
+import { CHANNEL, type Message, messageOf, payloadOf } from './messages_between.ts';
 
-/** How long what was stored for others gathers before they are told: a NOTIFY takes a lock of the whole server. */
-const GATHER_MS = 5;
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
@@ -42,34 +35,40 @@ const LEAVE = [
 
 type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number };
 
-export class Cluster implements ClusterStore {
+export class Cluster implements ClusterStore, Teller {
   readonly #url: string;
   readonly #db: Database;
-  readonly #me: string;
+  readonly name: string;
   readonly #onChange: (change: Change) => void;
-  /** Partitions that are certainly this node's, and until when that can be said. */
-  #held = new Set<number>();
-  #held_until_ms = -Infinity;
-  /** What the last lease said, for those who look whether what others stored concerns this node. */
+  /** Partitions of this node, as the last lease said: of what others stored the deliveries there concern it. */
   #leased = new Set<number>();
+  readonly #following: Following;
   #node_count = 1;
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
 
-  /** Lanes of others that deliveries came into, by meeting. */
-  #stored = new Map<string, Told>();
-  #telling = false;
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
   #closed = false;
 
-  /** @param me a name that no other store has: whoever speaks does not hear himself */
-  constructor(url: string, db: Database, me: string, onChange: (change: Change) => void) {
+  /** @param name one that no other store has: whoever speaks does not hear himself */
+  constructor(url: string, db: Database, ids: IdCodec, name: string, onChange: (change: Change) => void) {
     this.#url = url;
     this.#db = db;
-    this.#me = me;
+    this.name = name;
     this.#onChange = onChange;
+    this.#following = new Following(
+      db,
+      ids,
+      () => this.#leased,
+      (messages) => onChange({ kind: 'stored', messages }),
+      () => onChange({ kind: 'unsure' }),
+    );
+  }
+
+  get node_id(): string | null {
+    return this.#node_id;
   }
 
   // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -86,8 +85,6 @@ export class Cluster implements ClusterStore {
   ): Promise<Lease> {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
-    const asked_ms = performance.now();
-    for (const partition_no of release) this.#held.delete(partition_no);
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release };
     // Each statement is a transaction: what one of them leaves undone the next renewal does.
     const lease = await this.#db.read(async (session) => {
@@ -102,9 +99,7 @@ export class Cluster implements ClusterStore {
       return lease;
     });
     this.#leased = new Set(lease.partitions.map(({ partition_no }) => partition_no));
-    this.#held = new Set(this.#leased);
     this.#node_count = Math.max(1, lease.nodes.length);
-    this.#held_until_ms = asked_ms + LEASE_TRUSTED_MS;
     return lease;
   }
 
@@ -115,7 +110,6 @@ export class Cluster implements ClusterStore {
 
   async leave(): Promise<void> {
     this.#left = true;
-    this.#held.clear();
     await this.#renewing;
     const node_id = this.#node_id;
     if (node_id === null) return;
@@ -148,41 +142,7 @@ export class Cluster implements ClusterStore {
 
   /** Writes messages into the transaction of a session: others hear them when it is committed. */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
-    if (messages.length > 0) await session.query(NOTIFY, [messages.map((message) => payloadOf(this.#me, message))]);
-  }
-
-  /** This node stored messages; of the deliveries that are not certainly its own it tells. */
-  stored(accepted: Accepted[]): void {
-    const is_trusted = performance.now() < this.#held_until_ms;
-    if (is_trusted && this.#held.size === PARTITIONS) return;
-    for (const each of accepted) {
-      if (each.kind !== 'accepted' || each.deliveries.length === 0) continue;
-      const { meeting_id } = each.message;
-      const others = each.deliveries.filter(
-        ({ instance_id }) => !is_trusted || !this.#held.has(partitionOf(instance_id)),
-      );
-      if (others.length === 0) continue;
-      let told = this.#stored.get(meeting_id);
-      if (told === undefined) this.#stored.set(meeting_id, (told = { count: 0, instance_ids: new Set() }));
-      told.count++;
-      for (const { instance_id } of others) told.instance_ids.add(instance_id);
-    }
-    if (this.#telling || this.#stored.size === 0) return;
-    this.#telling = true;
-    setTimeout(() => void this.#tellOfStored(), GATHER_MS);
-  }
-
-  async #tellOfStored(): Promise<void> {
-    while (this.#stored.size > 0 && !this.#closed) {
-      const stored = this.#stored;
-      this.#stored = new Map();
-      try {
-        await this.#notify(tellingOf(stored));
-      } catch {
-        // They look for themselves, in their slow poll: the connection was lost for longer than a call waits.
-      }
-    }
-    this.#telling = false;
+    if (messages.length > 0) await session.query(NOTIFY, [messages.map((message) => payloadOf(this.name, message))]);
   }
 
   #notify(messages: Message[]): Promise<void> {
@@ -220,14 +180,15 @@ export class Cluster implements ClusterStore {
   }
 
   #hear(payload: string): void {
-    const message = messageOf(payload, this.#me);
+    const message = messageOf(payload, this.name);
     if (message === null) return;
     switch (message.kind) {
-      case 'deliveries':
-        return this.#hearOfDeliveries(message.lanes);
+      case 'stored':
+        // What is taken at this moment is read as a whole by whoever takes it.
+        return this.#following.told(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
-        return this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
+        return this.#following.afterwards(() => this.#onChange({ kind: 'instance', instance_id, lifts, requeued }));
       }
       case 'keys':
         return this.#onChange({ kind: 'keys' });
@@ -236,19 +197,9 @@ export class Cluster implements ClusterStore {
     }
   }
 
-  #hearOfDeliveries(told: Extract<Message, { kind: 'deliveries' }>['lanes']): void {
-    const lanes: ToldLane[] = [];
-    for (const [meeting_id, count, ...instance_ids] of told) {
-      for (const instance_id of instance_ids) {
-        // What is taken at this moment is read as a whole by whoever takes it.
-        if (this.#leased.has(partitionOf(instance_id))) lanes.push({ instance_id, meeting_id, count });
-      }
-    }
-    if (lanes.length > 0) this.#onChange({ kind: 'deliveries', lanes });
-  }
-
   async close(): Promise<void> {
     this.#closed = true;
+    this.#following.close();
     clearInterval(this.#probe);
     await this.#listening?.close().catch(() => {});
   }

@@ -9,6 +9,7 @@
  */
 import { IDEMPOTENCY_MS } from '../store.ts';
 import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
+import { CHANNEL } from './messages_between.ts';
 
 /** The SQLSTATE of a run that is not known: its node was given up. */
 export const RUN_UNKNOWN = 'CV001';
@@ -53,6 +54,10 @@ const AGENTS_TO_NOTIFY = `
  *
  * A batch that was stored already, whose answer got lost, is answered again: see the table batches.
  *
+ * Other nodes, if there are any, are told the numbers of the batch when it is committed, and read what concerns them: see
+ * following.ts. A NOTIFY holds a lock of the whole server until its commit is done, so that nodes commit their batches one
+ * after the other; a batch is large under load, and there are few of them.
+ *
  * A row of the answer with a fingerprint stands for a message whose key came before.
  */
 export const ACCEPT_MESSAGES = `
@@ -60,7 +65,8 @@ export const ACCEPT_MESSAGES = `
     my_run_no bigint, my_batch_no bigint,
     meeting_ids text[], created_ats bigint[], counts bigint[],
     of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
-    has_keys boolean, keys text[], fingerprints text[]
+    has_keys boolean, keys text[], fingerprints text[],
+    teller text, my_node_id text
   ) RETURNS TABLE (
     place bigint, message_no bigint, seq bigint, deliveries_queued bigint,
     instance_ids text, agent_lists text, fingerprint text, accepted_at bigint
@@ -188,6 +194,11 @@ export const ACCEPT_MESSAGES = `
         FROM taken
       )
       SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+
+    IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
+      SELECT * INTO batch FROM batches WHERE run_no = my_run_no AND batch_no = my_batch_no;
+      PERFORM pg_notify('${CHANNEL}', json_build_object('from', teller, 'kind', 'stored', 'first_no', batch.first_no, 'last_no', batch.last_no)::text);
+    END IF;
   END $$;
 `;
 

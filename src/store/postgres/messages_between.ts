@@ -2,15 +2,18 @@
 
 export const CHANNEL = 'convoke';
 
-/** Leaves room for who says it. */
-const LANES_BYTES_MAX = 7_000;
-
 export type Message =
-  /** Deliveries came into the lanes of these instances in these meetings: so many at most into each. */
-  | { kind: 'deliveries'; lanes: [meeting_id: string, count: number, ...instance_ids: string[]][] }
+  /** A batch of messages and deliveries with these numbers was stored: accept_messages says so. */
+  | ({ kind: 'stored' } & Range)
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
   | { kind: 'keys' }
   | { kind: 'told'; topic: string; text: string };
+
+/** Numbers of messages and deliveries, both ends included. */
+export interface Range {
+  first_no: number;
+  last_no: number;
+}
 
 /** The payload of a NOTIFY: less than 8,000 bytes. */
 export function payloadOf(from: string, message: Message): string {
@@ -29,42 +32,4 @@ export function messageOf(payload: string, me: string): Message | null {
   } catch {
     return null;
   }
-}
-
-/** What came into lanes of a meeting. */
-export interface Told {
-  /** Messages of the meeting. */
-  count: number;
-  instance_ids: Set<string>;
-}
-
-/** As many messages as it takes to tell of all these lanes, by meeting. */
-export function tellingOf(meetings: ReadonlyMap<string, Told>): Message[] {
-  const messages: Extract<Message, { kind: 'deliveries' }>[] = [];
-  let bytes = Infinity;
-  for (const [meeting_id, { count, instance_ids }] of meetings) {
-    let open = false;
-    for (const instance_id of instance_ids) {
-      bytes += bytesOf(instance_id);
-      if (bytes > LANES_BYTES_MAX) {
-        messages.push({ kind: 'deliveries', lanes: [] });
-        bytes = bytesOf(instance_id);
-        open = false;
-      }
-      const { lanes } = messages.at(-1)!;
-      if (open) {
-        lanes.at(-1)!.push(instance_id);
-      } else {
-        lanes.push([meeting_id, count, instance_id]);
-        bytes += bytesOf(meeting_id) + String(count).length;
-        open = true;
-      }
-    }
-  }
-  return messages;
-}
-
-/** Of a string in a list, as JSON. */
-function bytesOf(text: string): number {
-  return Buffer.byteLength(JSON.stringify(text)) + '[],,'.length;
 }

@@ -73,13 +73,8 @@ export class Running {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
-    this.#cluster = new Cluster(url, this.#db, randomUUID(), (change) => tell.change(change));
-    this.#accepting = new Accepting(
-      url,
-      parts.ids,
-      (accepted) => this.#cluster.stored(accepted),
-      () => tell.change({ kind: 'unsure' }),
-    );
+    this.#cluster = new Cluster(url, this.#db, parts.ids, randomUUID(), (change) => tell.change(change));
+    this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
     this.#settling = new Settling(url, parts.ids);
     const shared = ({ ms, items }: Distance) => {
       const times = Math.min(this.#cluster.node_count, NODES_COUNTED_MAX);

@@ -88,7 +88,7 @@ export function messageOperations(
     if (idempotency !== null) {
       db.prepare(KEEP_KEY).run(meeting_id, idempotency.key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
-    return { kind: 'accepted', message: accepted, deliveries, run_from: null };
+    return { kind: 'accepted', message: accepted, deliveries };
   }
 
   return {

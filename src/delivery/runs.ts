@@ -1,0 +1,26 @@
+/** Of how many meetings it is remembered from when on all their messages were seen. */
+const MEETINGS_MAX = 50_000;
+
+/**
+ * What a node of a cluster has seen of each meeting. Its messages come through any node: this one stores some itself, and is
+ * told what others stored. As long as none is missing they are a run, and whatever of them is not in the lanes of this node
+ * is not pending there.
+ */
+export class Runs {
+  /** By meeting, the one with the latest message last. */
+  readonly #runs = new Map<string, { from: number; to: number }>();
+
+  /**
+   * A message was seen.
+   *
+   * @returns the first seq of its run: from there on all messages of the meeting were seen, in their order
+   */
+  extend(meeting_id: string, seq: number): number {
+    const run = this.#runs.get(meeting_id);
+    const from = run?.to === seq - 1 ? run.from : seq;
+    this.#runs.delete(meeting_id);
+    this.#runs.set(meeting_id, { from, to: seq });
+    if (this.#runs.size > MEETINGS_MAX) this.#runs.delete(this.#runs.keys().next().value!);
+    return from;
+  }
+}
