@@ -199,7 +199,8 @@ export class ModelCluster {
 
 /** The node's side of such a store: it knows what it holds, and reads what others stored there. */
 export function clustered(store: Store) {
-  let held: number[] = [];
+  let held = new Map<number, number>();
+  const epochOf = (instance_id: string): number | undefined => held.get(partitionOf(instance_id));
   let listener: (change: Change) => void = () => {};
   let accepting: Promise<unknown> = Promise.resolve();
   let following: Promise<unknown> = Promise.resolve();
@@ -220,7 +221,7 @@ export function clustered(store: Store) {
       ...theirs,
       async renew(node, release) {
         const lease = await theirs.renew(node, release);
-        held = lease.partitions.map(({ partition_no }) => partition_no);
+        held = new Map(lease.partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
         return lease;
       },
     },
@@ -231,13 +232,17 @@ export function clustered(store: Store) {
     hear(told: Told): void {
       if (told.kind === 'stored') {
         following = following.then(() =>
-          theirs.stored(told.message_ids, held).then(
+          theirs.stored(told.message_ids, [...held.keys()]).then(
             (messages) => listener({ kind: 'stored', messages }),
             () => listener({ kind: 'unsure' }),
           ),
         );
-      } else if (told.kind === 'instance') following = following.then(() => listener(told));
-      else listener(told);
+      } else if (told.kind === 'instance') {
+        const epoch = epochOf(told.instance_id);
+        following = following.then(() => {
+          if (epochOf(told.instance_id) === epoch) listener(told);
+        });
+      } else listener(told);
     },
   };
 }
