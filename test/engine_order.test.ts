@@ -23,6 +23,7 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
 }
 
 function tell(node: TestNode, messages: StoredMessage[]): void {
+  node.engine.heard({ kind: 'reading' });
   node.engine.heard({ kind: 'stored', messages });
 }
 

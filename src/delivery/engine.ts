@@ -177,8 +177,10 @@ export class Engine {
   readonly #discovery: Discovery;
   readonly #backlogs: Backlogs;
   readonly #runs = new Runs();
-  /** How often another node changed deliveries of an instance otherwise than by an attempt. */
+  /** How often another node may have changed deliveries otherwise than by an attempt. */
   #requeues = 0;
+  /** Their number when what others stored began to be read. */
+  #reading_at = 0;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneRequest, QueuedDelivery[]>;
@@ -285,7 +287,7 @@ export class Engine {
       if (result.kind !== 'accepted') continue;
       messages++;
       deliveries += result.deliveries.length;
-      this.#enqueue({ ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries }, asked_at);
+      this.#enqueue({ ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries }, asked_at, true);
     }
     if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
     this.#observer.accepted(messages, deliveries, batch, results);
@@ -301,8 +303,11 @@ export class Engine {
     return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
   }
 
-  /** @param asked_at `#requeues` when this node asked to store it; null: another one stored it, and told of it */
-  #enqueue(stored: StoredMessage, asked_at: number | null): void {
+  /**
+   * @param asked_at `#requeues` when this node asked for it
+   * @param is_own whether this node stored it, and not another one that told of it
+   */
+  #enqueue(stored: StoredMessage, asked_at: number, is_own: boolean): void {
     const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
     const run_from = this.#store.cluster === null ? null : this.#runs.extend(meeting_id, seq);
     if (deliveries.length === 0) return;
@@ -314,7 +319,7 @@ export class Engine {
       if (instance === null) continue;
       // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
       // others stored, this one may have been read from the table long ago.
-      const is_known = asked_at !== null && instance.partition.discovered && (run_from === null || run_from === 1);
+      const is_known = is_own && instance.partition.discovered && (run_from === null || run_from === 1);
       const lane = this.#laneOf(instance, meeting_id, is_known ? seq - 1 : null);
       // Of another run than the last one: messages that were not seen may stand before it.
       const is_new_run = lane.run !== run_from;
@@ -323,7 +328,7 @@ export class Engine {
       if (seq <= lane.last_seq) continue;
       if (is_new_run && lane.last_seq < seq - 1) lane.spilled = true;
       // It may have been cancelled while its answer was on the way.
-      if (asked_at !== null && asked_at < instance.requeued_at) lane.spilled = true;
+      if (asked_at < instance.requeued_at) lane.spilled = true;
       if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
         lane.spilled = true;
         lane.missed = true;
@@ -1030,8 +1035,11 @@ export class Engine {
   /** Another node did something that this one must know of. */
   heard(change: Change): void {
     switch (change.kind) {
+      case 'reading':
+        this.#reading_at = this.#requeues;
+        return;
       case 'stored':
-        for (const message of change.messages) this.#enqueue(message, null);
+        for (const message of change.messages) this.#enqueue(message, this.#reading_at, false);
         // Who is behind tells the others, also when it accepts nothing itself.
         if (this.#waiting >= WAITING_TOLD) this.#look(this.#clock.now());
         break;
@@ -1068,7 +1076,7 @@ export class Engine {
     instance.doubt();
     if (lifts) this.#lift(instance);
     if (requeued) {
-      instance.requeued_at = ++this.#requeues;
+      this.#requeues++;
       this.#readAnew(instance);
     }
     this.#offer(instance);
@@ -1076,6 +1084,7 @@ export class Engine {
 
   /** Whatever the table says of the deliveries of an instance, what is in memory says no more. */
   #readAnew(instance: InstanceLanes): void {
+    instance.requeued_at = this.#requeues;
     for (const lane of instance.lanes.values()) {
       lane.held_until = 0;
       this.#forget(instance, lane);
@@ -1085,6 +1094,7 @@ export class Engine {
 
   /** Anything may have been missed. */
   async #lookAtEverything(): Promise<void> {
+    this.#requeues++;
     for (const instance of this.#instances.values()) {
       instance.doubt();
       instance.missed_lift = true;

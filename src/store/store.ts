@@ -522,7 +522,8 @@ export interface StoredMessage extends Omit<AcceptedMessage, 'deliveries_queued'
 
 /** What another node did that this one must know. */
 export type Change =
-  /** Another node stored these messages: those of a meeting follow one another. */
+  /** Another node stored messages, which are read now: they come with the next `stored`, as they were at this moment or later. */
+  | { kind: 'reading' }
   | { kind: 'stored'; messages: StoredMessage[] }
   /**
    * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or

@@ -15,7 +15,7 @@ interface Following {
 }
 
 /** What nodes hear from the database. */
-export type Told = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; message_ids: string[] };
+export type Told = Exclude<Change, { kind: 'reading' | 'stored' }> | { kind: 'stored'; message_ids: string[] };
 
 /** What the store knows of a node that is connected to it. */
 export interface Connection {
@@ -199,8 +199,7 @@ export class ModelCluster {
 
 /** The node's side of such a store: it knows what it holds, and reads what others stored there. */
 export function clustered(store: Store) {
-  let held = new Map<number, number>();
-  const epochOf = (instance_id: string): number | undefined => held.get(partitionOf(instance_id));
+  let held: number[] = [];
   let listener: (change: Change) => void = () => {};
   let accepting: Promise<unknown> = Promise.resolve();
   let following: Promise<unknown> = Promise.resolve();
@@ -221,7 +220,7 @@ export function clustered(store: Store) {
       ...theirs,
       async renew(node, release) {
         const lease = await theirs.renew(node, release);
-        held = new Map(lease.partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
+        held = lease.partitions.map(({ partition_no }) => partition_no);
         return lease;
       },
     },
@@ -230,19 +229,14 @@ export function clustered(store: Store) {
     store: client,
     /** What another node told arrives; what was stored is read in the order in which it was told. */
     hear(told: Told): void {
-      if (told.kind === 'stored') {
-        following = following.then(() =>
-          theirs.stored(told.message_ids, [...held.keys()]).then(
-            (messages) => listener({ kind: 'stored', messages }),
-            () => listener({ kind: 'unsure' }),
-          ),
+      if (told.kind !== 'stored') return listener(told);
+      following = following.then(() => {
+        listener({ kind: 'reading' });
+        return theirs.stored(told.message_ids, held).then(
+          (messages) => listener({ kind: 'stored', messages }),
+          () => listener({ kind: 'unsure' }),
         );
-      } else if (told.kind === 'instance') {
-        const epoch = epochOf(told.instance_id);
-        following = following.then(() => {
-          if (epochOf(told.instance_id) === epoch) listener(told);
-        });
-      } else listener(told);
+      });
     },
   };
 }

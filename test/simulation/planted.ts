@@ -189,7 +189,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'ignores what other nodes store': {
     file: ENGINE,
-    find: 'for (const message of change.messages) this.#enqueue(message, null);',
+    find: 'for (const message of change.messages) this.#enqueue(message, this.#reading_at, false);',
     replace: '',
   },
   'takes for a run what has a gap': {

@@ -1,6 +1,6 @@
 /** What this node knows of the others, and tells them. */
 import type { IdCodec } from '../../domain/id.ts';
-import { fairShare, partitionOf } from '../../domain/partition.ts';
+import { fairShare } from '../../domain/partition.ts';
 import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
 import type { Teller } from './accepting.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
@@ -40,8 +40,8 @@ export class Cluster implements ClusterStore, Teller {
   readonly #db: Database;
   readonly name: string;
   readonly #onChange: (change: Change) => void;
-  /** The epochs of this node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
-  #leased = new Map<number, number>();
+  /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
+  #leased: number[] = [];
   readonly #following: Following;
   #node_count = 1;
   #node_id: string | null = null;
@@ -58,13 +58,7 @@ export class Cluster implements ClusterStore, Teller {
     this.#db = db;
     this.name = name;
     this.#onChange = onChange;
-    this.#following = new Following(
-      db,
-      ids,
-      () => this.#leased.keys(),
-      (messages) => onChange({ kind: 'stored', messages }),
-      () => onChange({ kind: 'unsure' }),
-    );
+    this.#following = new Following(db, ids, () => this.#leased, onChange);
   }
 
   get node_id(): string | null {
@@ -98,7 +92,7 @@ export class Cluster implements ClusterStore, Teller {
       }
       return lease;
     });
-    this.#leased = new Map(lease.partitions.map(({ partition_no, epoch }) => [partition_no, epoch]));
+    this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
     this.#node_count = Math.max(1, lease.nodes.length);
     return lease;
   }
@@ -188,21 +182,13 @@ export class Cluster implements ClusterStore, Teller {
         return this.#following.told(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
-        const epoch = this.#epochOf(instance_id);
-        return this.#following.afterwards(() => {
-          // Whoever takes its partition meanwhile reads what became of it.
-          if (this.#epochOf(instance_id) === epoch) this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
-        });
+        return this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
       }
       case 'keys':
         return this.#onChange({ kind: 'keys' });
       case 'told':
         return this.#onChange({ kind: 'told', topic: message.topic, text: message.text });
     }
-  }
-
-  #epochOf(instance_id: string): number | undefined {
-    return this.#leased.get(partitionOf(instance_id));
   }
 
   async close(): Promise<void> {

@@ -1,5 +1,5 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { AcceptedDelivery, StoredMessage } from '../store.ts';
+import type { AcceptedDelivery, Change, StoredMessage } from '../store.ts';
 import { type Database, statement } from './database.ts';
 import { timestampOf } from './messages.ts';
 import type { Range } from './messages_between.ts';
@@ -47,41 +47,27 @@ export class Following {
   readonly #db: Database;
   readonly #ids: IdCodec;
   readonly #partitions: () => Iterable<number>;
-  readonly #onStored: (messages: StoredMessage[]) => void;
-  readonly #onMissed: () => void;
-  /** Batches to read, and what is to happen between them. */
-  #told: (Range | (() => void))[] = [];
+  readonly #onChange: (change: Change) => void;
+  /** Batches to read. */
+  #told: Range[] = [];
   #reading = false;
   #closed = false;
 
   /**
    * @param partitions whose deliveries are wanted
-   * @param onMissed is told when batches were not read
+   * @param onChange hears what was stored; that it is unsure, when batches were not read
    */
-  constructor(
-    db: Database,
-    ids: IdCodec,
-    partitions: () => Iterable<number>,
-    onStored: (messages: StoredMessage[]) => void,
-    onMissed: () => void,
-  ) {
+  constructor(db: Database, ids: IdCodec, partitions: () => Iterable<number>, onChange: (change: Change) => void) {
     this.#db = db;
     this.#ids = ids;
     this.#partitions = partitions;
-    this.#onStored = onStored;
-    this.#onMissed = onMissed;
+    this.#onChange = onChange;
   }
 
   /** Another node has stored a batch. */
   told(batch: Range): void {
     this.#told.push(batch);
     if (!this.#reading) void this.#readAll();
-  }
-
-  /** Runs when what was told before is read: whoever hears of a change has heard of what was stored before it, and as it was. */
-  afterwards(run: () => void): void {
-    if (this.#reading) this.#told.push(run);
-    else run();
   }
 
   close(): void {
@@ -91,35 +77,32 @@ export class Following {
   async #readAll(): Promise<void> {
     this.#reading = true;
     while (this.#told.length > 0 && !this.#closed) {
-      const batches = this.#take();
+      this.#onChange({ kind: 'reading' });
       try {
-        if (batches.length > 0) this.#onStored(await this.#read(batches));
+        this.#onChange({ kind: 'stored', messages: await this.#read(this.#take()) });
       } catch {
         // The database was away for longer than a call waits for it.
         this.#miss();
       }
       if (numbersIn(this.#told) > NUMBERS_BEHIND_MAX) this.#miss();
-      while (typeof this.#told[0] === 'function') (this.#told.shift() as () => void)();
     }
     this.#reading = false;
   }
 
   #miss(): void {
-    for (const told of this.#told.splice(0)) if (typeof told === 'function') told();
-    if (!this.#closed) this.#onMissed();
+    this.#told = [];
+    if (!this.#closed) this.#onChange({ kind: 'unsure' });
   }
 
   #take(): Range[] {
-    const batches: Range[] = [];
     let numbers = 0;
-    for (const told of this.#told) {
-      if (typeof told === 'function') break;
-      numbers += numbersIn([told]);
-      if (batches.length > 0 && numbers > NUMBERS_PER_READ_MAX) break;
-      batches.push(told);
+    let count = 0;
+    for (const batch of this.#told) {
+      numbers += numbersIn([batch]);
+      if (count > 0 && numbers > NUMBERS_PER_READ_MAX) break;
+      count++;
     }
-    this.#told.splice(0, batches.length);
-    return batches;
+    return this.#told.splice(0, count);
   }
 
   async #read(batches: Range[]): Promise<StoredMessage[]> {
@@ -152,8 +135,6 @@ export class Following {
   }
 }
 
-function numbersIn(told: readonly (Range | (() => void))[]): number {
-  let numbers = 0;
-  for (const each of told) if (typeof each !== 'function') numbers += each.last_no - each.first_no + 1;
-  return numbers;
+function numbersIn(batches: readonly Range[]): number {
+  return batches.reduce((sum, { first_no, last_no }) => sum + last_no - first_no + 1, 0);
 }
