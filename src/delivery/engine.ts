@@ -325,13 +325,15 @@ export class Engine {
       const is_new_run = lane.run !== run_from;
       lane.run = run_from;
       // It was read from the table before this node heard of it.
-      if (seq <= lane.last_seq) continue;
-      if (is_new_run && lane.last_seq < seq - 1) lane.spilled = true;
+      if (seq <= lane.newest_seq) continue;
+      if (is_new_run && lane.newest_seq < seq - 1) this.#spillTail(lane);
       // It may have been cancelled while its answer was on the way.
-      if (asked_at < instance.requeued_at) lane.spilled = true;
-      if (lane.spilled || lane.queue.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull()) {
-        lane.spilled = true;
-        lane.missed = true;
+      let only_on_disk = asked_at < instance.requeued_at || (lane.spilled && (run_from === null || lane.is_long));
+      if (!only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull())) {
+        only_on_disk = lane.is_long = true;
+      }
+      if (only_on_disk) {
+        this.#spillTail(lane);
         if (run_from !== null) this.#countUnread(instance, lane, 1);
       } else {
         this.#put(lane, {
@@ -398,7 +400,7 @@ export class Engine {
 
   /** Some more came into a lane that is on disk only. As many count as the lane would hold. */
   #countUnread(instance: InstanceLanes, lane: Lane, count: number): void {
-    const room = this.#lengthMaxOf(instance, lane, this.#clock.now()) - lane.queue.length;
+    const room = this.#lengthMaxOf(instance, lane, this.#clock.now()) - lane.length;
     this.#setUnread(lane, Math.min(lane.unread + count, Math.max(lane.unread, room)));
   }
 
@@ -409,7 +411,7 @@ export class Engine {
 
   /** Nothing of a lane is on disk only. */
   #allRead(lane: Lane): void {
-    lane.spilled = false;
+    this.#joinTail(lane);
     this.#setUnread(lane, 0);
   }
 
@@ -457,7 +459,7 @@ export class Engine {
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) {
         this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
-        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.queue.length + lane.unread;
+        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.length + lane.unread;
       }
     }
     return moving - this.#in_flight + this.#arriving;
@@ -491,9 +493,15 @@ export class Engine {
     this.#forget_at = Math.max(IDLE_INSTANCES_MAX, Math.ceil(this.#instances.size * 1.1));
   }
 
-  #put(lane: Lane, delivery: LaneDelivery): void {
-    lane.queue.push(delivery);
-    if (!lane.aside) lane.last_seq = delivery.seq;
+  /** The next one of a lane; of one with something on disk only, that follows it. */
+  #put(lane: Lane, delivery: LaneDelivery, into = lane.spilled ? lane.tail : lane.queue): void {
+    if (into === lane.tail && lane.tail.length === 0) {
+      lane.tail_from = delivery.seq;
+      lane.missed = true;
+    }
+    into.push(delivery);
+    if (into === lane.tail) lane.tail_to = delivery.seq;
+    else if (!lane.aside) lane.last_seq = delivery.seq;
     this.#queued++;
     this.#queued_bytes += delivery.body_head.byteLength;
   }
@@ -505,16 +513,40 @@ export class Engine {
     this.#queued_bytes -= delivery.body_head.byteLength;
   }
 
+  /** Everything that comes next is on disk only. */
+  #spillTail(lane: Lane): void {
+    lane.spilled = true;
+    lane.missed = true;
+    lane.tail_from = Infinity;
+    this.#dropped(lane.tail.truncate(0));
+  }
+
+  /** What was on disk only is read: the tail follows. */
+  #joinTail(lane: Lane): void {
+    lane.spilled = false;
+    lane.is_long = false;
+    lane.tail_from = Infinity;
+    for (let next = lane.tail.shift(); next !== undefined; next = lane.tail.shift()) {
+      lane.queue.push(next);
+      lane.last_seq = next.seq;
+    }
+  }
+
+  #dropped(deliveries: LaneDelivery[]): void {
+    this.#queued -= deliveries.length;
+    for (const delivery of deliveries) this.#queued_bytes -= delivery.body_head.byteLength;
+  }
+
   /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and will be read again. */
   #spill(lane: Lane, length: number): void {
+    if (lane.tail.length > 0 && lane.length > length) this.#spillTail(lane);
     const kept = Math.max(length, lane.busy ? 1 : 0);
     if (lane.queue.length <= kept) return;
     const dropped = lane.queue.truncate(kept);
     lane.spilled = true;
     lane.missed = true;
     lane.last_seq = (dropped[0] as LaneDelivery).seq - 1;
-    this.#queued -= dropped.length;
-    for (const delivery of dropped) this.#queued_bytes -= delivery.body_head.byteLength;
+    this.#dropped(dropped);
   }
 
   /** Lists a lane with its instance, and the instance with the engine, when there is something that they can start. */
@@ -698,8 +730,13 @@ export class Engine {
           lane.unsure = false;
           lane.reread = true;
         } else {
-          for (const row of rows) this.#put(lane, this.#laneDeliveryOf(row));
-          if (!lane.missed && isLastPage(rows, limit)) this.#allRead(lane);
+          const before_tail = rows.filter(({ seq }) => seq < lane.tail_from);
+          for (const row of before_tail) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
+          const reaches_tail = before_tail.length < rows.length;
+          const is_last = !lane.missed && isLastPage(rows, limit);
+          // The table knows better than the tail, of which nothing is pending any more.
+          if (is_last && !reaches_tail && lane.tail.length > 0) this.#spillTail(lane);
+          else if (is_last || reaches_tail) this.#allRead(lane);
           else this.#setUnread(lane, Math.max(0, lane.unread - rows.length));
         }
         this.#retire(instance, lane);
@@ -730,7 +767,7 @@ export class Engine {
       if (instance.dropped) return;
       lane.busy = false;
       if (lane.unsure) this.#dueBeside(instance, now);
-      else for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row));
+      else for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
       lane.unsure = false;
       if (next_at !== null) this.#dueBeside(instance, next_at);
       this.#lookBeside(instance);
@@ -960,6 +997,12 @@ export class Engine {
   instanceChanged(row: Instance, lifts: boolean): void {
     const instance = this.#instances.get(row.instance_id);
     if (instance === undefined) return;
+    if (this.#store.cluster !== null) {
+      // Answers come over many connections: of two rows the one that comes last need not be the later one.
+      this.#changedElsewhere({ kind: 'instance', instance_id: row.instance_id, lifts, requeued: false });
+      this.#pump();
+      return;
+    }
     instance.unsure = false;
     const moved = instance.target !== null && instance.target.url !== row.webhook_url;
     if (moved) this.#transport.forget(row.instance_id);
@@ -983,6 +1026,7 @@ export class Engine {
   instanceUnsure(instance_id: string): void {
     const instance = this.#instances.get(instance_id);
     if (instance === undefined) return;
+    instance.requeued_at = ++this.#requeues;
     instance.doubt();
     for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);
     this.#pump();
@@ -1131,6 +1175,8 @@ export class Engine {
   }
 
   async #taken(partitions: readonly Partition[]): Promise<void> {
+    this.#requeues++;
+    for (const partition of partitions) partition.taken_at = this.#requeues;
     await this.#find(partitions, (lane) => this.#laneHasMore(lane));
     for (const partition of partitions) partition.discovered = true;
     for (const instance of this.#instances.values()) {

@@ -15,7 +15,7 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
  *
  * The front of the lane is in memory; what follows may be on disk only (`spilled`). A lane is idle, or waits in its
  * instance's list of ready lanes, or is busy (an attempt or a load is under way), or is held until its head may be
- * tried again. Invariants: one attempt at a time; nothing in memory follows something that is on disk only;
+ * tried again. Invariants: one attempt at a time; nothing that is tried follows something on disk only;
  * `last_seq` is the last seq that was ever in memory, so that a load goes on after it.
  */
 export class Lane {
@@ -26,6 +26,13 @@ export class Lane {
   busy = false;
   listed = false;
   spilled = false;
+  /** What came after what is on disk only, without a gap; empty unless `spilled`, and without a cluster. */
+  readonly tail = new Fifo<LaneDelivery>();
+  /** The seqs of its first and its last. */
+  tail_from = Infinity;
+  tail_to = 0;
+  /** It was spilled because it was long, or memory full: nothing follows in memory until all of it was read. */
+  is_long = false;
   /** Deliveries on disk only that would be in memory if all had come through this node: see `Engine.#isBehind`. */
   unread = 0;
   /** Something was spilled while a load was under way, which may not have seen it. */
@@ -50,6 +57,16 @@ export class Lane {
 
   get isEmpty(): boolean {
     return this.queue.length === 0 && !this.spilled;
+  }
+
+  /** The last seq that is in memory, or was. */
+  get newest_seq(): number {
+    return this.tail.length > 0 ? this.tail_to : this.last_seq;
+  }
+
+  /** Deliveries in memory. */
+  get length(): number {
+    return this.queue.length + this.tail.length;
   }
 }
 
@@ -107,7 +124,7 @@ export class InstanceLanes {
   /** A 410 came to what was registered at this `updated_at`; null when none did. */
   gone_as_of: number | null = null;
   /** What was asked for before (`Engine.#requeues`) may have been changed by another node since. */
-  requeued_at = 0;
+  requeued_at: number;
   /** Deleted: nothing is started any more. */
   dropped = false;
   /** What the table says of it now is not known: nothing is started until it was read. */
@@ -128,6 +145,7 @@ export class InstanceLanes {
   constructor(instance_id: string, partition: Partition) {
     this.instance_id = instance_id;
     this.partition = partition;
+    this.requeued_at = partition.taken_at;
   }
 
   /** Nothing is started until the registration was read anew. */

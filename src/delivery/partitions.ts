@@ -17,6 +17,8 @@ export class Partition {
   readonly epoch: number;
   /** Attempts under way to its instances. */
   in_flight = 0;
+  /** `Engine.#requeues` when it was taken: what was asked for before says nothing of it. */
+  taken_at = 0;
   /** Every lane with something pending is known: what is not in memory has nothing on disk, but for what others bring. */
   discovered = false;
   /** No attempt is started: it is being given back, or attempts of its former epoch are still under way. */

@@ -511,7 +511,7 @@ export type AuditedStore = Pick<
   'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'sessions'
 >;
 
-/** A message that another node stored, with those of its deliveries that are pending in partitions of this node. */
+/** A message that another node stored, with those of its deliveries in partitions of this node that nobody tried yet. */
 export interface StoredMessage extends Omit<AcceptedMessage, 'deliveries_queued'> {
   /** As in NewMessage; empty when there are no deliveries. */
   message: string;

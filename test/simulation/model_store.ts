@@ -369,7 +369,14 @@ export class ModelStore implements StoreOperations {
       const { message_no, meeting_id, seq, accepted_at, timestamp, message, deliveries_queued } = found;
       const rows = Array.from({ length: deliveries_queued }, (_, i) =>
         this.#deliveries.get(this.#ids.encode('dlv', message_no + 1 + i)),
-      ).filter((row) => row !== undefined && row.state === 'pending' && !row.aside && isWanted(row.instance_id));
+      ).filter(
+        (row) =>
+          row !== undefined &&
+          row.state === 'pending' &&
+          !row.aside &&
+          row.attempt_count === 0 &&
+          isWanted(row.instance_id),
+      );
       const deliveries = (rows as ModelDelivery[]).map(({ delivery_id, instance_id, target_agents }) => ({
         delivery_id,
         instance_id,

@@ -127,11 +127,10 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'const { meeting_id, last_seq: after_seq, reread } = lane;',
     replace: 'const { meeting_id, last_seq, reread } = lane; const after_seq = last_seq + 1;',
   },
-  'what was spilled is overtaken': {
-    file: ENGINE,
-    find: 'if (lane.spilled || lane.queue.length >=',
-    replace: 'if (lane.queue.length >=',
-  },
+  'what was spilled is overtaken': [
+    { file: ENGINE, find: '(lane.spilled && (run_from === null || lane.is_long))', replace: 'false' },
+    { file: ENGINE, find: 'into = lane.spilled ? lane.tail : lane.queue', replace: 'into = lane.queue' },
+  ],
   'does not discover what was pending': {
     file: ENGINE,
     find: 'await this.#find(partitions, (lane) => this.#laneHasMore(lane));',
@@ -164,7 +163,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
     file: ENGINE,
-    find: 'if (is_new_run && lane.last_seq < seq - 1) lane.spilled = true;',
+    find: 'if (is_new_run && lane.newest_seq < seq - 1) this.#spillTail(lane);',
     replace: '',
   },
   'starts attempts on a lease that ran out': {
@@ -197,9 +196,14 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'run?.to === seq - 1 ?',
     replace: 'run !== undefined ?',
   },
+  'joins a tail before what stands between was read': {
+    file: ENGINE,
+    find: 'else if (is_last || reaches_tail)',
+    replace: 'else if (isLastPage(rows, limit) || reaches_tail)',
+  },
   'takes for new what it read already': {
     file: ENGINE,
-    find: 'if (seq <= lane.last_seq) continue;',
+    find: 'if (seq <= lane.newest_seq) continue;',
     replace: '',
   },
   'keeps what it lost': {
@@ -220,6 +224,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'does not look again when it is unsure',
   'ignores what other nodes store',
   'takes for a run what has a gap',
+  'joins a tail before what stands between was read',
   'takes for new what it read already',
   'keeps what it lost',
   'ignores what other nodes change',

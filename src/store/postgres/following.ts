@@ -22,7 +22,7 @@ const READ = statement(`
       SELECT min(d.expires_at) AS expires_at, json_agg(d.delivery_no - m.message_no ORDER BY d.delivery_no)::text AS offsets,
         json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
       FROM (SELECT * FROM deliveries d WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued OFFSET 0) d
-      WHERE d.state = 'pending' AND d.aside = 0 AND d.partition_no = ANY ($partitions::smallint[])) mine
+      WHERE d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0 AND d.partition_no = ANY ($partitions::smallint[])) mine
   ORDER BY r.place, m.message_no`);
 
 interface Row {
