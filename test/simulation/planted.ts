@@ -196,10 +196,10 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'run?.to === seq - 1 ?',
     replace: 'run !== undefined ?',
   },
-  'joins a tail before what stands between was read': {
+  'skips what stands before a tail': {
     file: ENGINE,
-    find: 'else if (is_last || reaches_tail)',
-    replace: 'else if (isLastPage(rows, limit) || reaches_tail)',
+    find: 'rows.filter(({ seq }) => seq < lane.tail_from);',
+    replace: 'lane.tail.length > 0 ? [] : rows;',
   },
   'takes for new what it read already': {
     file: ENGINE,
@@ -224,7 +224,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'does not look again when it is unsure',
   'ignores what other nodes store',
   'takes for a run what has a gap',
-  'joins a tail before what stands between was read',
+  'skips what stands before a tail',
   'takes for new what it read already',
   'keeps what it lost',
   'ignores what other nodes change',
