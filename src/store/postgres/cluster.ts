@@ -126,6 +126,11 @@ export class Cluster implements ClusterStore, Teller {
     return this.#node_count;
   }
 
+  /** Resolves when what others stored, as far as they told, is read. */
+  caughtUp(): Promise<void> {
+    return this.#following.caughtUp();
+  }
+
   // ── what others are told ──────────────────────────────────────────────────────────────────────────────────────────
 
   async tell(topic: string, text: string): Promise<void> {

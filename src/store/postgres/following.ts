@@ -50,7 +50,7 @@ export class Following {
   readonly #onChange: (change: Change) => void;
   /** Batches to read. */
   #told: Range[] = [];
-  #reading = false;
+  #reading: Promise<void> | null = null;
   #closed = false;
 
   /**
@@ -67,7 +67,12 @@ export class Following {
   /** Another node has stored a batch. */
   told(batch: Range): void {
     this.#told.push(batch);
-    if (!this.#reading) void this.#readAll();
+    this.#reading ??= this.#readAll();
+  }
+
+  /** Resolves when what was told is read, but for what is told meanwhile: at once most of the time. */
+  async caughtUp(): Promise<void> {
+    await this.#reading;
   }
 
   close(): void {
@@ -75,7 +80,6 @@ export class Following {
   }
 
   async #readAll(): Promise<void> {
-    this.#reading = true;
     while (this.#told.length > 0 && !this.#closed) {
       this.#onChange({ kind: 'reading' });
       try {
@@ -86,7 +90,7 @@ export class Following {
       }
       if (numbersIn(this.#told) > NUMBERS_BEHIND_MAX) this.#miss();
     }
-    this.#reading = false;
+    this.#reading = null;
   }
 
   #miss(): void {

@@ -179,6 +179,8 @@ export class Running {
     const messages = batches.flat();
     try {
       const accepted = await this.#accepting.accept(messages);
+      // What others stored before goes first: with a gap before them, these would be read from the table.
+      await this.#cluster.caughtUp();
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
       this.#answer(calls, replies, messages.length, started_ms);
