@@ -35,7 +35,7 @@ test('batches are read one after the other; those told meanwhile go together, as
   it.told({ first_no: 5_011, last_no: 5_011 });
   it.told({ first_no: 6_000, last_no: 20_000 });
   let caught_up = false;
-  void it.caughtUp().then(() => (caught_up = true));
+  void it.caughtUp(60_000).then(() => (caught_up = true));
   for (const batches of ['1-10', '11-20 21-5010', '5011-5011', '6000-20000']) {
     assert.deepEqual([reads.at(-1)?.batches, heard.at(-1), caught_up], [batches, 'reading', false]);
     reads.at(-1)?.answer();
@@ -46,6 +46,16 @@ test('batches are read one after the other; those told meanwhile go together, as
   assert.deepEqual(stored, ['stored 1', 'stored 11,21', 'stored 5011', 'stored 6000']);
   it.told({ first_no: 30_000, last_no: 30_000 });
   assert.equal(reads.length, 5);
+});
+
+test('nobody waits for it for longer than he likes', async () => {
+  const { reads, it } = following();
+  it.told({ first_no: 1, last_no: 1 });
+  await it.caughtUp(1);
+  assert.equal(reads.length, 1);
+  reads[0]?.answer();
+  await settled();
+  await it.caughtUp(60_000);
 });
 
 test('what cannot be read is looked for as a whole, with all that was told until then', async () => {

@@ -126,9 +126,9 @@ export class Cluster implements ClusterStore, Teller {
     return this.#node_count;
   }
 
-  /** Resolves when what others stored, as far as they told, is read. */
-  caughtUp(): Promise<void> {
-    return this.#following.caughtUp();
+  /** Resolves when what others stored, as far as they told, is read, and never later than after `ms_max`. */
+  caughtUp(ms_max: number): Promise<void> {
+    return this.#following.caughtUp(ms_max);
   }
 
   // ── what others are told ──────────────────────────────────────────────────────────────────────────────────────────

@@ -70,9 +70,13 @@ export class Following {
     this.#reading ??= this.#readAll();
   }
 
-  /** Resolves when what was told is read, but for what is told meanwhile: at once most of the time. */
-  async caughtUp(): Promise<void> {
-    await this.#reading;
+  /** Resolves when what was told is read: at once most of the time, and never later than after `ms_max`. */
+  async caughtUp(ms_max: number): Promise<void> {
+    if (this.#reading === null) return;
+    const { promise: given_up, resolve: giveUp } = Promise.withResolvers<void>();
+    const timer = setTimeout(giveUp, ms_max);
+    await Promise.race([this.#reading, given_up]);
+    clearTimeout(timer);
   }
 
   close(): void {

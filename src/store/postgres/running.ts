@@ -48,6 +48,9 @@ const NODES_COUNTED_MAX = 4;
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
+/** How long what was accepted waits for what others stored before it to be read. */
+const CATCH_UP_MS_MAX = 20;
+
 const TRY_AGAIN_MS = 250;
 
 /** What the thread tells: answers, and changes by other nodes. */
@@ -180,7 +183,7 @@ export class Running {
     try {
       const accepted = await this.#accepting.accept(messages);
       // What others stored before goes first: with a gap before them, these would be read from the table.
-      await this.#cluster.caughtUp();
+      await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
       this.#answer(calls, replies, messages.length, started_ms);
