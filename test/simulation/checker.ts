@@ -446,12 +446,12 @@ export class Checker {
   }
 
   /** Nobody will hear whether an operation was done. */
-  opLost(machine: Machine): void {
+  opLost(machine: Machine, stepped: boolean): void {
     this.markManual(machine.instance_id);
     machine.ops_open--;
     machine.ops_total++;
     machine.lifted_at = this.#now();
-    this.#readAnew(machine, false);
+    this.#readAnew(machine, stepped);
     this.look(machine);
   }
 

@@ -355,21 +355,21 @@ export class World {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
       this.checker.handedOver(() => true, clean && !this.#failing, stepped);
-      this.#closeOps(life);
+      this.#closeOps(life, stepped);
       this.#steady_ahead_ms = steady_ahead_ms;
       this.#begin();
       return;
     }
     this.#cluster.connections.delete(life.connection as Connection);
     this.#fault();
-    // What it had sent may still arrive.
-    this.#clock.after(SECOND, () => this.#closeOps(life));
+    // What it had sent may still arrive, and others hear of it as late as of anything.
+    this.#clock.after(SECOND, () => this.#whenAllHeard(() => this.#closeOps(life)));
     if (this.#lives.length < this.#nodes_max) this.#clock.after(this.#random.below(40 * SECOND), () => this.#join());
   }
 
   /** Whoever asked for something gets no answer: it was done, or it was not. */
-  #closeOps(life: Life): void {
-    for (const machine of life.ops) this.checker.opLost(machine);
+  #closeOps(life: Life, stepped = false): void {
+    for (const machine of life.ops) this.checker.opLost(machine, stepped);
     life.ops = [];
   }
 
@@ -817,7 +817,7 @@ export class World {
       if (!life.alive) return;
       this.#trace(`${done ? 'done' : 'failed'} ${what} ${machine.instance_id}`);
       if (this.#cluster === null) close(done);
-      else this.#whenAllHeard(this.#clock.now, () => close(done));
+      else this.#whenAllHeard(() => close(done));
     };
     act().then(
       () => end(true),
@@ -826,12 +826,12 @@ export class World {
   }
 
   /** What one node was told to do, the one that delivers may hear of later: until then nothing can be expected of it. */
-  #whenAllHeard(done_at: number, then: () => void): void {
+  #whenAllHeard(then: () => void): void {
     const all_heard = this.#lives.every(
       (life) => life.missed === null && !life.cut && !life.deaf && life.told_at < this.#clock.now,
     );
     if (all_heard) then();
-    else this.#clock.after(50, () => this.#whenAllHeard(done_at, then));
+    else this.#clock.after(50, () => this.#whenAllHeard(then));
   }
 
   #register(life: Life, machine: Machine, moves: boolean): void {
