@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useState } from 'preact/hooks';
+import { useRef, useState } from 'preact/hooks';
 import type { Diagnosis, Instance } from '@convoke/sdk';
 import { useAnswer } from '../answers.ts';
 import { AgentTags } from '../parts/agents.tsx';
@@ -22,9 +22,11 @@ import { SecretDialog } from './register.tsx';
 type Asking = 'rotate' | 'recover' | 'delete' | null;
 
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
+  // While it is deleted, events still come of it: nobody asks for what may be gone.
+  const removing = useRef<Instance | null>(null);
   const { value, problem, again } = useAnswer(
     `instance ${instance_id}`,
-    () => client.getInstance(instance_id),
+    () => (removing.current === null ? client.getInstance(instance_id) : Promise.resolve(removing.current)),
     (event) => event.instance_id === instance_id || event.name === 'message.accepted',
   );
   return (
@@ -36,12 +38,20 @@ export function InstanceDetail({ instance_id, back }: { instance_id: string; bac
     >
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {problem === null && value === null && <Skeleton />}
-      {value !== null && <InstanceBody instance={value} again={again} back={back} />}
+      {value !== null && <InstanceBody instance={value} again={again} back={back} removing={removing} />}
     </Detail>
   );
 }
 
-function InstanceBody({ instance, again, back }: { instance: Instance; again: () => void; back: string }): JSX.Element {
+interface InstanceBodyProps {
+  instance: Instance;
+  again: () => void;
+  back: string;
+  /** The instance as it was when its deletion began. */
+  removing: { current: Instance | null };
+}
+
+function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): JSX.Element {
   const { instance_id, instance_name } = instance;
   const [diagnosis, setDiagnosis] = useState<Diagnosis | 'running' | null>(null);
   const [asking, setAsking] = useState<Asking>(null);
@@ -167,7 +177,11 @@ function InstanceBody({ instance, again, back }: { instance: Instance; again: ()
             action="Delete"
             is_dangerous
             onSubmit={async () => {
-              await client.deleteInstance(instance_id);
+              removing.current = instance;
+              await client.deleteInstance(instance_id).catch((error: unknown) => {
+                removing.current = null;
+                throw error;
+              });
               close();
               go(back);
             }}
