@@ -4,7 +4,7 @@ const MEETINGS_MAX = 50_000;
 /**
  * What a node of a cluster has seen of each meeting. Its messages come through any node: this one stores some itself, and is
  * told what others stored. As long as none is missing they are a run, and whatever of them is not in the lanes of this node
- * is not pending there.
+ * is not pending there. (The table `runs` is something else: what one start of a node accepts.)
  */
 export class Runs {
   /** By meeting, the one with the latest message last. */
