@@ -1,6 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
+import { bigints, ints, texts } from './arrays.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { RUN_UNKNOWN } from './functions.ts';
@@ -200,18 +201,18 @@ function batchOf(messages: NewMessage[]): Batch {
   const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
   for (const [i, [, meeting]] of sorted.entries()) meeting.place = i + 1;
   const columns = [
-    sorted.map(([meeting_id]) => meeting_id),
-    sorted.map(([, { created_at }]) => created_at),
-    sorted.map(([, { count }]) => count),
-    sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place),
-    sent.map(({ wall_ms }) => wall_ms),
-    sent.map(({ expires_at }) => expires_at),
-    sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents))),
-    sent.map(({ timestamp }) => timestampText(timestamp)),
-    sent.map(({ message }) => message),
+    texts(sorted.map(([meeting_id]) => meeting_id)),
+    bigints(sorted.map(([, { created_at }]) => created_at)),
+    bigints(sorted.map(([, { count }]) => count)),
+    ints(sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place)),
+    bigints(sent.map(({ wall_ms }) => wall_ms)),
+    bigints(sent.map(({ expires_at }) => expires_at)),
+    texts(sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents)))),
+    texts(sent.map(({ timestamp }) => timestampText(timestamp))),
+    texts(sent.map(({ message }) => message)),
     first_with_key.size > 0,
-    sent.map(({ idempotency }) => idempotency?.key ?? null),
-    sent.map(({ idempotency }) => idempotency?.fingerprint ?? null),
+    texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
+    texts(sent.map(({ idempotency }) => idempotency?.fingerprint ?? null)),
   ];
   return { columns, places };
 }

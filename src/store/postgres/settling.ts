@@ -1,6 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
+import { bigints, smallints, texts } from './arrays.ts';
 import { SETTLE_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { Line } from './line.ts';
@@ -57,17 +58,17 @@ function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
 
 function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): unknown[] {
   return [
-    deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0),
-    deliveries.map(({ expires_at }) => expires_at),
-    deliveries.map(({ epoch }) => epoch),
-    deliveries.map(({ state }) => state),
-    deliveries.map(({ reason }) => reason),
-    deliveries.map(({ attempt_count }) => attempt_count),
-    deliveries.map(({ answered_badly }) => answered_badly),
-    deliveries.map(({ attempts }) => attempts),
-    deliveries.map(({ next_attempt_at }) => next_attempt_at),
-    deliveries.map(({ aside }) => (aside ? 1 : 0)),
-    deliveries.map(({ settled_at }) => settled_at),
+    bigints(deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0)),
+    bigints(deliveries.map(({ expires_at }) => expires_at)),
+    bigints(deliveries.map(({ epoch }) => epoch)),
+    texts(deliveries.map(({ state }) => state)),
+    texts(deliveries.map(({ reason }) => reason)),
+    bigints(deliveries.map(({ attempt_count }) => attempt_count)),
+    bigints(deliveries.map(({ answered_badly }) => answered_badly)),
+    texts(deliveries.map(({ attempts }) => attempts)),
+    bigints(deliveries.map(({ next_attempt_at }) => next_attempt_at)),
+    smallints(deliveries.map(({ aside }) => (aside ? 1 : 0))),
+    bigints(deliveries.map(({ settled_at }) => settled_at)),
   ];
 }
 
@@ -79,16 +80,16 @@ function healthColumns(healths: HealthSettlement[]): unknown[] {
   const sorted = [...last.values()].toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
   const gone = healths.filter(({ gone_as_of }) => gone_as_of !== null);
   return [
-    sorted.map(({ instance_id }) => instance_id),
-    sorted.map(({ webhook_url }) => webhook_url),
-    sorted.map(({ epoch }) => epoch),
-    sorted.map(({ consecutive_failures }) => consecutive_failures),
-    sorted.map(({ last_success_at }) => last_success_at),
-    sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure))),
-    sorted.map(({ backoff_step }) => backoff_step),
-    sorted.map(({ backoff_until }) => backoff_until),
-    gone.map(({ instance_id }) => instance_id),
-    gone.map(({ epoch }) => epoch),
-    gone.map(({ gone_as_of }) => gone_as_of),
+    texts(sorted.map(({ instance_id }) => instance_id)),
+    texts(sorted.map(({ webhook_url }) => webhook_url)),
+    bigints(sorted.map(({ epoch }) => epoch)),
+    bigints(sorted.map(({ consecutive_failures }) => consecutive_failures)),
+    bigints(sorted.map(({ last_success_at }) => last_success_at)),
+    texts(sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure)))),
+    bigints(sorted.map(({ backoff_step }) => backoff_step)),
+    bigints(sorted.map(({ backoff_until }) => backoff_until)),
+    texts(gone.map(({ instance_id }) => instance_id)),
+    bigints(gone.map(({ epoch }) => epoch)),
+    bigints(gone.map(({ gone_as_of }) => gone_as_of)),
   ];
 }
