@@ -75,6 +75,32 @@ async function withoutPart(url: string, definition: string, part: string | RegEx
   await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
 }
 
+describe('a database that knows less than a node, because it took over without the last commits', () => {
+  const ACCEPTED = 3;
+
+  /** A meeting of which the node has seen more than is there now. */
+  async function fallenBehind(t: TestContext, url: string): Promise<Store> {
+    const store = await open(t, url);
+    for (let i = 0; i < ACCEPTED; i++) await store.messages.accept([newMessage('m')]);
+    await sql(url, 'DELETE FROM messages WHERE seq = $1', [ACCEPTED]);
+    return store;
+  }
+
+  test('goes on after the last message that is there', async (t) => {
+    const store = await fallenBehind(t, await makeDatabase());
+    assert.deepEqual(seqsOf(await store.messages.accept([newMessage('m')])), [ACCEPTED]);
+  });
+
+  test('control: asked for what the node knows only, it would repeat a seq, and accept no more', async (t) => {
+    const url = await makeDatabase();
+    const WHOLE_LOOK =
+      /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
+    await withoutPart(url, ACCEPT_MESSAGES, WHOLE_LOOK, '');
+    const store = await fallenBehind(t, url);
+    await assert.rejects(store.messages.accept([newMessage('m')]), /messages_meeting_id_seq_key/);
+  });
+});
+
 describe('a connection that is cut inside the commit of a batch', () => {
   const IDEMPOTENCY = { key: 'k', fingerprint: 'f' };
 

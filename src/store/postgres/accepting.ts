@@ -12,7 +12,10 @@ import { timestampText } from './messages.ts';
 const ANSWER_MS_MAX = 2_500;
 const TRY_AGAIN_MS = 100;
 
-const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)`;
+/** Of how many meetings a seq is remembered. */
+const HINTS_MAX = 20_000;
+
+const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`;
 
 /** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
@@ -56,6 +59,8 @@ export class Accepting {
   readonly #ids: IdCodec;
   readonly #teller: Teller;
   readonly #onGivenUp: () => void;
+  /** A seq of each meeting of late, the latest meeting last: what comes next is looked for from there on. */
+  readonly #hints = new Map<string, number>();
   #run_no: number | null = null;
   #batch_no = 0;
   /** The number of a run whose last batch is in doubt. */
@@ -74,10 +79,11 @@ export class Accepting {
 
   /** @throws StoreError when the database was not there for too long */
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
-    const batch = batchOf(messages);
+    const batch = batchOf(messages, this.#hints);
     const rows = await this.#stored(batch);
     const by_place: AcceptedRow[] = [];
     for (const row of rows) by_place[row.place - 1] = row;
+    for (const [i, { meeting_id }] of messages.entries()) this.#remember(meeting_id, by_place[batch.places[i]!]!.seq);
     const firsts = new Map<number, NewMessage>();
     return messages.map((message, i) => {
       const place = batch.places[i]!;
@@ -121,6 +127,12 @@ export class Accepting {
         if (lost) await pause(TRY_AGAIN_MS);
       }
     }
+  }
+
+  #remember(meeting_id: string, seq: number): void {
+    this.#hints.delete(meeting_id);
+    this.#hints.set(meeting_id, seq);
+    if (this.#hints.size > HINTS_MAX) this.#hints.delete(this.#hints.keys().next().value!);
   }
 
   #giveUp(): void {
@@ -177,7 +189,7 @@ function isRunUnknown(error: unknown): boolean {
 }
 
 /** Columns for accept_messages. */
-function batchOf(messages: NewMessage[]): Batch {
+function batchOf(messages: NewMessage[], hints: ReadonlyMap<string, number>): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
   const places: number[] = [];
@@ -204,6 +216,7 @@ function batchOf(messages: NewMessage[]): Batch {
     texts(sorted.map(([meeting_id]) => meeting_id)),
     bigints(sorted.map(([, { created_at }]) => created_at)),
     bigints(sorted.map(([, { count }]) => count)),
+    bigints(sorted.map(([meeting_id]) => hints.get(meeting_id) ?? null)),
     ints(sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place)),
     bigints(sent.map(({ wall_ms }) => wall_ms)),
     bigints(sent.map(({ expires_at }) => expires_at)),

@@ -40,17 +40,19 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Whom of the agents of `r` the targeted message `i` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
+ * Whom of the agents of `r` the targeted message at `i.place` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
  * lists, and so is this. Not a function of its own: to call one takes longer than what it does.
  */
 const AGENTS_TO_NOTIFY = `
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
-  WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(i.targets::json) AS target(value))`;
+  WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))`;
 
 /**
  * Stores a batch. The meetings come in the order in which all nodes lock them, messages name theirs by its place in them. Of
  * messages with the same key in a meeting only the first comes here.
+ *
+ * A hint is a seq of the meeting that the node knows of, or null: whatever it says, the answer is the same.
  *
  * A batch that was stored already, whose answer got lost, is answered again: see the table batches.
  *
@@ -63,7 +65,7 @@ const AGENTS_TO_NOTIFY = `
 export const ACCEPT_MESSAGES = `
   CREATE FUNCTION accept_messages(
     my_run_no bigint, my_batch_no bigint,
-    meeting_ids text[], created_ats bigint[], counts bigint[],
+    meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[],
     of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
     has_keys boolean, keys text[], fingerprints text[],
     teller text, my_node_id text
@@ -134,10 +136,12 @@ export const ACCEPT_MESSAGES = `
       END IF;
     END IF;
 
-    SELECT array_agg(greatest(g.last_seq, newest.seq) ORDER BY w.place) INTO former_seqs
-      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
-        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0) g
-        LEFT JOIN LATERAL (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1) newest ON true;
+    -- With a lower bound few entries of the index are looked at, instead of all on its last page.
+    SELECT array_agg(greatest(
+        (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id),
+        coalesce((SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
+          (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
+      FROM unnest(meeting_ids, hints) WITH ORDINALITY AS w(meeting_id, hint, place);
 
     -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
     IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
@@ -149,9 +153,9 @@ export const ACCEPT_MESSAGES = `
         SELECT w.* FROM unnest(meeting_ids, new_counts, former_seqs) WITH ORDINALITY AS w(meeting_id, n, former_seq, of_meeting)
         WHERE w.n > 0
       ), item AS MATERIALIZED (
-        SELECT i.*, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
-        FROM unnest(of_meetings, wall_ats, expire_ats, targets, timestamps, texts, keys, fingerprints)
-          WITH ORDINALITY AS i(of_meeting, wall_at, expires_at, targets, timestamp, message, key, fingerprint, place)
+        -- Without its texts: those are taken from their arrays by place where they are stored, and not carried through joins and sorts.
+        SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
+        FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
       ), member AS MATERIALIZED (
         SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids
@@ -162,7 +166,7 @@ export const ACCEPT_MESSAGES = `
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
           -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
-          CROSS JOIN LATERAL (SELECT CASE WHEN i.targets IS NULL OR i.targets = '[]' THEN r.agent_ids ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
+          CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
         SELECT r.nth, count(*) AS n, json_agg(r.instance_id ORDER BY r.number)::text AS instance_ids, json_agg(r.agents ORDER BY r.number)::text AS agent_lists
@@ -170,20 +174,21 @@ export const ACCEPT_MESSAGES = `
       ), taken AS MATERIALIZED (
         SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
       ), numbered AS MATERIALIZED (
-        SELECT i.*, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
+        SELECT i.place, i.nth, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
           taken.first_no + i.nth - 1
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
       ), stored_messages AS (
         INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
-        SELECT n.message_no, n.meeting_id, n.seq, n.wall_at, n.deliveries_queued, n.targets, n.timestamp, n.message FROM numbered n
+        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place] FROM numbered n
       ), stored_deliveries AS (
         INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
-        SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, n.expires_at, n.wall_at
+        SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
         FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number
       ), stored_keys AS (
         INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
-        SELECT n.meeting_id, n.key, n.fingerprint, n.message_no, n.seq, n.wall_at, n.deliveries_queued, n.wall_at FROM numbered n WHERE n.key IS NOT NULL
+        SELECT n.meeting_id, keys[n.place], fingerprints[n.place], n.message_no, n.seq, wall_ats[n.place], n.deliveries_queued, wall_ats[n.place]
+        FROM numbered n WHERE has_keys AND keys[n.place] IS NOT NULL
         ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
           accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at
       ), noted AS (
@@ -193,7 +198,7 @@ export const ACCEPT_MESSAGES = `
             ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
         FROM taken
       )
-      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, n.wall_at FROM numbered n;
+      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, wall_ats[n.place] FROM numbered n;
 
     IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
       SELECT * INTO batch FROM batches WHERE run_no = my_run_no AND batch_no = my_batch_no;
