@@ -24,7 +24,11 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
 
 function tell(node: TestNode, messages: StoredMessage[]): void {
   node.engine.heard({ kind: 'reading' });
-  node.engine.heard({ kind: 'stored', messages });
+  const ranges = messages.map((message) => {
+    const { meeting_id, seq } = message;
+    return { meeting_id, first_seq: seq, last_seq: seq, messages: [message] };
+  });
+  node.engine.heard({ kind: 'stored', ranges });
 }
 
 async function everythingDelivered(node: TestNode): Promise<void> {

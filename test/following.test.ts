@@ -13,15 +13,19 @@ function following() {
     all: (_statement: unknown, { first_nos, last_nos }: { first_nos: number[]; last_nos: number[] }) =>
       new Promise((resolve, reject) => {
         const batches = first_nos.map((first_no, i) => `${first_no}-${last_nos[i]}`).join(' ');
-        const row = { meeting_id: 'm', accepted_at: 0, expires_at: null, offsets: null, timestamp: '', message: '' };
-        const rows = first_nos.map((message_no) => ({ ...row, message_no, seq: message_no }));
+        const rows = first_nos.map((first_no) => {
+          const seqs = JSON.stringify([first_no]);
+          return { message_no: null, meeting_ids: '["m"]', first_seqs: seqs, last_seqs: seqs };
+        });
         reads.push({ batches, answer: () => resolve(rows), fail: () => reject(new Error('it is away')) });
       }),
   };
   const db = { read: (run: (each: typeof session) => unknown) => run(session) } as unknown as Database;
   const heard: string[] = [];
   const onChange = (change: Change): void =>
-    void heard.push(change.kind === 'stored' ? `stored ${change.messages.map(({ seq }) => seq).join()}` : change.kind);
+    void heard.push(
+      change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
+    );
   return { reads, heard, it: new Following(db, new IdCodec('0'.repeat(8)), () => [1, 2], onChange) };
 }
 

@@ -64,5 +64,9 @@ test('what is changed in any character is no id', () => {
 });
 
 test('a tag has eight digits, whatever random gives', () => {
-  for (const random of [0, 0.5, 0.999_999_999]) assert.match(makeTag(() => random), /^[0-9a-v]{8}$/);
+  for (const random of [0, 0.5, 0.999_999_999])
+    assert.match(
+      makeTag(() => random),
+      /^[0-9a-v]{8}$/,
+    );
 });

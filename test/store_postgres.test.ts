@@ -290,8 +290,6 @@ describe('numbers', () => {
   }
 });
 
-/** Of a message without a delivery for whoever hears of it. */
-const NO_CONTENT = { message: '', timestamp: '', expires_at: 0 };
 const NODE = { version: '1', address: 'http://node', stopping: false };
 const node = (node_id: string) => ({ ...NODE, node_id });
 
@@ -429,10 +427,10 @@ describe('nodes tell each other', () => {
     return new Set(held);
   }
 
-  const storedOf = (changes: Change[]) =>
-    changes.flatMap((change) => (change.kind === 'stored' ? change.messages : []));
+  const rangesOf = (changes: Change[]) => changes.flatMap((change) => (change.kind === 'stored' ? change.ranges : []));
+  const storedOf = (changes: Change[]) => rangesOf(changes).flatMap((range) => range.messages);
 
-  test('of every message that is stored, with the deliveries in partitions of who hears it, and of no others', async (t) => {
+  test('of every seq that is given, and of messages with deliveries in partitions of who hears it; of no others', async (t) => {
     const { a, b, heard } = await two(t);
     const held = await halves(a, b);
     const ids = Array.from({ length: 20 }, (_, k) => `i${k}`);
@@ -447,23 +445,29 @@ describe('nodes tell each other', () => {
     const accepted = await a.messages.accept(batch);
     await a.messages.accept([batch[3]!]);
     await until(
-      'messages',
-      () => storedOf(heard.b),
-      (messages) => messages.length >= 4,
+      'the batch',
+      () => rangesOf(heard.b),
+      (ranges) => ranges.length > 0,
     );
-    const expected = accepted.map((each, i) => {
+    const stored = accepted.flatMap((each, i) => {
       assert.equal(each.kind, 'accepted');
       const { message_id, meeting_id, seq, accepted_at } = each.message;
       const { message, timestamp, expires_at } = batch[i]!;
       const deliveries = each.deliveries.filter(({ instance_id }) => !held.has(partitionOf(instance_id)));
-      const content = deliveries.length > 0 ? { message, timestamp, expires_at } : NO_CONTENT;
-      return { message_id, meeting_id, seq, accepted_at, ...content, deliveries };
+      if (deliveries.length === 0) return [];
+      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, expires_at, deliveries }];
     });
-    const counts = expected.map(({ deliveries }) => deliveries.length);
+    const counts = stored.map(({ deliveries }) => deliveries.length);
     assert.ok(counts[0]! > 0 && counts[0]! < ids.length);
-    assert.deepEqual(counts, [counts[0], 0, 0, counts[0]]);
-    assert.deepEqual(storedOf(heard.b), expected);
-    assert.deepEqual(storedOf(heard.a), []);
+    assert.deepEqual(counts, [counts[0], counts[0]]);
+    assert.deepEqual(
+      rangesOf(heard.b).toSorted((one, other) => (one.meeting_id < other.meeting_id ? -1 : 1)),
+      [
+        { meeting_id: 'empty', first_seq: 1, last_seq: 1, messages: [] },
+        { meeting_id: 'm', first_seq: 1, last_seq: 3, messages: stored },
+      ],
+    );
+    assert.deepEqual(rangesOf(heard.a), []);
   });
 
   test('of what was stored also when its answer was lost, and once', async (t) => {
@@ -502,11 +506,11 @@ describe('nodes tell each other', () => {
     await a.messages.accept(messages('m', 1));
     await until(
       'a message',
-      () => storedOf(heard.b),
-      (stored) => stored.length > 0,
+      () => rangesOf(heard.b),
+      (ranges) => ranges.length > 0,
     );
     assert.deepEqual(
-      storedOf(heard.b).map(({ seq }) => seq),
+      rangesOf(heard.b).map(({ first_seq }) => first_seq),
       [2],
     );
   });

@@ -287,7 +287,8 @@ export class Engine {
       if (result.kind !== 'accepted') continue;
       messages++;
       deliveries += result.deliveries.length;
-      this.#enqueue({ ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries }, asked_at, true);
+      const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
+      this.#enqueue(stored, this.#runOf(stored.meeting_id, stored.seq, stored.seq), asked_at, true);
     }
     if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
     this.#observer.accepted(messages, deliveries, batch, results);
@@ -303,15 +304,19 @@ export class Engine {
     return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
   }
 
+  /** The first seq of the run (see runs.ts) of some messages that were stored; null without a cluster. */
+  #runOf(meeting_id: string, first_seq: number, last_seq: number): number | null {
+    return this.#store.cluster === null ? null : this.#runs.extend(meeting_id, first_seq, last_seq);
+  }
+
   /**
+   * @param run_from of its run
    * @param asked_at `#requeues` when this node asked for it
    * @param is_own whether this node stored it, and not another one that told of it
    */
-  #enqueue(stored: StoredMessage, asked_at: number, is_own: boolean): void {
+  #enqueue(stored: StoredMessage, run_from: number | null, asked_at: number, is_own: boolean): void {
     const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
-    const run_from = this.#store.cluster === null ? null : this.#runs.extend(meeting_id, seq);
-    if (deliveries.length === 0) return;
-    const body_head = pushBodyHead(meeting_id, message);
+    let body_head: Uint8Array | null = null;
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const instance = this.#instanceOf(instance_id);
@@ -343,7 +348,7 @@ export class Engine {
           seq,
           instance_id,
           target_agents,
-          body_head,
+          body_head: (body_head ??= pushBodyHead(meeting_id, message)),
           timestamp,
           accepted_at,
           expires_at,
@@ -1083,7 +1088,10 @@ export class Engine {
         this.#reading_at = this.#requeues;
         return;
       case 'stored':
-        for (const message of change.messages) this.#enqueue(message, this.#reading_at, false);
+        for (const { meeting_id, first_seq, last_seq, messages } of change.ranges) {
+          const run_from = this.#runOf(meeting_id, first_seq, last_seq);
+          for (const message of messages) this.#enqueue(message, run_from, this.#reading_at, false);
+        }
         // Who is behind tells the others, also when it accepts nothing itself.
         if (this.#waiting >= WAITING_TOLD) this.#look(this.#clock.now());
         break;

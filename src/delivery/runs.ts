@@ -11,15 +11,15 @@ export class Runs {
   readonly #runs = new Map<string, { from: number; to: number }>();
 
   /**
-   * A message was seen.
+   * The messages from one seq to another were seen.
    *
-   * @returns the first seq of its run: from there on all messages of the meeting were seen, in their order
+   * @returns the first seq of their run: from there on all messages of the meeting were seen, in their order
    */
-  extend(meeting_id: string, seq: number): number {
+  extend(meeting_id: string, first_seq: number, last_seq: number): number {
     const run = this.#runs.get(meeting_id);
-    const from = run?.to === seq - 1 ? run.from : seq;
+    const from = run?.to === first_seq - 1 ? run.from : first_seq;
     this.#runs.delete(meeting_id);
-    this.#runs.set(meeting_id, { from, to: seq });
+    this.#runs.set(meeting_id, { from, to: last_seq });
     if (this.#runs.size > MEETINGS_MAX) this.#runs.delete(this.#runs.keys().next().value!);
     return from;
   }

@@ -1,6 +1,6 @@
 /** What travels between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts';
-import { type Accepted, type Audited, type AuditedStore, type Change, StoreError } from './store.ts';
+import { type Accepted, type Audited, type AuditedStore, type Change, type StoredRange, StoreError } from './store.ts';
 
 /** What is called: a noun of the store, or where it keeps things. */
 export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'storage';
@@ -76,18 +76,40 @@ export function unpackReply(method: string, reply: Reply): Reply {
   }
 }
 
+/** What others stored, as it travels: each list as one, and how much of it belongs to an item of the list before. */
+interface PackedStored {
+  kind: 'stored';
+  ranges: Packed;
+  messages: Packed;
+  deliveries: Packed;
+}
+
 /** What others stored is as long as what this node accepts. */
 export function packChange(change: Change): Change {
   if (change.kind !== 'stored') return change;
-  const messages = change.messages.map((message) => ({ ...message, deliveries: packed(message.deliveries) }));
-  return { ...change, messages: packed(messages) } as unknown as Change;
+  const messages = change.ranges.flatMap((range) => range.messages);
+  const lists: PackedStored = {
+    kind: 'stored',
+    ranges: packed(change.ranges.map((range) => ({ ...range, messages: range.messages.length }))),
+    messages: packed(messages.map((message) => ({ ...message, deliveries: message.deliveries.length }))),
+    deliveries: packed(messages.flatMap(({ deliveries }) => deliveries)),
+  };
+  return lists as unknown as Change;
 }
 
 export function unpackChange(change: Change): Change {
   if (change.kind !== 'stored') return change;
-  const messages = unpacked(change.messages as unknown as Packed) as { deliveries: unknown }[];
-  for (const message of messages) message.deliveries = unpacked(message.deliveries as Packed);
-  return { ...change, messages } as Change;
+  const lists = change as unknown as PackedStored;
+  const deliveries = unpacked(lists.deliveries);
+  const messages = distributed(unpacked(lists.messages), 'deliveries', deliveries);
+  return { kind: 'stored', ranges: distributed(unpacked(lists.ranges), 'messages', messages) as StoredRange[] };
+}
+
+/** Puts its own items into each row, which has their number. */
+function distributed(rows: object[], field: string, items: object[]): object[] {
+  let at = 0;
+  for (const row of rows as Record<string, unknown>[]) row[field] = items.slice(at, (at += row[field] as number));
+  return rows;
 }
 
 function packed(rows: object[]): Packed {

@@ -512,19 +512,26 @@ export type AuditedStore = Pick<
 >;
 
 /** A message that another node stored, with those of its deliveries in partitions of this node that nobody tried yet. */
-export interface StoredMessage extends Omit<AcceptedMessage, 'deliveries_queued'> {
-  /** As in NewMessage; empty when there are no deliveries. */
-  message: string;
-  timestamp: string;
-  expires_at: number;
+export interface StoredMessage
+  extends Omit<AcceptedMessage, 'deliveries_queued'>, Pick<NewMessage, 'message' | 'timestamp' | 'expires_at'> {
   deliveries: AcceptedDelivery[];
+}
+
+/** What another node stored of a meeting in one batch. */
+export interface StoredRange {
+  meeting_id: string;
+  /** All seqs from the first to the last, both included. */
+  first_seq: number;
+  last_seq: number;
+  /** In the order of seq, those that have such deliveries. */
+  messages: StoredMessage[];
 }
 
 /** What another node did that this one must know. */
 export type Change =
   /** Another node stored messages, which are read now: they come with the next `stored`, as they were at this moment or later. */
   | { kind: 'reading' }
-  | { kind: 'stored'; messages: StoredMessage[] }
+  | { kind: 'stored'; ranges: StoredRange[] }
   /**
    * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or
    * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.

@@ -4,14 +4,14 @@
  */
 import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import type { Sync } from '../../src/store/sqlite/operations.ts';
-import type { Accepted, Change, ClusterStore, Lease, NodeRow, Store, StoredMessage } from '../../src/store/store.ts';
+import type { Accepted, Change, ClusterStore, Lease, NodeRow, Store, StoredRange } from '../../src/store/store.ts';
 import type { ModelStore, StoreOperations } from './model_store.ts';
 
 /** What one node asks of the store; within the store also what others stored, when it was told of it. */
 export type ClusterOperations = StoreOperations & { cluster: Sync<ClusterStore> & Following };
 
 interface Following {
-  stored(message_ids: string[], partitions: number[]): StoredMessage[];
+  stored(message_ids: string[], partitions: number[]): StoredRange[];
 }
 
 /** What nodes hear from the database. */
@@ -233,7 +233,7 @@ export function clustered(store: Store) {
       following = following.then(() => {
         listener({ kind: 'reading' });
         return theirs.stored(told.message_ids, held).then(
-          (messages) => listener({ kind: 'stored', messages }),
+          (ranges) => listener({ kind: 'stored', ranges }),
           () => listener({ kind: 'unsure' }),
         );
       });

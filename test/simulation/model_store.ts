@@ -23,7 +23,7 @@ import {
   type MessageHead,
   type NewMessage,
   type QueuedDelivery,
-  type StoredMessage,
+  type StoredRange,
 } from '../../src/store/store.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
@@ -361,12 +361,16 @@ export class ModelStore implements StoreOperations {
     return { kind: 'accepted', message: { ...accepted }, deliveries };
   }
 
-  /** What another node reads of messages that one stored: with what is pending for some instances. */
-  storedOf(message_ids: string[], isWanted: (instance_id: string) => boolean): StoredMessage[] {
-    return message_ids.flatMap((message_id) => {
+  /** What another node reads of messages that one stored in a batch: with what is pending for some instances. */
+  storedOf(message_ids: string[], isWanted: (instance_id: string) => boolean): StoredRange[] {
+    const ranges = new Map<string, StoredRange>();
+    for (const message_id of message_ids) {
       const found = this.#messages.get(message_id);
-      if (found === undefined) return [];
+      if (found === undefined) continue;
       const { message_no, meeting_id, seq, accepted_at, timestamp, message, deliveries_queued } = found;
+      const range = ranges.get(meeting_id) ?? { meeting_id, first_seq: seq, last_seq: seq, messages: [] };
+      ranges.set(meeting_id, range);
+      range.last_seq = seq;
       const rows = Array.from({ length: deliveries_queued }, (_, i) =>
         this.#deliveries.get(this.#ids.encode('dlv', message_no + 1 + i)),
       ).filter(
@@ -376,15 +380,17 @@ export class ModelStore implements StoreOperations {
           !row.aside &&
           row.attempt_count === 0 &&
           isWanted(row.instance_id),
-      );
-      const deliveries = (rows as ModelDelivery[]).map(({ delivery_id, instance_id, target_agents }) => ({
+      ) as ModelDelivery[];
+      if (rows.length === 0) continue;
+      const deliveries = rows.map(({ delivery_id, instance_id, target_agents }) => ({
         delivery_id,
         instance_id,
         target_agents,
       }));
-      const expires_at = rows[0]?.expires_at ?? 0;
-      return [{ message_id, meeting_id, seq, accepted_at, timestamp, message, expires_at, deliveries }];
-    });
+      const { expires_at } = rows[0]!;
+      range.messages.push({ message_id, meeting_id, seq, accepted_at, timestamp, message, expires_at, deliveries });
+    }
+    return [...ranges.values()];
   }
 
   readonly messages: StoreOperations['messages'] = {

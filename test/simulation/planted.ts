@@ -188,12 +188,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'ignores what other nodes store': {
     file: ENGINE,
-    find: 'for (const message of change.messages) this.#enqueue(message, this.#reading_at, false);',
+    find: 'for (const message of messages) this.#enqueue(message, run_from, this.#reading_at, false);',
     replace: '',
   },
   'takes for a run what has a gap': {
     file: 'src/delivery/runs.ts',
-    find: 'run?.to === seq - 1 ?',
+    find: 'run?.to === first_seq - 1 ?',
     replace: 'run !== undefined ?',
   },
   'skips what stands before a tail': {
