@@ -1,12 +1,11 @@
+import { Linked, LinkedList } from './linked_list.ts';
+
 /**
  * One deadline for many things at once. All of them last equally long, so the order of starting is the order of ending:
  * a list and a single timer do what a timer per push would, for the price of four assignments.
  */
-export abstract class Expiring {
+export abstract class Expiring extends Linked {
   started_at_ms = 0;
-  /** Links of the list; null while it is on none. */
-  expires_before: Expiring | null = null;
-  expires_after: Expiring | null = null;
 
   /** The time is up. Called at most once for each time it was added. */
   abstract expire(): void;
@@ -18,9 +17,9 @@ const SWEEP_INTERVAL_MS_MIN = 5;
 export class Deadlines {
   readonly #duration_ms: number;
   readonly #now: () => number;
-  #first: Expiring | null = null;
-  #last: Expiring | null = null;
+  readonly #running = new LinkedList<Expiring>();
   #timer: NodeJS.Timeout | null = null;
+  #closed = false;
 
   /** `now` must be monotonic, in milliseconds. */
   constructor(duration_ms: number, now: () => number) {
@@ -28,30 +27,31 @@ export class Deadlines {
     this.#now = now;
   }
 
+  /** How many are under way. */
+  get size(): number {
+    return this.#running.size;
+  }
+
   add(entry: Expiring, now_ms: number): void {
     entry.started_at_ms = now_ms;
-    entry.expires_after = this.#last;
-    if (this.#last === null) this.#first = entry;
-    else this.#last.expires_before = entry;
-    this.#last = entry;
-    if (this.#timer === null) this.#arm(this.#duration_ms);
+    this.#running.add(entry);
+    if (this.#timer === null && !this.#closed) this.#arm(this.#duration_ms);
   }
 
   remove(entry: Expiring): void {
-    const { expires_before: later, expires_after: earlier } = entry;
-    if (earlier === null && this.#first !== entry) return;
-    if (earlier === null) this.#first = later;
-    else earlier.expires_before = later;
-    if (later === null) this.#last = earlier;
-    else later.expires_after = earlier;
-    entry.expires_before = entry.expires_after = null;
+    this.#running.delete(entry);
   }
 
-  /** Disarms the timer; whatever is listed no longer expires. */
+  /** Disarms the timer: whatever is added no longer expires, and what is under way does so now. */
   close(): void {
+    this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
-    this.#first = this.#last = null;
+    for (const entry of this.#running.toArray()) this.#expire(entry);
+  }
+
+  #expire(entry: Expiring): void {
+    if (this.#running.delete(entry)) entry.expire();
   }
 
   #arm(delay_ms: number): void {
@@ -65,12 +65,12 @@ export class Deadlines {
     if (this.#timer === null) return;
     this.#timer = null;
     const started_by_ms = this.#now() - this.#duration_ms;
-    while (this.#first !== null && this.#first.started_at_ms <= started_by_ms) {
-      const entry = this.#first;
-      this.remove(entry);
-      entry.expire();
+    let { first } = this.#running;
+    while (first !== null && first.started_at_ms <= started_by_ms) {
+      this.#expire(first);
+      ({ first } = this.#running);
     }
-    if (this.#first === null || this.#timer !== null) return;
-    this.#arm(Math.max(this.#first.started_at_ms - started_by_ms, SWEEP_INTERVAL_MS_MIN));
+    if (first === null || this.#timer !== null) return;
+    this.#arm(Math.max(first.started_at_ms - started_by_ms, SWEEP_INTERVAL_MS_MIN));
   }
 }

@@ -11,6 +11,7 @@ import type { WebhookTarget } from '../domain/webhook_url.ts';
 import { Connecting } from './connector.ts';
 import type { ConnectionObserver, ConnectorOptions } from './connector.ts';
 import { Deadlines, Expiring } from './deadlines.ts';
+import { Linked, LinkedList } from './linked_list.ts';
 import { withoutSecrets } from './push.ts';
 import { createHostResolver } from './resolver.ts';
 import type { Push, PushResult, Stage, StageReport, Transport } from './transport.ts';
@@ -68,9 +69,8 @@ class PooledTransport implements WebhookTransport {
   readonly deadlines: Deadlines;
   readonly connector: ConnectorOptions;
   readonly connections = new Set<Connection>();
-  readonly pushes = new Set<OngoingPush>();
   /** In the order in which they fell idle. */
-  readonly idle = new Set<Connection>();
+  readonly idle = new LinkedList<Connection>();
   readonly pools = new Map<string, InstancePool>();
   readonly idle_connections_max: number;
   closed = false;
@@ -102,16 +102,15 @@ class PooledTransport implements WebhookTransport {
 
   async close(): Promise<void> {
     this.closed = true;
-    for (const push of this.pushes) push.expire();
+    this.deadlines.close();
     for (const instance_id of this.pools.keys()) this.forget(instance_id);
     const sockets = [...this.connections].map(({ socket }) => socket);
     await Promise.all(sockets.map((socket) => new Promise((closed) => socket.once('close', closed).destroy())));
-    this.deadlines.close();
   }
 
   counts() {
     return {
-      pushes: this.pushes.size,
+      pushes: this.deadlines.size,
       connections: this.connections.size,
       idle_connections: this.idle.size,
       instances: this.pools.size,
@@ -165,11 +164,9 @@ class InstancePool {
     this.idle.push(connection);
     idle.add(connection);
     if (idle.size <= idle_connections_max) return;
-    for (const oldest of idle) {
-      oldest.socket.destroy();
-      oldest.pool?.drop(oldest);
-      return;
-    }
+    const oldest = idle.first!;
+    oldest.socket.destroy();
+    oldest.pool?.drop(oldest);
   }
 
   /** Takes a closed connection off the list. */
@@ -196,7 +193,7 @@ class InstancePool {
 }
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
-class Connection {
+class Connection extends Linked {
   readonly socket: Socket;
   readonly client: Client;
   /** Null for one that serves a single push. */
@@ -211,6 +208,7 @@ class Connection {
   #head_bytes = 0;
 
   constructor(transport: PooledTransport, pool: InstancePool | null, target: WebhookTarget, socket: Socket) {
+    super();
     this.socket = socket;
     this.pool = pool;
     let handed_over = false;
@@ -316,7 +314,6 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     const { instance_id, url, fresh_connection = false } = this.#push;
     const transport = this.#transport;
     transport.deadlines.add(this, transport.now());
-    transport.pushes.add(this);
     if (transport.closed) return this.#settle('unreachable', 'the service is stopping');
     if (fresh_connection) {
       const target = parseWebhookUrl(url, transport.policy);
@@ -480,7 +477,6 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     this.#settled = true;
     const transport = this.#transport;
     transport.deadlines.remove(this);
-    transport.pushes.delete(this);
     this.#connecting?.cancel();
     const ok = outcome === 'ok';
     this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);

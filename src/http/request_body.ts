@@ -1,4 +1,5 @@
 import type { Clock } from '../delivery/clock.ts';
+import { Linked, LinkedList } from '../delivery/linked_list.ts';
 import { Problem } from '../domain/problem.ts';
 import type { Exchange } from './connections.ts';
 
@@ -43,10 +44,16 @@ export class BodyBudget {
 const LOOK_MS = 500;
 
 /** A body that is being read. */
-interface Reading {
+class Reading extends Linked {
   readonly started_at: number;
-  bytes: number;
+  bytes = 0;
   refuse: (problem: Problem) => void;
+
+  constructor(started_at: number, refuse: (problem: Problem) => void) {
+    super();
+    this.started_at = started_at;
+    this.refuse = refuse;
+  }
 }
 
 /**
@@ -56,7 +63,7 @@ interface Reading {
 export class BodyReader {
   readonly #budget: BodyBudget;
   readonly #clock: Clock;
-  readonly #under_way = new Set<Reading>();
+  readonly #under_way = new LinkedList<Reading>();
   #looking = false;
 
   constructor(budget: BodyBudget, clock: Clock) {
@@ -72,7 +79,7 @@ export class BodyReader {
     const { request, response } = exchange;
     const chunks: Buffer[] = [];
     let over = false;
-    const reading: Reading = { started_at: this.#clock.now(), bytes: 0, refuse: (problem) => refuse(problem) };
+    const reading = new Reading(this.#clock.now(), (problem) => refuse(problem));
 
     // Listeners stay with the request and go with it: taking four off again costs more than asking whether it is over.
     const stop = (): void => {
@@ -130,7 +137,7 @@ export class BodyReader {
 
   #look(): void {
     const now = this.#clock.now();
-    for (const { started_at, bytes, refuse } of this.#under_way) {
+    for (const { started_at, bytes, refuse } of this.#under_way.toArray()) {
       if (now - started_at < BODY_MS + (1000 * bytes) / BODY_BYTES_PER_S_MIN) continue;
       refuse(new Problem('request_timeout', 'The body did not arrive in time.'));
     }

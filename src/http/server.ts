@@ -1,12 +1,6 @@
 import swagger from '@fastify/swagger';
 import swaggerUi from '@fastify/swagger-ui';
-import Fastify, {
-  LogController,
-  type FastifyBaseLogger,
-  type FastifyError,
-  type FastifyReply,
-  type FastifyRequest,
-} from 'fastify';
+import Fastify, { type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
@@ -60,8 +54,9 @@ const LOOPBACK_ORIGIN = /^https?:\/\/(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}
 export async function createServer(parts: HttpParts): Promise<App> {
   const connections = new Connections(parts.max_connections, parts.clock);
   const app: App = Fastify({
-    ...(parts.log === undefined ? {} : { loggerInstance: warningsOf(parts.log) }),
-    logController: new LogController({ disableRequestLogging: true }),
+    // Fastify's own log makes a logger and listeners for each request, though it has nothing to say of most. What went wrong
+    // is logged below; where we listen says whoever starts the service.
+    logger: false,
     bodyLimit: BODY_BYTES_MAX,
     requestTimeout: REQUEST_TIMEOUT_MS,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -168,12 +163,6 @@ export async function createServer(parts: HttpParts): Promise<App> {
   return app;
 }
 
-/** Fastify tells where it listens; whoever starts the service tells that, and better. */
-function warningsOf(log: FastifyBaseLogger): FastifyBaseLogger {
-  const is_chatty = ['trace', 'debug', 'info'].includes(log.level);
-  return log.child({}, { level: is_chatty ? 'warn' : log.level });
-}
-
 /**
  * While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. With keys there
  * is no need: a browser adds no key by itself, as it would a cookie, and asks us before it sends one that a page gave it,
@@ -188,12 +177,11 @@ function answerError(
   error: FastifyError,
   request: FastifyRequest,
   reply: FastifyReply,
-  { audit_trail }: HttpParts,
+  { audit_trail, log }: HttpParts,
 ): FastifyReply {
   const problem = problemOf(error);
-  if (problem.code === 'internal_error') request.log.error({ err: error, request_id: request.id }, 'request failed');
-  if (problem.code === 'storage_unavailable')
-    request.log.error({ err: error, request_id: request.id }, 'storage failed');
+  if (problem.code === 'internal_error') log.error({ err: error, request_id: request.id }, 'request failed');
+  if (problem.code === 'storage_unavailable') log.error({ err: error, request_id: request.id }, 'storage failed');
   audit_trail.refused(request, problem);
   return sendProblem(reply, problem);
 }

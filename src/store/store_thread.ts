@@ -80,9 +80,10 @@ interface Waiting {
 /** The calls under way between this thread and the store's. */
 class Calls {
   readonly #worker: Worker;
-  readonly #waiting = new Map<number, Waiting>();
+  /** By the id of the call. Ids are used again: see src/delivery/linked_list.ts for why this is no Map. */
+  readonly #waiting: (Waiting | null)[] = [];
+  readonly #free_ids: number[] = [];
   #outbox: Call[] = [];
-  #last_id = 0;
   #failed: Error | null = null;
   onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
@@ -124,8 +125,8 @@ class Calls {
   call(noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
     if (this.#failed !== null) return Promise.reject(this.#failed);
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    const id = ++this.#last_id;
-    this.#waiting.set(id, { method, resolve, reject });
+    const id = this.#free_ids.pop() ?? this.#waiting.length;
+    this.#waiting[id] = { method, resolve, reject };
     this.#outbox.push(
       packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
     );
@@ -141,9 +142,10 @@ class Calls {
 
   #settle(replies: Reply[]): void {
     for (const reply of replies) {
-      const waiting = this.#waiting.get(reply.id);
-      if (waiting === undefined) continue;
-      this.#waiting.delete(reply.id);
+      const waiting = this.#waiting[reply.id] ?? null;
+      if (waiting === null) continue;
+      this.#waiting[reply.id] = null;
+      this.#free_ids.push(reply.id);
       const error = errorOf(reply);
       if (error === null) waiting.resolve(unpackReply(waiting.method, reply).value);
       else waiting.reject(error);
@@ -152,8 +154,8 @@ class Calls {
 
   #fail(error: Error): void {
     this.#failed ??= error;
-    for (const { reject } of this.#waiting.values()) reject(this.#failed);
-    this.#waiting.clear();
+    for (const waiting of this.#waiting) waiting?.reject(this.#failed);
+    this.#waiting.length = this.#free_ids.length = 0;
   }
 
   async close(): Promise<void> {

@@ -57,10 +57,9 @@ export function smallints(values: readonly number[]): Buffer {
 
 /** `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server. */
 export function texts(values: readonly (string | null)[]): Buffer {
-  let bytes_max = 0;
-  // A UTF-16 code unit takes at most three bytes.
-  for (const value of values) bytes_max += LENGTH_BYTES + (value === null ? 0 : value.length * 3);
-  const { bytes, view } = roomFor(bytes_max);
+  let elements_bytes = 0;
+  for (const value of values) elements_bytes += LENGTH_BYTES + (value === null ? 0 : Buffer.byteLength(value));
+  const { bytes, view } = roomFor(elements_bytes);
   let at = HEAD_BYTES;
   for (const value of values) {
     const length = value === null ? NULL_LENGTH : bytes.write(value, at + LENGTH_BYTES);
