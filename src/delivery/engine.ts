@@ -164,6 +164,8 @@ const IDLE_INSTANCES_MAX = 20_000;
 const EMPTY_LANES_OF_INSTANCE_MAX = 256;
 const EMPTY_LANES_MAX = 200_000;
 
+const NO_ATTEMPTS: Attempt[] = [];
+
 export class Engine {
   readonly #clock: Clock;
   readonly #random: () => number;
@@ -511,11 +513,14 @@ export class Engine {
     this.#queued_bytes += delivery.body_head.byteLength;
   }
 
+  /** Its settlement is made before. */
   #take(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
     this.#queued_bytes -= delivery.body_head.byteLength;
+    // What waited for long is old for the collector: its young attempts would be kept until the whole heap is looked through.
+    delivery.attempts = NO_ATTEMPTS;
   }
 
   /** Everything that comes next is on disk only. */
@@ -674,8 +679,8 @@ export class Engine {
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
       if (head.expires_at <= now) {
-        this.#take(lane);
         this.#settlements.add(this.#settlementOf(instance, head, 'failed', 'expired', null, false));
+        this.#take(lane);
         this.#observer.settled('failed', 'expired', 1);
         continue;
       }
@@ -892,12 +897,12 @@ export class Engine {
     let retry_in_ms: number | null = null;
     switch (verdict.state) {
       case 'delivered':
-        this.#take(lane);
         this.#settlements.add(this.#settlementOf(instance, delivery, 'delivered', null, null, lane.aside));
+        this.#take(lane);
         break;
       case 'failed':
-        this.#take(lane);
         this.#settlements.add(this.#settlementOf(instance, delivery, 'failed', verdict.reason, null, lane.aside));
+        this.#take(lane);
         break;
       case 'retry': {
         delivery.answered_badly++;
