@@ -1,3 +1,5 @@
+import { Recent } from '../domain/recent.ts';
+
 /** Of how many meetings it is remembered from when on all their messages were seen. */
 const MEETINGS_MAX = 50_000;
 
@@ -7,8 +9,7 @@ const MEETINGS_MAX = 50_000;
  * is not pending there. (The table `runs` is something else: what one start of a node accepts.)
  */
 export class Runs {
-  /** By meeting, the one with the latest message last. */
-  readonly #runs = new Map<string, { from: number; to: number }>();
+  readonly #runs = new Recent<{ from: number; to: number }>(MEETINGS_MAX);
 
   /**
    * The messages from one seq to another were seen.
@@ -18,9 +19,7 @@ export class Runs {
   extend(meeting_id: string, first_seq: number, last_seq: number): number {
     const run = this.#runs.get(meeting_id);
     const from = run?.to === first_seq - 1 ? run.from : first_seq;
-    this.#runs.delete(meeting_id);
     this.#runs.set(meeting_id, { from, to: last_seq });
-    if (this.#runs.size > MEETINGS_MAX) this.#runs.delete(this.#runs.keys().next().value!);
     return from;
   }
 }

@@ -1,5 +1,6 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
+import { Recent } from '../../domain/recent.ts';
 import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
 import { bigints, ints, texts } from './arrays.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
@@ -59,8 +60,8 @@ export class Accepting {
   readonly #ids: IdCodec;
   readonly #teller: Teller;
   readonly #onGivenUp: () => void;
-  /** A seq of each meeting of late, the latest meeting last: what comes next is looked for from there on. */
-  readonly #hints = new Map<string, number>();
+  /** A seq of each meeting: what comes next is looked for from there on. */
+  readonly #hints = new Recent<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
   /** The number of a run whose last batch is in doubt. */
@@ -83,7 +84,7 @@ export class Accepting {
     const rows = await this.#stored(batch);
     const by_place: AcceptedRow[] = [];
     for (const row of rows) by_place[row.place - 1] = row;
-    for (const [i, { meeting_id }] of messages.entries()) this.#remember(meeting_id, by_place[batch.places[i]!]!.seq);
+    for (const [i, { meeting_id }] of messages.entries()) this.#hints.set(meeting_id, by_place[batch.places[i]!]!.seq);
     const firsts = new Map<number, NewMessage>();
     return messages.map((message, i) => {
       const place = batch.places[i]!;
@@ -127,12 +128,6 @@ export class Accepting {
         if (lost) await pause(TRY_AGAIN_MS);
       }
     }
-  }
-
-  #remember(meeting_id: string, seq: number): void {
-    this.#hints.delete(meeting_id);
-    this.#hints.set(meeting_id, seq);
-    if (this.#hints.size > HINTS_MAX) this.#hints.delete(this.#hints.keys().next().value!);
   }
 
   #giveUp(): void {
@@ -189,7 +184,7 @@ function isRunUnknown(error: unknown): boolean {
 }
 
 /** Columns for accept_messages. */
-function batchOf(messages: NewMessage[], hints: ReadonlyMap<string, number>): Batch {
+function batchOf(messages: NewMessage[], hints: Recent<number>): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
   const places: number[] = [];
