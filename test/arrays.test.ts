@@ -15,21 +15,22 @@ async function connect(t: TestContext): Promise<pg.Client> {
   return client;
 }
 
-const lists: Record<string, { list: fc.Arbitrary<(string | number | null)[]>; encode(values: unknown[]): Buffer }> = {
-  'bigint[]': {
-    list: fc.array(fc.option(fc.maxSafeInteger())),
-    encode: (values) => bigints(values as (number | null)[]),
-  },
-  'int[]': { list: fc.array(fc.integer()), encode: (values) => ints(values as number[]) },
-  'smallint[]': {
-    list: fc.array(fc.integer({ min: -(2 ** 15), max: 2 ** 15 - 1 })),
-    encode: (values) => smallints(values as number[]),
-  },
-  'text[]': {
-    list: fc.array(fc.option(fc.string({ unit: 'binary' }).map((text) => text.replaceAll('\0', '')))),
-    encode: (values) => texts(values as (string | null)[]),
-  },
-};
+const lists: Record<string, { list: fc.Arbitrary<(string | number | null)[]>; encode: (values: unknown[]) => Buffer }> =
+  {
+    'bigint[]': {
+      list: fc.array(fc.option(fc.maxSafeInteger())),
+      encode: (values) => bigints(values as (number | null)[]),
+    },
+    'int[]': { list: fc.array(fc.integer()), encode: (values) => ints(values as number[]) },
+    'smallint[]': {
+      list: fc.array(fc.integer({ min: -(2 ** 15), max: 2 ** 15 - 1 })),
+      encode: (values) => smallints(values as number[]),
+    },
+    'text[]': {
+      list: fc.array(fc.option(fc.string({ unit: 'binary' }).map((text) => text.replaceAll('\0', '')))),
+      encode: (values) => texts(values as (string | null)[]),
+    },
+  };
 
 for (const [type, { list, encode }] of Object.entries(lists)) {
   test(`the server reads of a ${type} what was sent`, async (t) => {
@@ -54,4 +55,10 @@ test('a lone surrogate arrives as U+FFFD, and a NUL is refused', async (t) => {
   ]);
   assert.deepEqual(rows[0]!.json, ['a\ufffdb', '\ufffd', '😀']);
   await assert.rejects(client.query('SELECT $1::text[]', [texts(['\0'])]), { code: '22021' });
+});
+
+test('what is no safe integer is refused, and does not become another number', () => {
+  for (const value of [0.5, NaN, Infinity, 2 ** 53, 'soon', undefined]) {
+    for (const encode of [bigints, ints, smallints]) assert.throws(() => encode([value as number]), RangeError);
+  }
 });

@@ -28,13 +28,13 @@ export class LinkedList<T extends Linked> {
   }
 
   has(entry: T): boolean {
-    return entry.list === (this as LinkedList<Linked>);
+    return entry.list === this;
   }
 
   /** Puts it last, and takes it from where it was. */
   add(entry: T): void {
     entry.list?.delete(entry);
-    entry.list = this as LinkedList<Linked>;
+    entry.list = this;
     entry.earlier = this.#last;
     if (this.#last === null) this.#first = entry;
     else this.#last.later = entry;

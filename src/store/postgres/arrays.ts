@@ -15,7 +15,11 @@ const INT2 = 21;
 const INT4 = 23;
 const TEXT = 25;
 
-/** `bigint[]`, of safe integers. */
+/**
+ * `bigint[]`
+ *
+ * @throws RangeError for what is no safe integer, as those below
+ */
 export function bigints(values: readonly (number | null)[]): Buffer {
   const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + 8));
   let at = HEAD_BYTES;
@@ -23,6 +27,7 @@ export function bigints(values: readonly (number | null)[]): Buffer {
     view.setInt32(at, value === null ? NULL_LENGTH : 8);
     at += LENGTH_BYTES;
     if (value === null) continue;
+    assertInteger(value);
     const upper = Math.floor(value / 2 ** 32);
     view.setInt32(at, upper);
     view.setUint32(at + 4, value - upper * 2 ** 32);
@@ -36,6 +41,7 @@ export function ints(values: readonly number[]): Buffer {
   const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + 4));
   let at = HEAD_BYTES;
   for (const value of values) {
+    assertInteger(value);
     view.setInt32(at, 4);
     view.setInt32(at + LENGTH_BYTES, value);
     at += LENGTH_BYTES + 4;
@@ -48,6 +54,7 @@ export function smallints(values: readonly number[]): Buffer {
   const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + 2));
   let at = HEAD_BYTES;
   for (const value of values) {
+    assertInteger(value);
     view.setInt32(at, 2);
     view.setInt16(at + LENGTH_BYTES, value);
     at += LENGTH_BYTES + 2;
@@ -67,6 +74,11 @@ export function texts(values: readonly (string | null)[]): Buffer {
     at += LENGTH_BYTES + Math.max(length, 0);
   }
   return withHead(bytes, view, TEXT, values, at);
+}
+
+/** As text, the server would refuse it; here it would become some other number. */
+function assertInteger(value: number): void {
+  if (!Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
 }
 
 function roomFor(elements_bytes: number): { bytes: Buffer; view: DataView } {
