@@ -341,6 +341,17 @@ describe('a lane that other nodes write into', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(8));
   });
 
+  test('that is read holds all that stands in the table, also what comes after what this node was told', async (t) => {
+    const { node } = await shared(t);
+    const told = await storeElsewhere(node, ['{}', '{}']);
+    // Told before this node listened.
+    await storeElsewhere(node, ['{}']);
+    tell(node, told);
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+  });
+
   test('that this node does not know is read, whatever it was told before: it may have been delivered since', async (t) => {
     const { node, reads } = await shared(t);
     const stored = await storeElsewhere(node, ['{}']);

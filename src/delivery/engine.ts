@@ -740,6 +740,8 @@ export class Engine {
           lane.unsure = false;
           lane.reread = true;
         } else {
+          // What was stored before this node listened, nobody tells it: the table has more than the tail.
+          if (lane.tail.length > 0 && (rows.at(-1)?.seq ?? 0) > lane.tail_to) this.#spillTail(lane);
           const before_tail = rows.filter(({ seq }) => seq < lane.tail_from);
           for (const row of before_tail) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
           const reaches_tail = before_tail.length < rows.length;
