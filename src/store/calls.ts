@@ -1,6 +1,15 @@
 /** What travels between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts';
-import { type Accepted, type Audited, type AuditedStore, type Change, type StoredRange, StoreError } from './store.ts';
+import {
+  type Accepted,
+  type AcceptedDelivery,
+  type AcceptedMessage,
+  type Audited,
+  type AuditedStore,
+  type Change,
+  type StoredRange,
+  StoreError,
+} from './store.ts';
 
 /** What is called: a noun of the store, or where it keeps things. */
 export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'storage';
@@ -35,25 +44,37 @@ interface Packed {
  * packed and with its attempts as text it costs 1.4 (300 settlements, Node 24.21).
  */
 export function packCall(call: Call): Call {
-  if (call.method !== 'settle') return call;
-  const [deliveries, healths] = call.args as [object[], object[]];
-  return { ...call, args: [packed(deliveries), healths] };
+  const [rows, ...others] = call.args as [object[], ...unknown[]];
+  return isLong(call.method) ? { ...call, args: [packed(rows), ...others] } : call;
 }
 
 export function unpackCall(call: Call): Call {
-  if (call.method !== 'settle') return call;
-  const [deliveries, healths] = call.args as [Packed, object[]];
-  return { ...call, args: [unpacked(deliveries), healths] };
+  const [rows, ...others] = call.args as [Packed, ...unknown[]];
+  return isLong(call.method) ? { ...call, args: [unpacked(rows), ...others] } : call;
 }
 
-/** Answers that are long: what a message was queued for, a hundred times over at a fan-out of a hundred; pages of lanes. */
+function isLong(method: string): boolean {
+  return method === 'accept' || method === 'settle';
+}
+
+/** What became of messages, as it travels: of those that are stored the messages, and of those that are new the deliveries. */
+interface PackedAccepted {
+  kinds: Accepted['kind'][];
+  messages: Packed;
+  /** For each result how many of the deliveries are its own. */
+  delivery_counts: number[];
+  deliveries: Packed;
+}
+
+/**
+ * Answers that are long: what messages were queued for, a hundred times over at a fan-out of a hundred; pages of lanes. As
+ * objects, what became of a message with one delivery costs 8.6 µs, packed 1.5 (100 messages, Node 24.21).
+ */
 export function packReply({ method }: Call, reply: Reply): Reply {
   if (reply.value === undefined) return reply;
   switch (method) {
-    case 'accept': {
-      const pack = (one: Accepted) => (one.kind === 'accepted' ? { ...one, deliveries: packed(one.deliveries) } : one);
-      return { ...reply, value: (reply.value as Accepted[]).map(pack) };
-    }
+    case 'accept':
+      return { ...reply, value: packedAccepted(reply.value as Accepted[]) };
     case 'loadLanes':
       return { ...reply, value: (reply.value as object[][]).map(packed) };
     default:
@@ -65,15 +86,36 @@ export function unpackReply(method: string, reply: Reply): Reply {
   if (reply.value === undefined) return reply;
   switch (method) {
     case 'accept':
-      for (const result of reply.value as { deliveries?: Packed | object[] }[]) {
-        if (result.deliveries !== undefined) result.deliveries = unpacked(result.deliveries as Packed);
-      }
-      return reply;
+      return { ...reply, value: unpackedAccepted(reply.value as PackedAccepted) };
     case 'loadLanes':
       return { ...reply, value: (reply.value as Packed[]).map(unpacked) };
     default:
       return reply;
   }
+}
+
+function packedAccepted(results: Accepted[]): PackedAccepted {
+  const deliveriesOf = (result: Accepted) => (result.kind === 'accepted' ? result.deliveries : []);
+  return {
+    kinds: results.map(({ kind }) => kind),
+    messages: packed(results.flatMap((result) => (result.kind === 'key_reused' ? [] : [result.message]))),
+    delivery_counts: results.map((result) => deliveriesOf(result).length),
+    deliveries: packed(results.flatMap(deliveriesOf)),
+  };
+}
+
+function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted): Accepted[] {
+  const messages = unpacked(lists.messages) as AcceptedMessage[];
+  const deliveries = unpacked(lists.deliveries) as AcceptedDelivery[];
+  let messages_at = 0;
+  let deliveries_at = 0;
+  return kinds.map((kind, i) => {
+    if (kind === 'key_reused') return { kind };
+    const message = messages[messages_at++]!;
+    if (kind === 'repeated') return { kind, message };
+    const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));
+    return { kind, message, deliveries: own };
+  });
 }
 
 /** What others stored, as it travels: each list as one, and how much of it belongs to an item of the list before. */

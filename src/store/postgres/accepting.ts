@@ -1,11 +1,12 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { Recent } from '../../domain/recent.ts';
-import { type Accepted, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
+import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
 import { bigints, ints, texts } from './arrays.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { RUN_UNKNOWN } from './functions.ts';
+import { numbersIn, textsIn } from './json_lists.ts';
 import { Line } from './line.ts';
 import { timestampText } from './messages.ts';
 
@@ -23,15 +24,29 @@ const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (started_at) VALUES ($1) RETURNING run_no';
 
+/** The JSON text of lists: see ACCEPT_MESSAGES. */
 interface AcceptedRow {
+  places: string;
+  message_nos: string;
+  seqs: string;
+  queued_counts: string;
+  accepted_ats: string;
+  instance_ids: string | null;
+  agent_lists: string | null;
+  former_fingerprints: string | null;
+}
+
+/** What the database says of one message. */
+interface Stored {
+  /** Among those that were sent, from 1. */
   place: number;
   message_no: number;
   seq: number;
   deliveries_queued: number;
-  instance_ids: string | null;
-  agent_lists: string | null;
-  fingerprint: string | null;
   accepted_at: number;
+  deliveries: AcceptedDelivery[];
+  /** Of the message that came before with its key. */
+  fingerprint: string | null;
 }
 
 /** The columns of a batch, as accept_messages takes them, and what stands in it twice. */
@@ -82,8 +97,8 @@ export class Accepting {
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
     const batch = batchOf(messages, this.#hints);
     const rows = await this.#stored(batch);
-    const by_place: AcceptedRow[] = [];
-    for (const row of rows) by_place[row.place - 1] = row;
+    const by_place: Stored[] = [];
+    for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) by_place[stored.place - 1] = stored;
     for (const [i, { meeting_id }] of messages.entries()) this.#hints.set(meeting_id, by_place[batch.places[i]!]!.seq);
     const firsts = new Map<number, NewMessage>();
     return messages.map((message, i) => {
@@ -147,9 +162,9 @@ export class Accepting {
     return run_no;
   }
 
-  #acceptedOf({ meeting_id, idempotency }: NewMessage, row: AcceptedRow, first: NewMessage | null): Accepted {
-    const { message_no, seq, accepted_at, deliveries_queued } = row;
-    const fingerprint = row.fingerprint ?? first?.idempotency?.fingerprint ?? null;
+  #acceptedOf({ meeting_id, idempotency }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
+    const { message_no, seq, accepted_at, deliveries_queued, deliveries } = stored;
+    const fingerprint = stored.fingerprint ?? first?.idempotency?.fingerprint ?? null;
     const message: AcceptedMessage = {
       message_id: this.#ids.encode('msg', message_no),
       meeting_id,
@@ -157,26 +172,45 @@ export class Accepting {
       accepted_at,
       deliveries_queued,
     };
-    if (fingerprint !== null) {
-      return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
-    }
-    const agent_lists = row.agent_lists === null ? [] : (JSON.parse(row.agent_lists) as string[]);
-    const deliveries = idsIn(row.instance_ids).map((instance_id, i) => ({
-      delivery_id: this.#ids.encode('dlv', message_no + 1 + i),
-      instance_id,
-      target_agents: agent_lists[i]!,
-    }));
-    return { kind: 'accepted', message, deliveries };
+    if (fingerprint === null) return { kind: 'accepted', message, deliveries };
+    return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
   }
+}
+
+function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
+  const [message_nos, seqs] = [numbersIn(row.message_nos), numbersIn(row.seqs)];
+  const [queued_counts, accepted_ats] = [numbersIn(row.queued_counts), numbersIn(row.accepted_ats)];
+  const [instance_ids, agent_lists] = [textsIn(row.instance_ids), textsIn(row.agent_lists)];
+  const fingerprints = textsIn(row.former_fingerprints);
+  let deliveries_at = 0;
+  return numbersIn(row.places).map((place, i) => {
+    const message_no = message_nos[i]!;
+    const deliveries_queued = queued_counts[i]!;
+    const fingerprint = fingerprints[i] ?? null;
+    const deliveries: AcceptedDelivery[] = [];
+    // The numbers of its deliveries follow its own.
+    for (let n = 1; fingerprint === null && n <= deliveries_queued; n++, deliveries_at++) {
+      deliveries.push({
+        delivery_id: ids.encode('dlv', message_no + n),
+        instance_id: instance_ids[deliveries_at]!,
+        target_agents: agent_lists[deliveries_at]!,
+      });
+    }
+    return {
+      place,
+      message_no,
+      seq: seqs[i]!,
+      deliveries_queued,
+      accepted_at: accepted_ats[i]!,
+      deliveries,
+      fingerprint,
+    };
+  });
 }
 
 async function endRun(connection: Connection, run_no: number): Promise<void> {
   await connection.query(END_RUN, [run_no], ANSWER_MS_MAX);
   await connection.query(FORGET_BATCHES, [run_no], ANSWER_MS_MAX);
-}
-
-function idsIn(json: string | null): string[] {
-  return json === null ? [] : (JSON.parse(json) as string[]);
 }
 
 function isRunUnknown(error: unknown): boolean {

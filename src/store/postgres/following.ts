@@ -1,6 +1,7 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { Change, StoredMessage, StoredRange } from '../store.ts';
+import type { AcceptedDelivery, Change, StoredMessage, StoredRange } from '../store.ts';
 import { type Database, statement } from './database.ts';
+import { numbersIn, textsIn } from './json_lists.ts';
 import { timestampOf } from './messages.ts';
 import type { Range } from './messages_between.ts';
 
@@ -10,54 +11,50 @@ const NUMBERS_PER_READ_MAX = 5_000;
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
- * Of each batch first the seqs that it gave, as lists, and then its messages that have deliveries for this node. Both are
- * found by their numbers: those of the deliveries follow that of their message. OFFSET 0 keeps the planner from looking for
- * those that are pending by an index of theirs.
+ * Of each batch the seqs that it gave, and its deliveries for this node with their messages: the columns are the JSON text of
+ * lists, which cost less than rows. All are found by their numbers, and those of deliveries follow that of their message.
+ * OFFSET 0 keeps the planner from looking for those that are pending by an index of theirs.
  */
 const READ = statement(`
-  WITH batch AS MATERIALIZED (SELECT * FROM unnest($first_nos::bigint[], $last_nos::bigint[]) WITH ORDINALITY AS b(first_no, last_no, place))
-  SELECT b.place, ranges.meeting_ids, ranges.first_seqs, ranges.last_seqs, NULL::bigint AS message_no, NULL AS meeting_id, NULL::bigint AS seq,
-    NULL::bigint AS accepted_at, NULL AS timestamp, NULL AS message, NULL::bigint AS expires_at, NULL AS offsets, NULL AS instance_ids, NULL AS agent_lists
-  FROM batch b
+  SELECT ranges.*, mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*
+  FROM unnest($first_nos::bigint[], $last_nos::bigint[]) WITH ORDINALITY AS b(first_no, last_no, place)
     CROSS JOIN LATERAL (
       SELECT json_agg(r.meeting_id)::text AS meeting_ids, json_agg(r.first_seq)::text AS first_seqs, json_agg(r.last_seq)::text AS last_seqs
       FROM (
         SELECT m.meeting_id, min(m.seq) AS first_seq, max(m.seq) AS last_seq
         FROM (SELECT * FROM messages m WHERE m.message_no >= b.first_no AND m.message_no <= b.last_no OFFSET 0) m
         GROUP BY m.meeting_id) r) ranges
-  UNION ALL
-  SELECT b.place, NULL, NULL, NULL, m.message_no, m.meeting_id, m.seq, m.accepted_at, m.timestamp, m.message,
-    mine.expires_at, mine.offsets, mine.instance_ids, mine.agent_lists
-  FROM batch b
     CROSS JOIN LATERAL (
-      SELECT d.message_no, min(d.expires_at) AS expires_at, json_agg(d.delivery_no - d.message_no ORDER BY d.delivery_no)::text AS offsets,
+      SELECT array_agg(d.message_no) AS message_nos, json_agg(d.message_no ORDER BY d.delivery_no)::text AS of_messages,
+        json_agg(d.delivery_no ORDER BY d.delivery_no)::text AS delivery_nos, json_agg(d.expires_at ORDER BY d.delivery_no)::text AS expire_ats,
         json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
       FROM (SELECT * FROM deliveries d WHERE d.delivery_no > b.first_no AND d.delivery_no <= b.last_no OFFSET 0) d
-      WHERE d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0 AND d.partition_no = ANY ($partitions::smallint[])
-      GROUP BY d.message_no) mine
-    CROSS JOIN LATERAL (SELECT * FROM messages m WHERE m.message_no = mine.message_no OFFSET 0) m
-  ORDER BY place, message_no NULLS FIRST`);
+      WHERE d.state = 'pending' AND d.aside = 0 AND d.attempt_count = 0 AND d.partition_no = ANY ($partitions::smallint[])) mine
+    CROSS JOIN LATERAL (
+      SELECT json_agg(m.message_no ORDER BY m.message_no)::text AS message_nos, json_agg(m.meeting_id ORDER BY m.message_no)::text AS of_meetings,
+        json_agg(m.seq ORDER BY m.message_no)::text AS seqs, json_agg(m.accepted_at ORDER BY m.message_no)::text AS accepted_ats,
+        json_agg(m.timestamp ORDER BY m.message_no)::text AS timestamps, json_agg(m.message ORDER BY m.message_no)::text AS messages
+      FROM (SELECT DISTINCT unnest(mine.message_nos) AS message_no) w
+        CROSS JOIN LATERAL (SELECT * FROM messages m WHERE m.message_no = w.message_no OFFSET 0) m) said
+  ORDER BY b.place`);
 
-/** The seqs of a batch; null where nothing is left of it. Each is the JSON text of a list. */
-interface RangesRow {
-  message_no: null;
+/** A batch, each column the JSON text of a list; null where there is nothing of it. */
+interface BatchRow {
   meeting_ids: string | null;
-  first_seqs: string;
-  last_seqs: string;
-}
-
-interface MessageRow {
-  message_no: number;
-  meeting_id: string;
-  seq: number;
-  accepted_at: number;
-  timestamp: string;
-  message: string;
-  expires_at: number;
-  /** JSON text of lists, as those below. */
-  offsets: string;
-  instance_ids: string;
-  agent_lists: string;
+  first_seqs: string | null;
+  last_seqs: string | null;
+  delivery_nos: string | null;
+  /** The message_no of each delivery. */
+  of_messages: string | null;
+  expire_ats: string | null;
+  instance_ids: string | null;
+  agent_lists: string | null;
+  message_nos: string | null;
+  of_meetings: string | null;
+  seqs: string | null;
+  accepted_ats: string | null;
+  timestamps: string | null;
+  messages: string | null;
 }
 
 /**
@@ -113,7 +110,7 @@ export class Following {
         // The database was away for longer than a call waits for it.
         this.#miss();
       }
-      if (numbersIn(this.#told) > NUMBERS_BEHIND_MAX) this.#miss();
+      if (countOf(this.#told) > NUMBERS_BEHIND_MAX) this.#miss();
     }
     this.#reading = null;
   }
@@ -127,7 +124,7 @@ export class Following {
     let numbers = 0;
     let count = 0;
     for (const batch of this.#told) {
-      numbers += numbersIn([batch]);
+      numbers += countOf([batch]);
       if (count > 0 && numbers > NUMBERS_PER_READ_MAX) break;
       count++;
     }
@@ -140,53 +137,61 @@ export class Following {
       last_nos: batches.map(({ last_no }) => last_no),
       partitions: [...this.#partitions()],
     };
-    const rows = await this.#db.read((session) => session.all<RangesRow | MessageRow>(READ, values));
-    const ranges: StoredRange[] = [];
-    let of_meetings = new Map<string, StoredRange>();
-    for (const row of rows) {
-      if (row.message_no !== null) {
-        of_meetings.get(row.meeting_id)!.messages.push(this.#messageOf(row));
-        continue;
-      }
-      const of_batch = rangesOf(row);
-      ranges.push(...of_batch);
-      of_meetings = new Map(of_batch.map((range) => [range.meeting_id, range]));
+    const rows = await this.#db.read((session) => session.all<BatchRow>(READ, values));
+    return rows.flatMap((row) => rangesOf(row, this.#ids));
+  }
+}
+
+function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
+  const [first_seqs, last_seqs] = [numbersIn(row.first_seqs), numbersIn(row.last_seqs)];
+  const ranges = textsIn(row.meeting_ids).map((meeting_id, i): StoredRange => {
+    return { meeting_id, first_seq: first_seqs[i]!, last_seq: last_seqs[i]!, messages: [] };
+  });
+  const of_meetings = new Map(ranges.map((range) => [range.meeting_id, range]));
+  for (const message of messagesOf(row, ids)) of_meetings.get(message.meeting_id)!.messages.push(message);
+  return ranges;
+}
+
+function messagesOf(row: BatchRow, ids: IdCodec): StoredMessage[] {
+  const [delivery_nos, of_messages, expire_ats] = [
+    numbersIn(row.delivery_nos),
+    numbersIn(row.of_messages),
+    numbersIn(row.expire_ats),
+  ];
+  const [instance_ids, agent_lists] = [textsIn(row.instance_ids), textsIn(row.agent_lists)];
+  const [meeting_ids, seqs, accepted_ats] = [
+    textsIn(row.of_meetings),
+    numbersIn(row.seqs),
+    numbersIn(row.accepted_ats),
+  ];
+  const [timestamps, messages] = [textsIn(row.timestamps), textsIn(row.messages)];
+  let at = 0;
+  return numbersIn(row.message_nos).map((message_no, i) => {
+    const deliveries: AcceptedDelivery[] = [];
+    let expires_at = Infinity;
+    // Both lists are in the order of the message_no. A message may be gone already.
+    while (of_messages[at]! < message_no) at++;
+    for (; of_messages[at] === message_no; at++) {
+      expires_at = Math.min(expires_at, expire_ats[at]!);
+      deliveries.push({
+        delivery_id: ids.encode('dlv', delivery_nos[at]!),
+        instance_id: instance_ids[at]!,
+        target_agents: agent_lists[at]!,
+      });
     }
-    return ranges;
-  }
-
-  #messageOf({ message_no, timestamp, offsets, instance_ids, agent_lists, ...row }: MessageRow): StoredMessage {
-    const ids = JSON.parse(instance_ids) as string[];
-    const lists = JSON.parse(agent_lists) as string[];
     return {
-      message_id: this.#ids.encode('msg', message_no),
-      meeting_id: row.meeting_id,
-      seq: row.seq,
-      accepted_at: row.accepted_at,
-      message: row.message,
-      timestamp: timestampOf(timestamp),
-      expires_at: row.expires_at,
-      deliveries: (JSON.parse(offsets) as number[]).map((offset, i) => ({
-        delivery_id: this.#ids.encode('dlv', message_no + offset),
-        instance_id: ids[i]!,
-        target_agents: lists[i]!,
-      })),
+      message_id: ids.encode('msg', message_no),
+      meeting_id: meeting_ids[i]!,
+      seq: seqs[i]!,
+      accepted_at: accepted_ats[i]!,
+      message: messages[i]!,
+      timestamp: timestampOf(timestamps[i]!),
+      expires_at,
+      deliveries,
     };
-  }
+  });
 }
 
-function rangesOf({ meeting_ids, first_seqs, last_seqs }: RangesRow): StoredRange[] {
-  if (meeting_ids === null) return [];
-  const firsts = JSON.parse(first_seqs) as number[];
-  const lasts = JSON.parse(last_seqs) as number[];
-  return (JSON.parse(meeting_ids) as string[]).map((meeting_id, i) => ({
-    meeting_id,
-    first_seq: firsts[i]!,
-    last_seq: lasts[i]!,
-    messages: [],
-  }));
-}
-
-function numbersIn(batches: readonly Range[]): number {
+function countOf(batches: readonly Range[]): number {
   return batches.reduce((sum, { first_no, last_no }) => sum + last_no - first_no + 1, 0);
 }
