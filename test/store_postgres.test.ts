@@ -99,6 +99,33 @@ describe('a database that knows less than a node, because it took over without t
     const store = await fallenBehind(t, url);
     await assert.rejects(store.messages.accept([newMessage('m')]), /messages_meeting_id_seq_key/);
   });
+
+  /** The meeting itself is gone, between two others. */
+  async function lost(t: TestContext, url: string): Promise<Store> {
+    const store = await open(t, url);
+    await store.messages.accept([newMessage('l'), newMessage('m'), newMessage('n')]);
+    await sql(url, "DELETE FROM messages WHERE meeting_id = 'm'");
+    await sql(url, "DELETE FROM meetings WHERE meeting_id = 'm'");
+    return store;
+  }
+
+  const OF_ALL = ['l', 'm', 'n'].map((meeting_id) => newMessage(meeting_id));
+  const FIRST_PAGE = { after_seq: 0, limit: 10, chars_max: 1000 };
+
+  test('makes a meeting anew that is not there', async (t) => {
+    const store = await lost(t, await makeDatabase());
+    assert.deepEqual(seqsOf(await store.messages.accept(OF_ALL)), [2, 1, 2]);
+    assert.equal((await store.messages.list('m', FIRST_PAGE))?.data.length, 1);
+  });
+
+  test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
+    const url = await makeDatabase();
+    const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
+    await withoutPart(url, ACCEPT_MESSAGES, IS_LOST, 'IF false');
+    const store = await lost(t, url);
+    await store.messages.accept(OF_ALL);
+    assert.equal(await store.messages.list('m', FIRST_PAGE), null);
+  });
 });
 
 describe('a connection that is cut inside the commit of a batch', () => {

@@ -48,6 +48,21 @@ const AGENTS_TO_NOTIFY = `
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
   WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))`;
 
+/** All nodes make them in the order in which all nodes lock them. */
+function makeMeetings(condition: string): string {
+  return `
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+      SELECT w.meeting_id, 0, w.created_at, w.created_at
+      FROM unnest(meeting_ids, created_ats, hints) WITH ORDINALITY AS w(meeting_id, created_at, hint, place) WHERE ${condition} ORDER BY w.place
+      ON CONFLICT (meeting_id) DO NOTHING;`;
+}
+
+/** Locked, and not written: see meetings in migrations.ts. What follows sees what was committed before. */
+const LOCK_MEETINGS = `
+    SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;`;
+
 /** Messages whose key came before, as a row of the answer: those of the items `i` for which `condition` holds. */
 function repeatedKeys(items: string, condition: string): string {
   return `
@@ -90,6 +105,7 @@ export const ACCEPT_MESSAGES = `
     batch batches%ROWTYPE;
     is_new boolean[];
     new_counts bigint[] := counts;
+    last_seqs bigint[];
     former_seqs bigint[];
   BEGIN
     -- A batch that is sent again waits here for what becomes of the first.
@@ -122,13 +138,13 @@ export const ACCEPT_MESSAGES = `
 
     PERFORM pg_advisory_xact_lock_shared(${REMOVAL});
 
-    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
-      SELECT w.meeting_id, 0, w.created_at, w.created_at
-      FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
-      ON CONFLICT (meeting_id) DO NOTHING;
-    -- Locked, and not written: see meetings in migrations.ts. What follows sees what was committed before.
-    PERFORM 1 FROM unnest(meeting_ids) AS w(meeting_id)
-      CROSS JOIN LATERAL (SELECT 1 FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) locked;
+    -- Of one with a hint there is a row, unless the database has lost it.
+    ${makeMeetings('w.hint IS NULL')}
+    ${LOCK_MEETINGS}
+    IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids) THEN
+      ${makeMeetings('true')}
+      ${LOCK_MEETINGS}
+    END IF;
 
     IF has_keys THEN
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
@@ -146,11 +162,10 @@ export const ACCEPT_MESSAGES = `
     END IF;
 
     -- With a lower bound few entries of the index are looked at, instead of all on its last page.
-    SELECT array_agg(greatest(
-        (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id),
-        coalesce((SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
-          (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
-      FROM unnest(meeting_ids, hints) WITH ORDINALITY AS w(meeting_id, hint, place);
+    SELECT array_agg(greatest(w.last_seq, coalesce(
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
+      FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
     -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
     IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
