@@ -38,28 +38,29 @@ export function bigints(values: readonly (number | null)[]): Buffer {
 
 /** `int[]` */
 export function ints(values: readonly number[]): Buffer {
-  const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + 4));
-  let at = HEAD_BYTES;
-  for (const value of values) {
-    assertInteger(value);
-    view.setInt32(at, 4);
-    view.setInt32(at + LENGTH_BYTES, value);
-    at += LENGTH_BYTES + 4;
-  }
-  return withHead(bytes, view, INT4, values, at);
+  return integers(values, INT4, 4, (view, at, value) => view.setInt32(at, value));
 }
 
 /** `smallint[]` */
 export function smallints(values: readonly number[]): Buffer {
-  const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + 2));
+  return integers(values, INT2, 2, (view, at, value) => view.setInt16(at, value));
+}
+
+function integers(
+  values: readonly number[],
+  type: number,
+  width: number,
+  write: (view: DataView, at: number, value: number) => void,
+): Buffer {
+  const { bytes, view } = roomFor(values.length * (LENGTH_BYTES + width));
   let at = HEAD_BYTES;
   for (const value of values) {
     assertInteger(value);
-    view.setInt32(at, 2);
-    view.setInt16(at + LENGTH_BYTES, value);
-    at += LENGTH_BYTES + 2;
+    view.setInt32(at, width);
+    write(view, at + LENGTH_BYTES, value);
+    at += LENGTH_BYTES + width;
   }
-  return withHead(bytes, view, INT2, values, at);
+  return withHead(bytes, view, type, values, at);
 }
 
 /** `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server. */
