@@ -445,14 +445,14 @@ export class Checker {
     }
   }
 
-  /** Nobody will hear whether an operation was done. */
-  opLost(machine: Machine, stepped: boolean): void {
+  /**
+   * Nobody will hear whether an operation was done. What is stored says nothing of the back-off: whoever delivers to the
+   * instance may know of answers that a failing disk has not taken yet.
+   */
+  opLost(machine: Machine): void {
     this.markManual(machine.instance_id);
-    machine.ops_open--;
-    machine.ops_total++;
-    machine.lifted_at = this.#now();
-    this.#readAnew(machine, stepped);
-    this.look(machine);
+    machine.url = this.#operations.instances.load([machine.instance_id])[0]?.webhook_url ?? machine.url;
+    this.opEnds(machine, this.#now(), false);
   }
 
   /** A node gives instances back: nothing of it is under way, and everything that it made of them is stored. */

@@ -354,8 +354,8 @@ export class World {
     if (this.#cluster === null) {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
+      this.#closeOps(life);
       this.checker.handedOver(() => true, clean && !this.#failing, stepped);
-      this.#closeOps(life, stepped);
       this.#steady_ahead_ms = steady_ahead_ms;
       this.#begin();
       return;
@@ -368,8 +368,8 @@ export class World {
   }
 
   /** Whoever asked for something gets no answer: it was done, or it was not. */
-  #closeOps(life: Life, stepped = false): void {
-    for (const machine of life.ops) this.checker.opLost(machine, stepped);
+  #closeOps(life: Life): void {
+    for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
   }
 
