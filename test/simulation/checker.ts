@@ -535,8 +535,9 @@ export class Checker {
     }
   }
 
+  /** What is stored of a delivery. What it waits for is the instance's: its health is written in the same call. */
   #stored(delivery_id: string): string {
-    return JSON.stringify(this.#operations.deliveries.get(delivery_id, this.#now()));
+    return JSON.stringify({ ...this.#operations.deliveries.get(delivery_id, this.#now()), waiting_for: null });
   }
 
   /** Called so long after a send was answered that others have taken over what any node left. */
