@@ -276,11 +276,16 @@ export class Checker {
     return lane;
   }
 
-  #track(row: DeliveryRow, label?: number): Track | null {
+  /** The message of a delivery by its text: whoever sent it may never have been told its id. */
+  #labelOf({ meeting_id, seq }: DeliveryRow): number | null {
+    const page = this.#operations.messages.list(meeting_id, { after_seq: seq - 1, limit: 1, chars_max: 1e9 });
+    const text = page?.data.find((message) => message.seq === seq)?.message;
+    return text === undefined ? null : (JSON.parse(text) as { n: number }).n;
+  }
+
+  #track(row: DeliveryRow, label = this.#labelOf(row)): Track | null {
     const machine = this.machines.get(row.instance_id) as Machine;
-    const sent = this.sent.find((sent) =>
-      label === undefined ? sent.told?.message_id === row.message_id : sent.label === label,
-    );
+    const sent = this.sent.find((sent) => sent.label === label);
     if (sent === undefined) return null;
     const track: Track = {
       delivery_id: row.delivery_id,
