@@ -417,11 +417,16 @@ export class Checker {
       if (flight.url === machine.url && flight.ops_total === machine.ops_total && machine.ops_open === 0)
         machine.gone = { ops_total: machine.ops_total, term };
     }
-    if (flight.url !== machine.url || flight.generation !== machine.generation) return;
+    if (flight.url !== machine.url) return;
     if (outcome === 'ok') {
       machine.failures = 0;
       machine.backoff_step = 0;
       machine.not_before = 0;
+      return;
+    }
+    // A removal began since: if it failed, this may be the failure that a back-off began with.
+    if (flight.generation !== machine.generation) {
+      machine.failed_at = now;
       return;
     }
     machine.failures++;
