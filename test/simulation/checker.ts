@@ -276,11 +276,16 @@ export class Checker {
     return lane;
   }
 
-  #track(row: DeliveryRow, label?: number): Track | null {
+  /** The message of a delivery by its text: whoever sent it may never have been told its id. */
+  #labelOf({ meeting_id, seq }: DeliveryRow): number | null {
+    const page = this.#operations.messages.list(meeting_id, { after_seq: seq - 1, limit: 1, chars_max: 1e9 });
+    const text = page?.data.find((message) => message.seq === seq)?.message;
+    return text === undefined ? null : (JSON.parse(text) as { n: number }).n;
+  }
+
+  #track(row: DeliveryRow, label = this.#labelOf(row)): Track | null {
     const machine = this.machines.get(row.instance_id) as Machine;
-    const sent = this.sent.find((sent) =>
-      label === undefined ? sent.told?.message_id === row.message_id : sent.label === label,
-    );
+    const sent = this.sent.find((sent) => sent.label === label);
     if (sent === undefined) return null;
     const track: Track = {
       delivery_id: row.delivery_id,
@@ -412,11 +417,16 @@ export class Checker {
       if (flight.url === machine.url && flight.ops_total === machine.ops_total && machine.ops_open === 0)
         machine.gone = { ops_total: machine.ops_total, term };
     }
-    if (flight.url !== machine.url || flight.generation !== machine.generation) return;
+    if (flight.url !== machine.url) return;
     if (outcome === 'ok') {
       machine.failures = 0;
       machine.backoff_step = 0;
       machine.not_before = 0;
+      return;
+    }
+    // A removal began since: if it failed, this may be the failure that a back-off began with.
+    if (flight.generation !== machine.generation) {
+      machine.failed_at = now;
       return;
     }
     machine.failures++;
@@ -445,14 +455,14 @@ export class Checker {
     }
   }
 
-  /** Nobody will hear whether an operation was done. */
-  opLost(machine: Machine, stepped: boolean): void {
+  /**
+   * Nobody will hear whether an operation was done. What is stored says nothing of the back-off: whoever delivers to the
+   * instance may know of answers that a failing disk has not taken yet.
+   */
+  opLost(machine: Machine): void {
     this.markManual(machine.instance_id);
-    machine.ops_open--;
-    machine.ops_total++;
-    machine.lifted_at = this.#now();
-    this.#readAnew(machine, stepped);
-    this.look(machine);
+    machine.url = this.#operations.instances.load([machine.instance_id])[0]?.webhook_url ?? machine.url;
+    this.opEnds(machine, this.#now(), false);
   }
 
   /** A node gives instances back: nothing of it is under way, and everything that it made of them is stored. */
@@ -535,8 +545,9 @@ export class Checker {
     }
   }
 
+  /** What is stored of a delivery. What it waits for is the instance's: its health is written in the same call. */
   #stored(delivery_id: string): string {
-    return JSON.stringify(this.#operations.deliveries.get(delivery_id, this.#now()));
+    return JSON.stringify({ ...this.#operations.deliveries.get(delivery_id, this.#now()), waiting_for: null });
   }
 
   /** Called so long after a send was answered that others have taken over what any node left. */

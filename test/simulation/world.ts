@@ -50,6 +50,8 @@ const CLUSTER_END_MS = 20 * MINUTE;
 const LOOK_MS = 20 * SECOND;
 /** How long a call hangs on a connection that is gone. */
 const NOTICED_MS_MAX = 5 * SECOND;
+/** What a failing disk refused is tried again and written within this, once it is well. */
+const WRITTEN_MS_MAX = 2 * SECOND;
 /** The work of a node that is dead, paused or cut off is taken over within this. */
 const TAKEN_OVER_MS = 20 * SECOND;
 
@@ -114,6 +116,8 @@ export class World {
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
   #failing = false;
+  /** When the disk has been well for so long that nothing waits for it any more. */
+  #written_from = 0;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
 
@@ -354,8 +358,8 @@ export class World {
     if (this.#cluster === null) {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
-      this.checker.handedOver(() => true, clean && !this.#failing, stepped);
-      this.#closeOps(life, stepped);
+      this.#closeOps(life);
+      this.checker.handedOver(() => true, clean && this.#isAllWritten(), stepped);
       this.#steady_ahead_ms = steady_ahead_ms;
       this.#begin();
       return;
@@ -368,8 +372,8 @@ export class World {
   }
 
   /** Whoever asked for something gets no answer: it was done, or it was not. */
-  #closeOps(life: Life, stepped = false): void {
-    for (const machine of life.ops) this.checker.opLost(machine, stepped);
+  #closeOps(life: Life): void {
+    for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
   }
 
@@ -410,7 +414,8 @@ export class World {
     this.checker.disturbed_at = this.#steady();
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);
-    const clean = how === 'given back' || (how === 'left' && life !== undefined && !life.disturbed && !this.#failing);
+    const clean =
+      how === 'given back' || (how === 'left' && life !== undefined && !life.disturbed && this.#isAllWritten());
     if (clean) this.checker.givenBack(concerns);
     if (how === 'taken') this.checker.handedOver(concerns, false, false);
   }
@@ -656,10 +661,21 @@ export class World {
     this.checker.disturbed_at = this.#steady();
     this.#trace('the disk fails');
     this.#clock.after(this.#random.below(20 * SECOND), () => {
-      this.#failing = false;
+      this.#mendDisk();
       this.#fault();
       this.#trace('the disk is well');
     });
+  }
+
+  #mendDisk(): void {
+    if (!this.#failing) return;
+    this.#failing = false;
+    this.#written_from = this.#clock.now + WRITTEN_MS_MAX;
+  }
+
+  /** A stop does not wait for ever: while the disk fails, and shortly after, the last results may be given up. */
+  #isAllWritten(): boolean {
+    return !this.#failing && this.#clock.now >= this.#written_from;
   }
 
   #touchable(): Machine | null {
@@ -885,7 +901,7 @@ export class World {
 
   #heal(): void {
     this.#trace('all is well again');
-    this.#failing = false;
+    this.#mendDisk();
     this.#crash_at = null;
     for (const instance_id of this.#moods.keys()) this.#moods.set(instance_id, 'fine');
     for (const life of this.#lives) {
