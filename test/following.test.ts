@@ -6,6 +6,21 @@ import type { Database } from '../src/store/postgres/database.ts';
 import { Following } from '../src/store/postgres/following.ts';
 import type { Change } from '../src/store/store.ts';
 
+/** What a batch has without deliveries for this node. */
+const NO_DELIVERIES = {
+  delivery_nos: null,
+  of_messages: null,
+  expire_ats: null,
+  instance_ids: null,
+  agent_lists: null,
+  message_nos: null,
+  of_meetings: null,
+  seqs: null,
+  accepted_ats: null,
+  timestamps: null,
+  messages: null,
+};
+
 /** Reads that a test answers; they are of a database that it plays. */
 function following() {
   const reads: { batches: string; answer: () => void; fail: () => void }[] = [];
@@ -15,7 +30,7 @@ function following() {
         const batches = first_nos.map((first_no, i) => `${first_no}-${last_nos[i]}`).join(' ');
         const rows = first_nos.map((first_no) => {
           const seqs = JSON.stringify([first_no]);
-          return { message_no: null, meeting_ids: '["m"]', first_seqs: seqs, last_seqs: seqs };
+          return { ...NO_DELIVERIES, meeting_ids: '["m"]', first_seqs: seqs, last_seqs: seqs };
         });
         reads.push({ batches, answer: () => resolve(rows), fail: () => reject(new Error('it is away')) });
       }),

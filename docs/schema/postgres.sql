@@ -231,7 +231,7 @@ CREATE TABLE this_database (
 CREATE SEQUENCE numbers;
 
 CREATE OR REPLACE FUNCTION accept_messages(my_run_no bigint, my_batch_no bigint, meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[], of_meetings integer[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[], has_keys boolean, keys text[], fingerprints text[], teller text, my_node_id text)
- RETURNS TABLE(place bigint, message_no bigint, seq bigint, deliveries_queued bigint, instance_ids text, agent_lists text, fingerprint text, accepted_at bigint)
+ RETURNS TABLE(places text, message_nos text, seqs text, queued_counts text, accepted_ats text, instance_ids text, agent_lists text, former_fingerprints text)
  LANGUAGE plpgsql
 AS $function$
   #variable_conflict use_column
@@ -239,6 +239,7 @@ AS $function$
     batch batches%ROWTYPE;
     is_new boolean[];
     new_counts bigint[] := counts;
+    last_seqs bigint[];
     former_seqs bigint[];
   BEGIN
     -- A batch that is sent again waits here for what becomes of the first.
@@ -252,42 +253,63 @@ AS $function$
     END IF;
     IF batch.batch_no = my_batch_no THEN
       RETURN QUERY
-        SELECT stored.place, m.message_no, m.seq, m.deliveries_queued, sent.instance_ids, sent.agent_lists, NULL::text, m.accepted_at
-        FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
-              FROM unnest(string_to_array(batch.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') stored
-          JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
-                FROM messages WHERE message_no BETWEEN batch.first_no AND batch.last_no) m USING (nth)
-          CROSS JOIN LATERAL (
-            SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text AS instance_ids, json_agg(d.target_agents ORDER BY d.delivery_no)::text AS agent_lists
-            FROM deliveries d WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued) sent;
-      RETURN QUERY
-        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+        WITH stored AS MATERIALIZED (
+          SELECT nth.place, m.*
+          FROM (SELECT flag.place, row_number() OVER (ORDER BY flag.place) AS nth
+                FROM unnest(string_to_array(batch.stored, NULL)) WITH ORDINALITY AS flag(stored, place) WHERE flag.stored = '1') nth
+            JOIN (SELECT *, row_number() OVER (ORDER BY message_no) AS nth
+                  FROM messages WHERE message_no BETWEEN batch.first_no AND batch.last_no) m USING (nth)
+        )
+        SELECT json_agg(s.place ORDER BY s.place)::text, json_agg(s.message_no ORDER BY s.place)::text, json_agg(s.seq ORDER BY s.place)::text,
+          json_agg(s.deliveries_queued ORDER BY s.place)::text, json_agg(s.accepted_at ORDER BY s.place)::text,
+          (SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
+          (SELECT json_agg(d.target_agents ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
+          NULL::text
+        FROM stored s HAVING count(*) > 0;
+      RETURN QUERY 
+        SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text
         FROM unnest(of_meetings, keys, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
-        WHERE i.stored = '0';
+        WHERE i.stored = '0' HAVING count(*) > 0;
       RETURN;
     END IF;
 
     PERFORM pg_advisory_xact_lock_shared(1668247158, 3);
 
+    -- Of one with a hint there is a row, unless the database has lost it.
+    
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
       SELECT w.meeting_id, 0, w.created_at, w.created_at
-      FROM unnest(meeting_ids, created_ats) WITH ORDINALITY AS w(meeting_id, created_at, place) ORDER BY w.place
+      FROM unnest(meeting_ids, created_ats, hints) WITH ORDINALITY AS w(meeting_id, created_at, hint, place) WHERE w.hint IS NULL ORDER BY w.place
       ON CONFLICT (meeting_id) DO NOTHING;
-    -- Locked, and not written: see meetings in migrations.ts. What follows sees what was committed before.
-    PERFORM 1 FROM unnest(meeting_ids) AS w(meeting_id)
-      CROSS JOIN LATERAL (SELECT 1 FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) locked;
+    
+    SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;
+    IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids) THEN
+      
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+      SELECT w.meeting_id, 0, w.created_at, w.created_at
+      FROM unnest(meeting_ids, created_ats, hints) WITH ORDINALITY AS w(meeting_id, created_at, hint, place) WHERE true ORDER BY w.place
+      ON CONFLICT (meeting_id) DO NOTHING;
+      
+    SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
+      FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
+        CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;
+    END IF;
 
     IF has_keys THEN
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
         FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
             WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - 86400000 OFFSET 0) k ON true;
-      RETURN QUERY
-        SELECT i.place, k.message_no, k.seq, k.deliveries_queued, NULL::text, NULL::text, k.fingerprint, k.accepted_at
+      RETURN QUERY 
+        SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text
         FROM unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
-        WHERE NOT i.is_new;
+        WHERE NOT i.is_new HAVING count(*) > 0;
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
           LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
@@ -298,11 +320,10 @@ AS $function$
     END IF;
 
     -- With a lower bound few entries of the index are looked at, instead of all on its last page.
-    SELECT array_agg(greatest(
-        (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id),
-        coalesce((SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
-          (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
-      FROM unnest(meeting_ids, hints) WITH ORDINALITY AS w(meeting_id, hint, place);
+    SELECT array_agg(greatest(w.last_seq, coalesce(
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
+        (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
+      FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
 
     -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
     IF my_batch_no % 100 = 0 THEN
@@ -333,12 +354,11 @@ AS $function$
   WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
-        SELECT r.nth, count(*) AS n, json_agg(r.instance_id ORDER BY r.number)::text AS instance_ids, json_agg(r.agents ORDER BY r.number)::text AS agent_lists
-        FROM recipient r GROUP BY r.nth
+        SELECT r.nth, count(*) AS n FROM recipient r GROUP BY r.nth
       ), taken AS MATERIALIZED (
         SELECT wanted, take_numbers(wanted) AS first_no FROM (SELECT (SELECT count(*) FROM item) + (SELECT count(*) FROM recipient) AS wanted) counted
       ), numbered AS MATERIALIZED (
-        SELECT i.place, i.nth, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued, sent.instance_ids, sent.agent_lists,
+        SELECT i.place, i.nth, w.meeting_id, w.former_seq + i.rank AS seq, coalesce(sent.n, 0) AS deliveries_queued,
           taken.first_no + i.nth - 1
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
@@ -362,7 +382,11 @@ AS $function$
             ELSE (SELECT string_agg(CASE WHEN f.is_new THEN '1' ELSE '0' END, '' ORDER BY f.place) FROM unnest(is_new) WITH ORDINALITY AS f(is_new, place)) END
         FROM taken
       )
-      SELECT n.place, n.message_no, n.seq, n.deliveries_queued, n.instance_ids, n.agent_lists, NULL::text, wall_ats[n.place] FROM numbered n;
+      SELECT json_agg(n.place ORDER BY n.nth)::text, json_agg(n.message_no ORDER BY n.nth)::text, json_agg(n.seq ORDER BY n.nth)::text,
+        json_agg(n.deliveries_queued ORDER BY n.nth)::text, json_agg(wall_ats[n.place] ORDER BY n.nth)::text,
+        (SELECT json_agg(r.instance_id ORDER BY r.number)::text FROM recipient r), (SELECT json_agg(r.agents ORDER BY r.number)::text FROM recipient r),
+        NULL::text
+      FROM numbered n;
 
     IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
       SELECT * INTO batch FROM batches WHERE run_no = my_run_no AND batch_no = my_batch_no;
