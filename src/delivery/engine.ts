@@ -267,7 +267,10 @@ export class Engine {
    * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`, `storage_unavailable`
    */
   async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
-    if (this.#stopping) throw new Problem('shutting_down', undefined, { retry_after_s: 5 });
+    if (this.#stopping) {
+      // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
+      throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
+    }
     const weight = send.message.length + MESSAGE_OVERHEAD_BYTES;
     if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
