@@ -100,6 +100,21 @@ test('nginx passes the live feed on as it comes', () => {
   assert.match(feed, /gzip off;/);
 });
 
+test('nginx gives up on a node that hangs before a sender does, and after a node that has no database', () => {
+  const [, path = '', sending = ''] = /location ~ (\S+) \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
+  assert.match('/api/v1/meetings/standup-42/messages/', new RegExp(path));
+  const [, seconds = ''] = /proxy_read_timeout (\d+)s;/.exec(sending) ?? [];
+  assert.ok(Number(seconds) > 5 && Number(seconds) < 10, seconds);
+});
+
+test('what operating.md puts into /etc/convoke.env systemd reads as it is meant: a remark is no part of a value', () => {
+  const operating = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8');
+  const [, settings = ''] = /in `\/etc\/convoke\.env`,\s+```sh\n([^`]*)```/.exec(operating) ?? [];
+  const lines = settings.split('\n').map((line) => line.trim());
+  assert.ok(lines.some((line) => line.startsWith('CONVOKE_TRUST_PROXY=')));
+  for (const line of lines) assert.match(line, /^(?:#.*|CONVOKE_[A-Z_]+=[^\s#]+)?$/);
+});
+
 test('HAProxy asks for the health of a node as a node wants to be asked', async (t) => {
   const [, method = '', path = '', version = '', host = ''] =
     /http-check send meth (\S+) uri (\S+) ver (\S+) hdr Host (\S+)/.exec(read('haproxy.cfg')) ?? [];
