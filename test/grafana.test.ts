@@ -64,7 +64,17 @@ function metricsOf(text: string): Metrics {
 }
 
 const WORDS = new Set(['by', 'without', 'unless', 'and', 'or', 'on', 'ignoring', 'bool', 'offset', 'label_values']);
-const FUNCTIONS = new Set(['sum', 'max', 'min', 'avg', 'rate', 'increase', 'changes', 'histogram_quantile']);
+const FUNCTIONS = new Set([
+  'sum',
+  'max',
+  'min',
+  'avg',
+  'min_over_time',
+  'rate',
+  'increase',
+  'changes',
+  'histogram_quantile',
+]);
 
 /** What an expression names that is not there; in words. */
 function unknownIn(expr: string, metrics: Metrics): string[] {
