@@ -11,7 +11,7 @@ import { hostname } from 'node:os';
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
-import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
+import { type Config, DATABASE_FILE, isLoopbackHost, isWildcardHost } from './config.ts';
 import type { NewAuditEntry } from './domain/audit.ts';
 import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
@@ -89,8 +89,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
-  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => url };
+  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => advertised_url };
   let url = '';
+  let advertised_url = '';
   const partitions = new Partitions(clock, store.cluster, node, {
     handedOver(what, partition_nos) {
       metrics.handedOver(what, partition_nos.length);
@@ -180,6 +181,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     await store.audit.append(startOf(config), clock.wall());
     await server.listen({ host: config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
+    advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
   } catch (error) {
     await store.close();
     throw error;
@@ -344,6 +346,11 @@ function newNodeId(): string {
 
 function urlOf({ family, address, port }: AddressInfo): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** Others do not find this machine at an address that stands for all of them. */
+function reachableUrlOf(bound: AddressInfo): string {
+  return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
 }
 
 /** One line for each attempt: a failure is a warning, a success only told at level debug. Never the message or a secret. */

@@ -70,11 +70,11 @@ test('every setting that the files name is one', () => {
   }
 });
 
-test('compose: what services refer to is there, and all nodes are alike', () => {
+test('compose: what services refer to is there, and all nodes are alike but for their names', () => {
   const { services, volumes, networks } = parse(read('compose.yaml'), { merge: true }) as Compose;
   const nodes = Object.entries(services).filter(([name]) => name.startsWith('node-'));
   assert.equal(nodes.length, 3);
-  for (const [, node] of nodes) assert.deepEqual(node, nodes[0]![1]);
+  for (const [hostname, node] of nodes) assert.deepEqual(node, { ...nodes[0]![1], hostname });
   for (const [name, { depends_on = {}, networks: used = [], volumes: mounted = [] }] of Object.entries(services)) {
     const needed = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on);
     for (const other of needed) assert.ok(other in services, `${name} depends on ${other}`);
