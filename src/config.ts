@@ -16,6 +16,8 @@ export type LogFormat = (typeof LOG_FORMATS)[number];
 export interface Config {
   host: string;
   port: number;
+  /** Null: where the node listens, by the name of its machine if that is everywhere. */
+  advertised_url: string | null;
   /** The directory; DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;
@@ -80,6 +82,7 @@ const MINUTE_MS = 60_000;
 const DAY_MS = 24 * 60 * MINUTE_MS;
 const DURATION_UNITS_MS = { ms: 1, s: 1000, m: MINUTE_MS, h: 60 * MINUTE_MS, d: DAY_MS };
 const RETRIES_MAX = 20;
+const URL_CHARS_MAX = 200;
 
 const EGRESS_MODES = ['local', 'lan', 'public'] as const satisfies readonly EgressMode[];
 const LOG_LEVELS = ['trace', 'debug', 'info', 'warn', 'error', 'fatal', 'silent'] as const;
@@ -92,6 +95,11 @@ export const SETTINGS = {
     'Address to listen on; one that other machines can reach takes an admin key first (docs/keys.md).',
   ),
   port: setting(wholeNumber(0, 65_535), '8080', 'Port to listen on; 0 takes any free one.'),
+  advertised_url: setting(
+    httpUrl(),
+    '',
+    'Where this node is reached, as `convoke nodes` shows it; when empty the address that it listens on, with the name of its machine in place of one that stands for all.',
+  ),
   data: setting(
     line('the path of a directory'),
     './data',
@@ -107,7 +115,11 @@ export const SETTINGS = {
     'local',
     'How far pushes may go: local is everywhere but link-local, cloud metadata and reserved ranges, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback.',
   ),
-  egress_allow: setting(cidrs(), '', 'Address ranges that pushes may reach whatever egress says, separated by commas.'),
+  egress_allow: setting(
+    cidrs(),
+    '',
+    'Address ranges that pushes may reach whatever egress says, separated by commas. Under public they too are reached by https only, unless egress_allow_http is true.',
+  ),
   egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),
   encryption_key: setting(
     dataKey(),
@@ -310,6 +322,11 @@ export function isLoopbackHost(host: string): boolean {
   return bytes.length === 4 ? bytes[0] === 127 : bytes.every((byte, i) => byte === (i === 15 ? 1 : 0));
 }
 
+/** Whether a host stands for all addresses of the machine, and for none that others could reach it at. */
+export function isWildcardHost(host: string): boolean {
+  return parseAddress(host)?.every((byte) => byte === 0) === true;
+}
+
 function configOf({
   egress,
   egress_allow,
@@ -431,6 +448,20 @@ function dataKey(): ValueType<KeyObject | null> {
     expects: 'the base64 of 32 bytes, as `openssl rand -base64 32` prints it',
     parse: (text) => (text === '' ? null : (parseDataKey(text) ?? undefined)),
     is_secret: true,
+  };
+}
+
+/** Null when it is not given. */
+function httpUrl(): ValueType<string | null> {
+  return {
+    expects: `a URL such as \`http://node-1:8080\`, without a query, of at most ${URL_CHARS_MAX} characters`,
+    parse(text) {
+      if (text === '') return null;
+      if (text.length > URL_CHARS_MAX || !URL.canParse(text)) return undefined;
+      const { protocol, username, password, origin, pathname, search, hash } = new URL(text);
+      if (!/^https?:$/.test(protocol) || username + password + search + hash !== '') return undefined;
+      return origin + pathname.replace(/\/$/, '');
+    },
   };
 }
 

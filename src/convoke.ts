@@ -6,14 +6,12 @@
  *     └────────┴──► store
  */
 import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
 import { hostname } from 'node:os';
 import { join } from 'node:path';
-import type { Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { setTimeout } from 'node:timers/promises';
-import { promisify } from 'node:util';
 import type { Logger } from 'pino';
-import { type Config, DATABASE_FILE, isLoopbackHost } from './config.ts';
+import { type Config, DATABASE_FILE, isLoopbackHost, isWildcardHost } from './config.ts';
 import type { NewAuditEntry } from './domain/audit.ts';
 import { eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
@@ -44,8 +42,6 @@ import { VERSION } from './version.ts';
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
 const CLIENTS_MS_MAX = 5_500;
 
-const FAREWELL_LOOK_MS = 20;
-
 const HOSTNAME_CHARS_MAX = 64;
 const NODE_ID_BYTES = 6;
 
@@ -61,10 +57,10 @@ export interface Convoke {
   /** Makes the address of the page that signs in an admin, once, within five minutes. Nobody else may see it. */
   signInLink(): string;
   /**
-   * Takes nothing more, lets attempts under way end, writes what they made, and lets go of everything.
+   * Lets nobody new in, lets attempts under way end, writes what they made, and lets go of everything.
    *
-   * @param farewell_ms how long those whose connections are open are still answered, and told that theirs closes: a
-   * connection that is closed while a request is on its way leaves its sender without an answer; 0 when absent
+   * @param farewell_ms how long those whose connections are open are still answered, what they send is stored, and they are
+   * told that theirs closes; 0 when absent: idle ones are cut off
    */
   close(farewell_ms?: number): Promise<void>;
 }
@@ -93,8 +89,9 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
-  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => url };
+  const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => advertised_url };
   let url = '';
+  let advertised_url = '';
   const partitions = new Partitions(clock, store.cluster, node, {
     handedOver(what, partition_nos) {
       metrics.handedOver(what, partition_nos.length);
@@ -184,6 +181,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     await store.audit.append(startOf(config), clock.wall());
     await server.listen({ host: config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
+    advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
   } catch (error) {
     await store.close();
     throw error;
@@ -209,14 +207,19 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(farewell_ms = 0) {
       maintenance.stop();
-      await demo.close();
+      // Others take its partitions meanwhile.
+      engine.rest();
+      const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
+      const clients_gone = once(server.server, 'close');
+      const said_farewell =
+        farewell_ms > 0 ? server.connections.sayFarewell(server.server, farewell_ms) : Promise.resolve();
+      await Promise.all([demo.close(), said_farewell]);
+      // Now whoever listens comes back on a new connection, and so to another node.
       feed.stop();
       sessions.close();
-      const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
-      const engine_stopped = engine.stop();
-      if (farewell_ms > 0) await sayFarewell(server.server, farewell_ms);
-      await Promise.all([server.close(), engine_stopped]);
+      await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
+      await engine.stop();
       await transport.close();
       await keyring.close();
       await audit_trail.close();
@@ -324,14 +327,6 @@ function openStore(config: Config, observer: StoreObserver = {}) {
   return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
 }
 
-/** Closes each connection with the answer to its next request; resolves when none is left, or when the time is up. */
-async function sayFarewell(server: Server, farewell_ms: number): Promise<void> {
-  server.prependListener('request', (_, response) => response.setHeader('connection', 'close'));
-  const connections = promisify(server.getConnections.bind(server));
-  const ends_at = performance.now() + farewell_ms;
-  while ((await connections()) > 0 && performance.now() < ends_at) await setTimeout(FAREWELL_LOOK_MS);
-}
-
 /** Of instances that the present policy lets nothing be sent to: who runs the service should not learn it from silence. */
 async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Logger): Promise<void> {
   let instances = 0;
@@ -351,6 +346,11 @@ function newNodeId(): string {
 
 function urlOf({ family, address, port }: AddressInfo): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
+}
+
+/** Others do not find this machine at an address that stands for all of them. */
+function reachableUrlOf(bound: AddressInfo): string {
+  return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
 }
 
 /** One line for each attempt: a failure is a warning, a success only told at level debug. Never the message or a secret. */

@@ -30,6 +30,7 @@ test('without a flag or a variable every setting has its default', () => {
   assert.deepEqual(config, {
     host: '127.0.0.1',
     port: 8080,
+    advertised_url: null,
     data: './data',
     egress_policy: { mode: 'local', allow: [], allow_http: false },
     database_url: null,
@@ -198,4 +199,24 @@ test('every default is a value that its own setting takes, and every setting is 
     assert(table.includes(`| \`${variableOf(name)}\` | ${isSecret(name) ? 'none' : `\`${flagOf(name)}\``} |`), name);
     assert.match(SETTINGS[name].sentence, /\.$/, name);
   }
+});
+
+test('where a node is reached is an http URL without a query or credentials', () => {
+  const read = (advertised_url: string): string | null =>
+    readConfig({ flags: { advertised_url } }).config.advertised_url;
+  assert.equal(read('http://node-1:8080'), 'http://node-1:8080');
+  assert.equal(read('https://convoke.example/node-1/'), 'https://convoke.example/node-1');
+  assert.equal(read(''), null);
+  for (const wrong of [
+    'node-1:8080',
+    'ftp://node-1',
+    'http://me:secret@node-1',
+    'http://node-1/?x',
+    `http://${'n'.repeat(200)}`,
+  ])
+    assert.match(
+      faultsOf({ flags: { advertised_url: wrong } })[0]!,
+      /^--advertised-url .* must be a URL such as/,
+      wrong,
+    );
 });

@@ -70,11 +70,11 @@ test('every setting that the files name is one', () => {
   }
 });
 
-test('compose: what services refer to is there, and all nodes are alike', () => {
+test('compose: what services refer to is there, and all nodes are alike but for their names', () => {
   const { services, volumes, networks } = parse(read('compose.yaml'), { merge: true }) as Compose;
   const nodes = Object.entries(services).filter(([name]) => name.startsWith('node-'));
   assert.equal(nodes.length, 3);
-  for (const [, node] of nodes) assert.deepEqual(node, nodes[0]![1]);
+  for (const [hostname, node] of nodes) assert.deepEqual(node, { ...nodes[0]![1], hostname });
   for (const [name, { depends_on = {}, networks: used = [], volumes: mounted = [] }] of Object.entries(services)) {
     const needed = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on);
     for (const other of needed) assert.ok(other in services, `${name} depends on ${other}`);
@@ -98,6 +98,21 @@ test('nginx passes the live feed on as it comes', () => {
   const [, feed = ''] = /location \/api\/v1\/events\/ \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
   assert.match(feed, /proxy_buffering off;/);
   assert.match(feed, /gzip off;/);
+});
+
+test('nginx gives up on a node that hangs before a sender does, and after a node that has no database', () => {
+  const [, path = '', sending = ''] = /location ~ (\S+) \{([^}]*)\}/.exec(read('nginx.conf')) ?? [];
+  assert.match('/api/v1/meetings/standup-42/messages/', new RegExp(path));
+  const [, seconds = ''] = /proxy_read_timeout (\d+)s;/.exec(sending) ?? [];
+  assert.ok(Number(seconds) > 5 && Number(seconds) < 10, seconds);
+});
+
+test('what operating.md puts into /etc/convoke.env systemd reads as it is meant: a remark is no part of a value', () => {
+  const operating = readFileSync(join(ROOT, 'docs/operating.md'), 'utf8');
+  const [, settings = ''] = /in `\/etc\/convoke\.env`,\s+```sh\n([^`]*)```/.exec(operating) ?? [];
+  const lines = settings.split('\n').map((line) => line.trim());
+  assert.ok(lines.some((line) => line.startsWith('CONVOKE_TRUST_PROXY=')));
+  for (const line of lines) assert.match(line, /^(?:#.*|CONVOKE_[A-Z_]+=[^\s#]+)?$/);
 });
 
 test('HAProxy asks for the health of a node as a node wants to be asked', async (t) => {

@@ -180,6 +180,18 @@ describe('a process that stops', () => {
     assert.equal(node.transport.to('i').length, 15);
   });
 
+  for (const { others, retry_after_s } of [
+    { others: false, retry_after_s: 5 },
+    { others: true, retry_after_s: 1 },
+  ]) {
+    test(`has senders wait for ${retry_after_s} s, ${others ? 'where other nodes are' : 'until it is back'}`, async (t) => {
+      const node = await startNode(t, { others });
+      const stopped = node.engine.stop();
+      await assert.rejects(node.send('m1'), { code: 'shutting_down', retry_after_s });
+      await stopped;
+    });
+  }
+
   test('stops while it accepts, loads and looks for what was pending; what it accepted is delivered by the next', async (t) => {
     for (const held of ['messages.accept', 'instances.load', 'deliveries.loadLanes', 'deliveries.pendingLanes']) {
       const node = await startNode(t);

@@ -5,6 +5,10 @@ import { test } from 'node:test';
 import { parse } from 'yaml';
 import { DELIVERY_REASONS, DELIVERY_STATES } from '../src/domain/delivery.ts';
 import { OUTCOMES } from '../src/domain/outcome.ts';
+import { systemClock } from '../src/delivery/clock.ts';
+import type { Engine } from '../src/delivery/engine.ts';
+import { Metrics as ServiceMetrics } from '../src/delivery/metrics.ts';
+import { type Store, StoreError } from '../src/store/store.ts';
 import { startReceiver } from './support/receiver.ts';
 import { startService } from './support/service.ts';
 
@@ -60,7 +64,17 @@ function metricsOf(text: string): Metrics {
 }
 
 const WORDS = new Set(['by', 'without', 'unless', 'and', 'or', 'on', 'ignoring', 'bool', 'offset', 'label_values']);
-const FUNCTIONS = new Set(['sum', 'max', 'min', 'avg', 'rate', 'increase', 'changes', 'histogram_quantile']);
+const FUNCTIONS = new Set([
+  'sum',
+  'max',
+  'min',
+  'avg',
+  'min_over_time',
+  'rate',
+  'increase',
+  'changes',
+  'histogram_quantile',
+]);
 
 /** What an expression names that is not there; in words. */
 function unknownIn(expr: string, metrics: Metrics): string[] {
@@ -126,6 +140,26 @@ test('every metric, label and value that the dashboard and the alerts name is to
     'outcome="lost" of convoke_attempts_total',
     'label flavour of convoke_attempts_total',
   ]);
+});
+
+test('while the store fails, what a node knows without it is told: the alarm for that is raised by it', async () => {
+  let is_away = true;
+  const read = async (): Promise<number> => {
+    if (is_away) throw new StoreError('ECONNREFUSED', 'connect ECONNREFUSED');
+    return 7;
+  };
+  const store = { deliveries: { countPending: read, oldestPending: async () => null } } as unknown as Store;
+  const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
+  const metrics = new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store);
+
+  const without = (await metrics.text()).text;
+  assert.match(without, /^convoke_settlements_waiting 4000$/m);
+  assert.deepEqual(unknownIn(RULES.find(({ alert }) => alert === 'ConvokeStoreFails')!.expr, metricsOf(without)), []);
+  // No figure rather than an old one, or a 0.
+  assert.doesNotMatch(without, /^convoke_deliveries_pending /m);
+
+  is_away = false;
+  assert.match((await metrics.text()).text, /^convoke_deliveries_pending 7$/m);
 });
 
 test('the dashboard is one that Grafana takes: ids are unique, panels do not overlap, and each says what it shows', () => {

@@ -209,6 +209,7 @@ export class Engine {
   #push_ms = PUSH_MS_GUESS;
   /** Empty lanes that are remembered, of all instances. */
   #empty_lanes = 0;
+  #resting = false;
   #stopping = false;
   #onIdle: (() => void) | null = null;
 
@@ -267,7 +268,10 @@ export class Engine {
    * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`, `storage_unavailable`
    */
   async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
-    if (this.#stopping) throw new Problem('shutting_down', undefined, { retry_after_s: 5 });
+    if (this.#stopping) {
+      // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
+      throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
+    }
     const weight = send.message.length + MESSAGE_OVERHEAD_BYTES;
     if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
@@ -433,7 +437,7 @@ export class Engine {
    * senders do not wait for them. What machines that do not move have in memory is dropped first.
    */
   #isBehind(): boolean {
-    if (this.#stopping || this.#waiting + this.#backlogs.others < this.#waiting_high) {
+    if (this.#resting || this.#waiting + this.#backlogs.others < this.#waiting_high) {
       this.#behind_since = null;
       return false;
     }
@@ -655,7 +659,7 @@ export class Engine {
   // ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   #pump(): void {
-    if (this.#pumping || this.#stopping) return;
+    if (this.#pumping || this.#resting) return;
     this.#pumping = true;
     while (this.#in_flight < this.#settings.max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
@@ -820,7 +824,7 @@ export class Engine {
   }
 
   #tryAgainLater(error: unknown, again: () => void, delay_ms = TRY_AGAIN_MS): void {
-    if (this.#stopping) return;
+    if (this.#resting) return;
     this.#observer.storageFailed(error);
     this.#wakes.at(this.#clock.now() + delay_ms, () => {
       again();
@@ -1222,13 +1226,26 @@ export class Engine {
     });
   }
 
+  /** Whether the end has begun. */
+  get is_resting(): boolean {
+    return this.#resting;
+  }
+
   /**
-   * Starts no more attempts, lets those under way end, and writes what they made. What was accepted meanwhile is on disk.
+   * The end begins: starts no more attempts, and gives its partitions back. What is sent meanwhile is on disk all the same,
+   * for other nodes, or for the next start.
    */
-  async stop(): Promise<void> {
-    this.#stopping = true;
+  rest(): void {
+    if (this.#resting) return;
+    this.#resting = true;
     this.#discovery.stop();
     this.#partitions.rest();
+  }
+
+  /** Rests, takes nothing more, lets attempts under way end, and writes what they made. */
+  async stop(): Promise<void> {
+    this.rest();
+    this.#stopping = true;
     if (this.#in_flight > 0) {
       await new Promise<void>((resolve) => {
         this.#onIdle = resolve;

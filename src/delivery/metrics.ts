@@ -1,7 +1,7 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Outcome, OUTCOMES } from '../domain/outcome.ts';
 import type { DeliveryReason } from '../domain/delivery.ts';
-import type { Store } from '../store/store.ts';
+import { type Store, StoreError } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { AttemptEvent, Engine } from './engine.ts';
 import { HAND_OVERS, type HandOver } from './partitions.ts';
@@ -116,13 +116,19 @@ export class Metrics {
     );
   }
 
+  /** One that the store does not tell is left out: the others have to say that something is wrong with it. */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
     new Gauge({
       name,
       help,
       registers: [this.#registry],
       async collect() {
-        this.set(await value());
+        try {
+          this.set(await value());
+        } catch (error) {
+          if (!(error instanceof StoreError)) throw error;
+          this.remove();
+        }
       },
     });
   }

@@ -1,5 +1,6 @@
 import type { IncomingMessage, Server, ServerResponse } from 'node:http';
-import type { Socket } from 'node:net';
+import { Server as NetServer, type Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../delivery/clock.ts';
 import { Linked, LinkedList } from '../delivery/linked_list.ts';
 import { Problem } from '../domain/problem.ts';
@@ -15,6 +16,9 @@ const LINGER_BYTES_MAX = 16 << 20;
 
 /** How long a connection without a request is kept open when the server stops. */
 const UNUSED_MS = 500;
+
+/** How long those who wait to be let in are let in before nobody is any more. */
+const LET_IN_MS_MAX = 100;
 
 const RETRY_AFTER_S = 1;
 
@@ -101,6 +105,11 @@ export class Connections {
   readonly #clock: Clock;
   readonly #open = new Map<Socket, Connection>();
   readonly #idle = new LinkedList<Connection>();
+  /** How many came since the start. */
+  #came = 0;
+  /** Each connection is closed with its next answer. */
+  #is_farewell = false;
+  #onLastGone: (() => void) | null = null;
 
   constructor(connections_max: number, clock: Clock) {
     this.#connections_max = connections_max;
@@ -121,6 +130,38 @@ export class Connections {
       socket.on('error', () => {});
       socket.end(answerOf(new Problem('malformed_request', 'This is no proxy: CONNECT is not taken.')));
     });
+  }
+
+  /**
+   * The first step of a stop. Nobody new is let in, so that a proxy takes another node at once; whoever is in is answered
+   * once more and told that the connection closes: closed while a request is on its way, it would leave its sender without an
+   * answer. Resolves when all have gone, or when the time is up.
+   */
+  async sayFarewell(server: Server, farewell_ms: number): Promise<void> {
+    this.#is_farewell = true;
+    await this.#letInWhoWaits();
+    // Not that of the HTTP server, which closes idle connections too.
+    NetServer.prototype.close.call(server);
+    if (this.#open.size === 0) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#onLastGone = resolve;
+    const timer = this.#clock.after(farewell_ms, resolve);
+    await promise;
+    timer.cancel();
+  }
+
+  /**
+   * One connection is accepted in each turn of the loop. Those that wait for theirs, perhaps with a request written, would be
+   * reset: it goes on until a turn brings none.
+   */
+  async #letInWhoWaits(): Promise<void> {
+    const until = this.#clock.now() + LET_IN_MS_MAX;
+    let came: number;
+    await turn();
+    do {
+      came = this.#came;
+      await turn();
+    } while (this.#came > came && this.#clock.now() < until);
   }
 
   /**
@@ -145,7 +186,7 @@ export class Connections {
    * @returns whether the answer must say so
    */
   closesAfter(request: IncomingMessage): boolean {
-    if (request.complete || !hasBody(request)) return false;
+    if (request.complete || !hasBody(request)) return this.#is_farewell;
     const connection = this.#open.get(request.socket);
     if (connection !== undefined && !connection.closing) this.#linger(connection, request);
     return true;
@@ -174,6 +215,7 @@ export class Connections {
   }
 
   #admit(socket: Socket): void {
+    this.#came++;
     if (this.#open.size >= this.#connections_max && !this.#makeRoom()) {
       socket.on('error', () => {});
       socket.end(answerOf(tooManyConnections()), () => socket.destroy());
@@ -195,6 +237,7 @@ export class Connections {
   #forget(connection: Connection): void {
     this.#open.delete(connection.socket);
     connection.forget();
+    if (this.#open.size === 0) this.#onLastGone?.();
   }
 
   #begin(request: IncomingMessage, response: ServerResponse): Exchange {

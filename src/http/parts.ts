@@ -8,6 +8,7 @@ import type { NodeIdentity } from '../delivery/partitions.ts';
 import type { Transport } from '../delivery/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
+import type { Connections } from './connections.ts';
 import type { JsonBody } from './json_body.ts';
 import type { AuditTrail } from './audit_trail.ts';
 import type { DemoMeeting } from './demo_meeting.ts';
@@ -58,6 +59,9 @@ interface SchemaTypes extends FastifyTypeProvider {
 export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, SchemaTypes>;
 
 declare module 'fastify' {
+  interface FastifyInstance {
+    connections: Connections;
+  }
   interface FastifyRequest {
     /** The body with the text of its fields; null when there was none. */
     json: JsonBody | null;

@@ -306,7 +306,7 @@ const NODE_STATES = ['up', 'stopping', 'lost'] as const;
 export const NodeSchema = Type.Object({
   node_id: Type.String({ description: 'The name of its machine, and what tells this start of it from every other.' }),
   version: Type.String(),
-  address: Type.String({ description: 'Where it answers requests, as it sees it.' }),
+  address: Type.String({ description: 'Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says.' }),
   started_at: time('When it joined.'),
   last_seen_at: time('When it last renewed its lease: every 3 s.'),
   state: enumOf(

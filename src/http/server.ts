@@ -72,7 +72,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
     clientErrorHandler: (error, socket) => connections.refuse(error, socket),
     forceCloseConnections: 'idle',
-    // While stopping, what still comes is answered like everything else; sending is refused by the engine.
+    // While stopping, what still comes is answered like everything else.
     return503OnClosing: false,
   });
   app.setValidatorCompiler(validatorCompiler);
@@ -80,6 +80,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, parts));
   app.decorateRequest('principal', null as never);
   app.decorateRequest('signed_in', null);
+  app.decorate('connections', connections);
   connections.watch(app.server);
   addIntake(app, connections, parts);
   app.addHook('onRequest', (request, _reply, done) => {

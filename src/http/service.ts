@@ -5,7 +5,7 @@ import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
 
-export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
+export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): void {
   app.get(
     '/healthz',
     {
@@ -30,11 +30,12 @@ export function serviceRoutes(app: App, { store, metrics }: HttpParts): void {
         summary: 'Whether messages can be accepted',
         response: answers({
           200: ['They can.', Type.Object({ status: Type.String({ examples: ['ready'] }) })],
-          codes: [],
+          codes: ['shutting_down'],
         }),
       },
     },
     async () => {
+      if (engine.is_resting) throw new Problem('shutting_down', undefined, { retry_after_s: 1 });
       try {
         await store.ping();
       } catch {

@@ -96,15 +96,21 @@ class Calls {
       this.#fail(error);
       reject(error);
     };
-    worker.once('message', (opening: 'open' | Omit<Reply, 'id'>) => {
-      worker.on('message', (message: Answer | { change: Change }) => {
-        if ('change' in message) return this.onChange(unpackChange(message.change));
-        const { replies, ...commit } = message;
+    let is_open = false;
+    worker.on('message', (message: 'open' | Omit<Reply, 'id'> | Answer | { change: Change }) => {
+      if (message === 'open') {
+        is_open = true;
+        resolve();
+      } else if ('change' in message) {
+        // Other nodes may tell of something before it is open.
+        this.onChange(unpackChange(message.change));
+      } else if (!is_open) {
+        fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
+      } else {
+        const { replies, ...commit } = message as Answer;
         observer.committed?.(commit);
         this.#settle(replies);
-      });
-      if (opening === 'open') resolve();
-      else fail(errorOf(opening) ?? new Error('the store did not open'));
+      }
     });
     worker.on('error', (error) =>
       fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),

@@ -419,7 +419,7 @@ describe('while the service is stopping:', () => {
     return { socket, heard: () => text };
   }
 
-  test('a send on a connection that is there is refused as shutting_down, to be tried again', async (t) => {
+  test('a send that has begun is accepted, and told that the connection closes', async (t) => {
     const service = await startService(t);
     const gate = Promise.withResolvers<void>();
     const receiver = await startReceiver(t, { after: gate.promise });
@@ -437,10 +437,72 @@ describe('while the service is stopping:', () => {
     gate.resolve();
     await closed;
     const text = heard();
-    assert.match(text, /^HTTP\/1\.1 503 /);
+    assert.match(text, /^HTTP\/1\.1 201 /);
+    assert.match(text, /connection: close/i);
+  });
+
+  test('it is not ready from the first moment, and says so as shutting_down, to be tried again', async (t) => {
+    const service = await startService(t);
+    const { socket, heard } = connected(t, service);
+    const request = 'GET /readyz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n';
+    socket.write(request);
+    await until('the first answer', heard, (answer) => answer.includes('"ready"'));
+    const closed = service.close(60_000);
+    socket.write(request);
+    await closed;
+    const text = heard();
+    assert.match(text, /HTTP\/1\.1 503 /);
     assert.match(text, /application\/problem\+json/);
     assert.match(text, /"code":"shutting_down"/);
-    assert.match(text, /retry-after: \d+/i);
+    assert.match(text, /retry-after: 1\r/i);
+    assert.match(text, /connection: close/i);
+  });
+
+  test('nobody new is let in, while those who are in are still answered', async (t) => {
+    const service = await startService(t);
+    const { hostname, port } = new URL(service.url);
+    const { socket, heard } = connected(t, service);
+    socket.write('GET /healthz HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n');
+    await until('the first answer', heard, (answer) => answer.includes('"ok"'));
+    const closed = service.close(60_000);
+    const refused = await until(
+      'a connection that is refused',
+      () =>
+        new Promise((resolve) => {
+          const late = connect(Number(port), hostname, () => late.destroy());
+          late.on('error', ({ code }: NodeJS.ErrnoException) => resolve(code));
+          late.on('close', () => resolve(null));
+        }),
+      (code) => code !== null,
+    );
+    assert.equal(refused, 'ECONNREFUSED');
+    assert.equal(socket.destroyed, false);
+    socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`);
+    await closed;
+    assert.match(heard(), /HTTP\/1\.1 201 /);
+  });
+
+  /** Connections that the service has not accepted when it stops, because it accepts one in each turn of its loop. */
+  async function answersToWhoWaits(t: TestContext, farewell_ms: number): Promise<number> {
+    const CONNECTIONS = 20;
+    const service = await startService(t);
+    const clients = Array.from({ length: CONNECTIONS }, () => connected(t, service));
+    for (const { socket } of clients) socket.write(`${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`);
+    const ended = Promise.all(
+      clients.map(({ socket }) => new Promise<void>((resolve) => void socket.on('close', () => resolve()))),
+    );
+    await once(clients.at(-1)!.socket, 'connect');
+    await service.close(farewell_ms);
+    await ended;
+    return clients.filter(({ heard }) => heard().startsWith('HTTP/1.1 201 ')).length;
+  }
+
+  test('whoever has connected and waits to be accepted is answered', async (t) => {
+    assert.equal(await answersToWhoWaits(t, 60_000), 20);
+  });
+
+  test('control: without a farewell some of them are cut off', async (t) => {
+    assert.ok((await answersToWhoWaits(t, 0)) < 20);
   });
 
   /** One request is answered, and the next is sent on the same connection when the service stops. */
@@ -463,8 +525,7 @@ describe('while the service is stopping:', () => {
   test('the next request on an open connection is answered, and told that the connection closes', async (t) => {
     // Not for so long: when no connection is left, the service is closed.
     const text = await answerToTheNext(t, 60_000);
-    assert.match(text, /^HTTP\/1\.1 503 /);
-    assert.match(text, /"code":"shutting_down"/);
+    assert.match(text, /^HTTP\/1\.1 201 /);
     assert.match(text, /connection: close/i);
   });
 

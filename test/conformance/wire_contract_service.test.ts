@@ -1,5 +1,6 @@
 /** Design section 3.1, last row: liveness, readiness, metrics, the OpenAPI document and its page. */
 import assert from 'node:assert/strict';
+import { hostname } from 'node:os';
 import { describe, test } from 'node:test';
 import { startService, useService } from '../support/service.ts';
 
@@ -123,4 +124,16 @@ describe('for those who watch the service:', { concurrency: true }, () => {
       );
     }
   });
+});
+
+test('a node on all addresses is shown by the name of its machine, or by what it is told to be', async (t) => {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const address = async (): Promise<string | undefined> =>
+    (await service.get<{ data: { address: string }[] }>('/api/v1/nodes/')).body.data[0]?.address;
+  assert.equal(await address(), service.url);
+  await service.restart({ host: '0.0.0.0' });
+  assert.equal(await address(), `http://${hostname()}:${new URL(service.url).port}`);
+  await service.restart({ host: '0.0.0.0', advertised_url: 'https://convoke.example/node-1/' });
+  assert.equal(await address(), 'https://convoke.example/node-1');
 });

@@ -388,6 +388,12 @@ export class World {
     life.stopping = true;
     this.#trace(`${life.node_id} stops`);
     this.#fault();
+    // What is sent meanwhile is stored.
+    life.engine.rest();
+    this.#clock.after(this.#random.below(2 * SECOND), () => this.#in(life, () => this.#stopNow(life)));
+  }
+
+  #stopNow(life: Life): void {
     // Operations under way are answered before the process ends, as the server does it.
     void life.engine.stop().then(() => {
       this.#clock.after(10 * SECOND, () => {

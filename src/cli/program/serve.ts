@@ -18,8 +18,12 @@ const SAME_SIGNAL_MS = 300;
 
 /** An attempt under way ends within 5 s; those who stop services wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
-/** Within it, a client with an open connection has sent its next request, if it is about to. */
+/**
+ * Within it, a client with an open connection has sent its next request, if it is about to. Of several nodes the others take
+ * what comes anew meanwhile; one alone is away until it is back.
+ */
 const FAREWELL_MS = 300;
+const FAREWELL_BESIDE_OTHERS_MS = 1_000;
 
 const STDERR = 2;
 
@@ -69,7 +73,8 @@ export async function serve(config: Config): Promise<void> {
   print(`convoke ready ${convoke.url}`);
 
   await stop.promise;
-  const stopped = await Promise.race([convoke.close(FAREWELL_MS).then(() => true), sleep(STOP_MS_MAX, false)]);
+  const farewell_ms = config.database_url === null ? FAREWELL_MS : FAREWELL_BESIDE_OTHERS_MS;
+  const stopped = await Promise.race([convoke.close(farewell_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
   if (stopped) log.info('stopped');
   else log.warn('not all that was under way ended in time: it is tried again after the next start');
   await end(EXIT.ok);
