@@ -8,6 +8,7 @@
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
+import { makeAllYoung } from '../src/collector.ts';
 import { DATABASE_FILE, readConfig } from '../src/config.ts';
 import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
@@ -34,6 +35,7 @@ export interface Composition {
   name_servers?: string[];
 }
 
+makeAllYoung();
 const { kind, fleet, data, name_servers } = JSON.parse(process.argv[2]!) as Composition;
 const { config } = readConfig({ flags: { port: '0' } });
 const clock = systemClock();

@@ -2,7 +2,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { Recent } from '../../domain/recent.ts';
 import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
-import { bigints, ints, texts } from './arrays.ts';
+import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { RUN_UNKNOWN } from './functions.ts';
@@ -51,7 +51,7 @@ interface Stored {
 
 /** The columns of a batch, as accept_messages takes them, and what stands in it twice. */
 interface Batch {
-  columns: unknown[];
+  columns: BatchValue[];
   /** For each message its place among those that are sent, from 0. */
   places: number[];
 }
@@ -126,7 +126,7 @@ export class Accepting {
           sent = { batch_no };
           const { name, node_id } = this.#teller;
           const values = [run_no, batch_no, ...columns, name, node_id];
-          return (await connection.query<AcceptedRow>(ACCEPT, values, ANSWER_MS_MAX)).rows;
+          return (await connection.batch<AcceptedRow>(ACCEPT, values, ANSWER_MS_MAX)).rows;
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;

@@ -1,6 +1,7 @@
 /** Connections to PostgreSQL, and what their failures mean. */
 import pg from 'pg';
 import { StoreError } from '../store.ts';
+import { BatchMessage, type BatchValue } from './batch_message.ts';
 
 /** How long making a connection may take. */
 const CONNECT_MS_MAX = 2_500;
@@ -76,6 +77,9 @@ function nameOf(text: string): string {
 /** One connection. After a ConnectionLost it is of no more use. */
 export class Connection {
   readonly #client: pg.Client;
+  #batch_message = new BatchMessage();
+  /** Whether the socket has let go of what stands there. */
+  #is_written = true;
   #lost: ConnectionLost | null = null;
 
   private constructor(client: pg.Client) {
@@ -117,11 +121,40 @@ export class Connection {
   }
 
   /** @throws StoreError, ConnectionLost; the server's own error when the statement is at fault */
-  async query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
+  query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
+    return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
+  }
+
+  /**
+   * The same for a statement that comes with many values.
+   *
+   * @throws RangeError for what is no safe integer in a list of them
+   */
+  batch<Row>(text: string, values: readonly BatchValue[], ms_max: number): Promise<Result<Row>> {
+    const name = nameOf(text);
+    if (!this.#is_written) this.#batch_message = new BatchMessage();
+    const message = this.#batch_message.of(name, values);
+    this.#is_written = false;
+    return this.#run(ms_max, () => {
+      const { promise, resolve, reject } = Promise.withResolvers<{ rows: unknown[]; rowCount: number | null }>();
+      const query = new pg.Query({ name, text }, (error, result) => (error ? reject(error) : resolve(result)));
+      query.submit = (connection) => {
+        const { parsedStatements } = connection as unknown as { parsedStatements: Record<string, string> };
+        if (parsedStatements[name] === undefined) connection.parse({ name, text, types: [] }, true);
+        connection.stream.write(message, () => (this.#is_written = true));
+      };
+      this.#client.query(query);
+      return promise;
+    });
+  }
+
+  async #run<Row>(
+    ms_max: number,
+    ask: () => Promise<{ rows: unknown[]; rowCount: number | null }>,
+  ): Promise<Result<Row>> {
     if (this.#lost !== null) throw this.#lost;
-    const query = { name: nameOf(text), text, values: values as unknown[] };
     try {
-      const { rows, rowCount } = await this.#within(ms_max, this.#client.query(query));
+      const { rows, rowCount } = await this.#within(ms_max, ask());
       return { rows: rows as Row[], changes: rowCount ?? 0 };
     } catch (error) {
       const failure = failureOf(error);

@@ -1,7 +1,7 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
-import { bigints, smallints, texts } from './arrays.ts';
+import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
 import { SETTLE_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { PATIENCE_MS } from './database.ts';
 import { Line } from './line.ts';
@@ -27,7 +27,7 @@ export class Settling {
     const until_ms = performance.now() + PATIENCE_MS;
     for (;;) {
       try {
-        await this.#line.use((connection) => connection.query(SETTLE, columns, ANSWER_MS_MAX));
+        await this.#line.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX));
         return;
       } catch (error) {
         const lost = error instanceof ConnectionLost;
@@ -56,7 +56,7 @@ function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   return last.size === deliveries.length ? deliveries : [...last.values()];
 }
 
-function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): unknown[] {
+function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchValue[] {
   return [
     bigints(deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0)),
     bigints(deliveries.map(({ expires_at }) => expires_at)),
@@ -72,7 +72,7 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): unknow
   ];
 }
 
-function healthColumns(healths: HealthSettlement[]): unknown[] {
+function healthColumns(healths: HealthSettlement[]): BatchValue[] {
   const last = new Map(
     healths.map((health) => [`${health.instance_id}\n${health.webhook_url}\n${health.epoch}`, health]),
   );

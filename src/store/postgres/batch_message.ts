@@ -1,0 +1,188 @@
+/**
+ * The messages that run a prepared statement with a batch of values, as PostgreSQL's wire protocol has them: lists in the
+ * binary format of `array_send`. As text, which is what the driver makes of a list, every element is escaped here and parsed
+ * there: 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand. And the driver begins with 256 bytes for every
+ * message and makes room in steps, each in new memory: here the memory of the batch before is used again.
+ */
+
+/** Object ids of the types: catalog/pg_type.dat. */
+const INT8 = 20;
+const INT2 = 21;
+const INT4 = 23;
+const TEXT = 25;
+
+/** A list that is one value of a statement. */
+export interface List {
+  readonly type: typeof INT8 | typeof INT4 | typeof INT2 | typeof TEXT;
+  readonly values: readonly (number | string | null)[];
+}
+
+/** `bigint[]` */
+export function bigints(values: readonly (number | null)[]): List {
+  return { type: INT8, values };
+}
+
+/** `int[]` */
+export function ints(values: readonly number[]): List {
+  return { type: INT4, values };
+}
+
+/** `smallint[]` */
+export function smallints(values: readonly number[]): List {
+  return { type: INT2, values };
+}
+
+/** `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server. */
+export function texts(values: readonly (string | null)[]): List {
+  return { type: TEXT, values };
+}
+
+/** A value of a statement that is run with a batch. */
+export type BatchValue = List | string | number | boolean | null;
+
+/** How it is sent: a list in binary, all else as text. */
+const BINARY = 1;
+const AS_TEXT = 0;
+
+/** Dimensions, whether there are NULLs, and the type; then the length of the only dimension, and its first index. */
+const EMPTY_HEAD_BYTES = 12;
+const HEAD_BYTES = 20;
+const LENGTH_BYTES = 4;
+const NULL_LENGTH = -1;
+const WIDTHS = { [INT8]: 8, [INT4]: 4, [INT2]: 2 };
+
+const START_BYTES = 64 << 10;
+/** A buffer that a large batch made larger than this is let go after it. */
+const KEPT_BYTES_MAX = 1 << 20;
+
+/** Describe the unnamed portal, Execute it, and Sync. */
+const RUN = Buffer.from('440000000650' + '00' + '4500000009' + '00' + '00000000' + '5300000004', 'hex');
+
+/** Writes for one connection: what it wrote is gone when it writes again. */
+export class BatchMessage {
+  #bytes = Buffer.allocUnsafeSlow(START_BYTES);
+  #view = viewOf(this.#bytes);
+  #at = 0;
+
+  /**
+   * Bind, Describe, Execute and Sync, for the prepared statement of this name.
+   *
+   * @throws RangeError for what is no safe integer in a list of them: as text, the server would refuse it
+   */
+  of(name: string, values: readonly BatchValue[]): Buffer {
+    this.#at = 0;
+    if (this.#bytes.length > KEPT_BYTES_MAX) this.#replace(START_BYTES);
+    this.#room(1 + LENGTH_BYTES + 1 + Buffer.byteLength(name) + 1 + 2 + 2 * values.length + 2);
+    this.#bytes[this.#at] = 'B'.charCodeAt(0);
+    this.#at += 1 + LENGTH_BYTES;
+    // The unnamed portal.
+    this.#bytes[this.#at++] = 0;
+    this.#at += this.#bytes.write(name, this.#at);
+    this.#bytes[this.#at++] = 0;
+    this.#int16(values.length);
+    for (const value of values) this.#int16(isList(value) ? BINARY : AS_TEXT);
+    this.#int16(values.length);
+    for (const value of values) this.#value(value);
+    this.#room(2 + RUN.length);
+    // All that is answered comes as text.
+    this.#int16(0);
+    this.#view.setInt32(1, this.#at - 1);
+    this.#at += RUN.copy(this.#bytes, this.#at);
+    return this.#bytes.subarray(0, this.#at);
+  }
+
+  #value(value: BatchValue): void {
+    this.#room(LENGTH_BYTES);
+    const length_at = this.#at;
+    this.#at += LENGTH_BYTES;
+    if (value !== null) {
+      if (isList(value)) this.#list(value);
+      else this.#text(String(value));
+    }
+    this.#view.setInt32(length_at, value === null ? NULL_LENGTH : this.#at - length_at - LENGTH_BYTES);
+  }
+
+  #list({ type, values }: List): void {
+    this.#room(HEAD_BYTES);
+    const is_empty = values.length === 0;
+    const head_at = this.#at;
+    this.#view.setInt32(head_at, is_empty ? 0 : 1);
+    this.#view.setInt32(head_at + 4, values.includes(null) ? 1 : 0);
+    this.#view.setInt32(head_at + 8, type);
+    this.#view.setInt32(head_at + 12, values.length);
+    this.#view.setInt32(head_at + 16, 1);
+    this.#at += is_empty ? EMPTY_HEAD_BYTES : HEAD_BYTES;
+    if (type === TEXT) this.#texts(values as (string | null)[]);
+    else this.#integers(values as (number | null)[], type);
+  }
+
+  #integers(values: readonly (number | null)[], type: keyof typeof WIDTHS): void {
+    const width = WIDTHS[type];
+    this.#room(values.length * (LENGTH_BYTES + width));
+    const view = this.#view;
+    let at = this.#at;
+    for (const value of values) {
+      view.setInt32(at, value === null ? NULL_LENGTH : width);
+      at += LENGTH_BYTES;
+      if (value === null) continue;
+      assertInteger(value);
+      if (type === INT2) view.setInt16(at, value);
+      else if (type === INT4) view.setInt32(at, value);
+      else setInt64(view, at, value);
+      at += width;
+    }
+    this.#at = at;
+  }
+
+  #texts(values: readonly (string | null)[]): void {
+    for (const value of values) {
+      this.#room(LENGTH_BYTES);
+      const length_at = this.#at;
+      this.#at += LENGTH_BYTES;
+      if (value !== null) this.#text(value);
+      this.#view.setInt32(length_at, value === null ? NULL_LENGTH : this.#at - length_at - LENGTH_BYTES);
+    }
+  }
+
+  #text(text: string): void {
+    // What UTF-8 takes at most, if there is so much; else what it takes.
+    if (this.#bytes.length - this.#at < 3 * text.length) this.#room(Buffer.byteLength(text));
+    this.#at += this.#bytes.write(text, this.#at);
+  }
+
+  #int16(value: number): void {
+    this.#view.setInt16(this.#at, value);
+    this.#at += 2;
+  }
+
+  #room(bytes: number): void {
+    const needed = this.#at + bytes;
+    if (needed > this.#bytes.length) this.#replace(Math.max(needed, 2 * this.#bytes.length));
+  }
+
+  #replace(length: number): void {
+    const bytes = Buffer.allocUnsafeSlow(length);
+    this.#bytes.copy(bytes, 0, 0, this.#at);
+    this.#bytes = bytes;
+    this.#view = viewOf(bytes);
+  }
+}
+
+function viewOf(bytes: Buffer): DataView {
+  return new DataView(bytes.buffer, bytes.byteOffset, bytes.length);
+}
+
+function isList(value: BatchValue): value is List {
+  return typeof value === 'object' && value !== null;
+}
+
+function setInt64(view: DataView, at: number, value: number): void {
+  const upper = Math.floor(value / 2 ** 32);
+  view.setInt32(at, upper);
+  view.setUint32(at + 4, value - upper * 2 ** 32);
+}
+
+/** As text, the server would refuse it; here it would become some other number. */
+function assertInteger(value: number): void {
+  if (!Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
+}
