@@ -188,8 +188,9 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
     const deliveries_queued = queued_counts[i]!;
     const fingerprint = fingerprints[i] ?? null;
     const deliveries: AcceptedDelivery[] = [];
-    // The numbers of its deliveries follow its own.
-    for (let n = 1; fingerprint === null && n <= deliveries_queued; n++, deliveries_at++) {
+    // Of what came before there are none here. The numbers of its deliveries follow its own.
+    const count = fingerprint === null ? deliveries_queued : 0;
+    for (let n = 1; n <= count; n++, deliveries_at++) {
       deliveries.push({
         delivery_id: ids.encode('dlv', message_no + n),
         instance_id: instance_ids[deliveries_at]!,

@@ -17,24 +17,36 @@ export interface List {
   readonly values: readonly (number | string | null)[];
 }
 
-/** `bigint[]` */
+/**
+ * `bigint[]`
+ *
+ * @throws RangeError for what is no safe integer, as those below
+ */
 export function bigints(values: readonly (number | null)[]): List {
-  return { type: INT8, values };
+  return { type: INT8, values: integers(values) };
 }
 
 /** `int[]` */
 export function ints(values: readonly number[]): List {
-  return { type: INT4, values };
+  return { type: INT4, values: integers(values) };
 }
 
 /** `smallint[]` */
 export function smallints(values: readonly number[]): List {
-  return { type: INT2, values };
+  return { type: INT2, values: integers(values) };
 }
 
 /** `text[]`. A lone surrogate becomes U+FFFD, as in any other text; a NUL is refused by the server. */
 export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
+}
+
+/** As text, the server would refuse what is none; in binary it would become some other number. */
+function integers(values: readonly (number | null)[]): typeof values {
+  for (const value of values) {
+    if (value !== null && !Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
+  }
+  return values;
 }
 
 /** A value of a statement that is run with a batch. */
@@ -56,7 +68,7 @@ const START_BYTES = 64 << 10;
 const KEPT_BYTES_MAX = 1 << 20;
 
 /** Describe the unnamed portal, Execute it, and Sync. */
-const RUN = Buffer.from('440000000650' + '00' + '4500000009' + '00' + '00000000' + '5300000004', 'hex');
+const RUN = Buffer.from('D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04', 'latin1');
 
 /** Writes for one connection: what it wrote is gone when it writes again. */
 export class BatchMessage {
@@ -64,11 +76,7 @@ export class BatchMessage {
   #view = viewOf(this.#bytes);
   #at = 0;
 
-  /**
-   * Bind, Describe, Execute and Sync, for the prepared statement of this name.
-   *
-   * @throws RangeError for what is no safe integer in a list of them: as text, the server would refuse it
-   */
+  /** Bind, Describe, Execute and Sync, for the prepared statement of this name. */
   of(name: string, values: readonly BatchValue[]): Buffer {
     this.#at = 0;
     if (this.#bytes.length > KEPT_BYTES_MAX) this.#replace(START_BYTES);
@@ -125,7 +133,6 @@ export class BatchMessage {
       view.setInt32(at, value === null ? NULL_LENGTH : width);
       at += LENGTH_BYTES;
       if (value === null) continue;
-      assertInteger(value);
       if (type === INT2) view.setInt16(at, value);
       else if (type === INT4) view.setInt32(at, value);
       else setInt64(view, at, value);
@@ -180,9 +187,4 @@ function setInt64(view: DataView, at: number, value: number): void {
   const upper = Math.floor(value / 2 ** 32);
   view.setInt32(at, upper);
   view.setUint32(at + 4, value - upper * 2 ** 32);
-}
-
-/** As text, the server would refuse it; here it would become some other number. */
-function assertInteger(value: number): void {
-  if (!Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
 }

@@ -125,11 +125,7 @@ export class Connection {
     return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
   }
 
-  /**
-   * The same for a statement that comes with many values.
-   *
-   * @throws RangeError for what is no safe integer in a list of them
-   */
+  /** The same for a statement that comes with many values. */
   batch<Row>(text: string, values: readonly BatchValue[], ms_max: number): Promise<Result<Row>> {
     const name = nameOf(text);
     if (!this.#is_written) this.#batch_message = new BatchMessage();
