@@ -179,7 +179,8 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
     await store.audit.append(startOf(config), clock.wall());
-    await server.listen({ host: config.host, port: config.port });
+    // For localhost, Fastify would make a second server at its other address, which nothing here looks after.
+    await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
   } catch (error) {
