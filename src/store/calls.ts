@@ -53,6 +53,7 @@ export function unpackCall(call: Call): Call {
   return isLong(call.method) ? { ...call, args: [unpacked(rows), ...others] } : call;
 }
 
+/** Whether it comes with a list that is long under load. */
 function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
@@ -175,7 +176,7 @@ function unpacked({ fields, values }: Packed): object[] {
 
 /** How much a call asks for. */
 export function itemsIn({ method, args }: Call): number {
-  return method === 'accept' || method === 'settle' ? (args[0] as unknown[]).length : 1;
+  return isLong(method) ? (args[0] as unknown[]).length : 1;
 }
 
 /** What comes back for the calls that were run together. */

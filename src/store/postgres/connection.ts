@@ -135,6 +135,7 @@ export class Connection {
       const { promise, resolve, reject } = Promise.withResolvers<{ rows: unknown[]; rowCount: number | null }>();
       const query = new pg.Query({ name, text }, (error, result) => (error ? reject(error) : resolve(result)));
       query.submit = (connection) => {
+        // As the driver's own queries do: it notes there what the server has parsed.
         const { parsedStatements } = connection as unknown as { parsedStatements: Record<string, string> };
         if (parsedStatements[name] === undefined) connection.parse({ name, text, types: [] }, true);
         connection.stream.write(message, () => (this.#is_written = true));

@@ -86,8 +86,8 @@ function repeatedKeys(items: string, condition: string): string {
  * after the other; a batch is large under load, and there are few of them.
  *
  * A row of the answer stands for several messages: its columns are the JSON text of lists, with an item for each message, or
- * for each delivery of all these messages, one after the other. As rows of their own they would cost 3 µs a message more, here and
- * where they are read. There is a row for messages that were stored, and one with fingerprints for those whose key came before.
+ * for each delivery of all these messages, one after the other. As rows of their own they cost more, here and where they are
+ * read. There is a row for messages that were stored, and one with fingerprints for those whose key came before.
  */
 export const ACCEPT_MESSAGES = `
   CREATE FUNCTION accept_messages(
