@@ -11,8 +11,13 @@ export interface BatcherOptions {
   /** Asked before each batch; at least one item goes. */
   items_max: () => number;
   weight_max: number;
-  /** Batches under way at a time: while they are, the next one grows. */
+  /** Batches under way at a time: while they are, the next one grows. Where it is gathered there: as much as that many full ones. */
   flights_max: number;
+  /**
+   * Whether those who take batches gather them too, because they wait for a disk or a server. What waited here they could not
+   * count, and would wait for in vain.
+   */
+  is_gathered_there?: boolean;
   /** How long a batch gathers; 0: what arrives in one turn of the event loop. */
   linger_ms: number;
   /** While it answers true nothing is flushed; `poke` looks again. */
@@ -27,6 +32,7 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #flights = 0;
+  #flying = { items: 0, weight: 0 };
   #scheduled = false;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
@@ -54,7 +60,7 @@ export class Batcher<Item, Result> {
 
   /** Looks whether a batch can go. */
   poke(): void {
-    if (this.#scheduled || this.#waiting.length === 0 || this.#flights >= this.#options.flights_max) return;
+    if (this.#scheduled || this.#waiting.length === 0 || !this.#hasRoom()) return;
     if (this.#options.isPaused?.() === true) return;
     this.#scheduled = true;
     const run = (): void => {
@@ -65,9 +71,19 @@ export class Batcher<Item, Result> {
     else this.#clock.soon(run);
   }
 
+  #hasRoom(): boolean {
+    const { flights_max, items_max, weight_max, is_gathered_there = false } = this.#options;
+    if (!is_gathered_there) return this.#flights < flights_max;
+    return this.#flying.items < flights_max * items_max() && this.#flying.weight < flights_max * weight_max;
+  }
+
   async #run(): Promise<void> {
     const batch = this.#take();
+    const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#flights++;
+    this.#flying.items += batch.length;
+    this.#flying.weight += weight;
+    this.poke();
     try {
       const results = await this.#flush(batch.map((waiting) => waiting.item));
       for (const [i, waiting] of batch.entries()) waiting.resolve(results[i] as Result);
@@ -75,6 +91,8 @@ export class Batcher<Item, Result> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#flights--;
+      this.#flying.items -= batch.length;
+      this.#flying.weight -= weight;
       this.poke();
     }
   }

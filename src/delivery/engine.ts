@@ -232,6 +232,7 @@ export class Engine {
         items_max: () => this.#acceptBatchMax(),
         weight_max: ACCEPT_BATCH_BYTES_MAX,
         flights_max: 2,
+        is_gathered_there: true,
         linger_ms: 0,
         isPaused: () => this.#isBehind(),
       },
