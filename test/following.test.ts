@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { IdCodec } from '../src/domain/id.ts';
-import type { Database } from '../src/store/postgres/database.ts';
 import { Following } from '../src/store/postgres/following.ts';
+import type { Line } from '../src/store/postgres/line.ts';
 import type { Change } from '../src/store/store.ts';
 
 /** What a batch has without deliveries for this node. */
@@ -24,24 +24,24 @@ const NO_DELIVERIES = {
 /** Reads that a test answers; they are of a database that it plays. */
 function following() {
   const reads: { batches: string; answer: () => void; fail: () => void }[] = [];
-  const session = {
-    all: (_statement: unknown, { first_nos, last_nos }: { first_nos: number[]; last_nos: number[] }) =>
+  const connection = {
+    query: (_text: string, [first_nos, last_nos]: [number[], number[]]) =>
       new Promise((resolve, reject) => {
         const batches = first_nos.map((first_no, i) => `${first_no}-${last_nos[i]}`).join(' ');
         const rows = first_nos.map((first_no) => {
           const seqs = JSON.stringify([first_no]);
           return { ...NO_DELIVERIES, meeting_ids: '["m"]', first_seqs: seqs, last_seqs: seqs };
         });
-        reads.push({ batches, answer: () => resolve(rows), fail: () => reject(new Error('it is away')) });
+        reads.push({ batches, answer: () => resolve({ rows }), fail: () => reject(new Error('it is away')) });
       }),
   };
-  const db = { read: (run: (each: typeof session) => unknown) => run(session) } as unknown as Database;
+  const line = { use: (run: (each: typeof connection) => unknown) => run(connection) } as unknown as Line;
   const heard: string[] = [];
   const onChange = (change: Change): void =>
     void heard.push(
       change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
     );
-  return { reads, heard, it: new Following(db, new IdCodec('0'.repeat(8)), () => [1, 2], onChange) };
+  return { reads, heard, it: new Following(line, new IdCodec('0'.repeat(8)), () => [1, 2], onChange) };
 }
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));

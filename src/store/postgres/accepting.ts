@@ -4,15 +4,14 @@ import { Recent } from '../../domain/recent.ts';
 import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
-import { PATIENCE_MS } from './database.ts';
 import { RUN_UNKNOWN } from './functions.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
 import { Line } from './line.ts';
 import { timestampText } from './messages.ts';
+import { PATIENCE_MS, TRY_AGAIN_MS } from './patience.ts';
 
 /** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
 const ANSWER_MS_MAX = 2_500;
-const TRY_AGAIN_MS = 100;
 
 /** Of how many meetings a seq is remembered. */
 const HINTS_MAX = 20_000;

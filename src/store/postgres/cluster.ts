@@ -4,9 +4,10 @@ import { fairShare } from '../../domain/partition.ts';
 import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
 import type { Teller } from './accepting.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
-import { Connection } from './connection.ts';
+import { Connection, FOLLOW_SESSION } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
 import { Following } from './following.ts';
+import { Line } from './line.ts';
 import { CHANNEL, type Message, messageOf, payloadOf } from './messages_between.ts';
 
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
@@ -58,7 +59,7 @@ export class Cluster implements ClusterStore, Teller {
     this.#db = db;
     this.name = name;
     this.#onChange = onChange;
-    this.#following = new Following(db, ids, () => this.#leased, onChange);
+    this.#following = new Following(new Line(url, FOLLOW_SESSION), ids, () => this.#leased, onChange);
   }
 
   get node_id(): string | null {
@@ -198,8 +199,8 @@ export class Cluster implements ClusterStore, Teller {
 
   async close(): Promise<void> {
     this.#closed = true;
-    this.#following.close();
     clearInterval(this.#probe);
+    await this.#following.close().catch(() => {});
     await this.#listening?.close().catch(() => {});
   }
 }

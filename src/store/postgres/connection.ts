@@ -27,7 +27,7 @@ const SESSION = `
 `;
 
 /**
- * A session that only accepts, or only settles. Its one statement comes with ten thousand values: a plan that is made once
+ * A session for one statement, that accepts, settles or follows. It comes with up to ten thousand values: a plan that is made once
  * goes by the indexes, whatever the tables hold today. Values are joined with each other by their hashes.
  */
 const BATCH_SESSION = `
@@ -39,6 +39,8 @@ const BATCH_SESSION = `
 export const ACCEPT_SESSION = BATCH_SESSION;
 /** What is settled is found by all numbers of the batch at once: with a nested loop it would be by all of them for each. */
 export const SETTLE_SESSION = `${BATCH_SESSION} SET enable_nestloop = off;`;
+/** What others stored is read batch by batch: made anew each time, the plan took as long as the reading. */
+export const FOLLOW_SESSION = `${BATCH_SESSION} SET enable_memoize = off;`;
 
 /** int2, int4, int8, and numeric: what is summed up. */
 const NUMBER_TYPES = new Set([21, 23, 20, 1700]);

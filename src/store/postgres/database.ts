@@ -6,19 +6,15 @@ import {
   PostgresIntrospector,
   PostgresQueryCompiler,
 } from 'kysely';
-import { setTimeout as pause } from 'node:timers/promises';
 import { partitionOf } from '../../domain/partition.ts';
 import { StoreError } from '../store.ts';
 import type { Tables } from '../tables.ts';
-import { Connection, ConnectionLost, isCollision, type Result, type Values } from './connection.ts';
+import { Connection, ConnectionLost, type Result, type Values } from './connection.ts';
 import type { Message } from './messages_between.ts';
+import { patiently } from './patience.ts';
 
 /** Connections for everything but accepting and settling. */
 const CONNECTIONS_MAX = 4;
-
-/** How long a call looks for the database before it fails: a restart is over by then. */
-export const PATIENCE_MS = 5_000;
-const TRY_AGAIN_MS = 100;
 
 /** The tables that queries are built from: those of both engines, with where an instance belongs. */
 interface PostgresTables extends Omit<Tables, 'instances' | 'deliveries'> {
@@ -160,17 +156,8 @@ export class Database {
     await Promise.all(this.#idle.splice(0).map((connection) => connection.close()));
   }
 
-  async #patiently<T>(attempt: () => Promise<T>): Promise<T> {
-    const until_ms = performance.now() + PATIENCE_MS;
-    for (;;) {
-      try {
-        return await attempt();
-      } catch (error) {
-        const again = isCollision(error) || error instanceof ConnectionLost;
-        if (!again || this.#closed || performance.now() > until_ms) throw error;
-        if (error instanceof ConnectionLost) await pause(TRY_AGAIN_MS);
-      }
-    }
+  #patiently<T>(run: () => Promise<T>): Promise<T> {
+    return patiently(run, () => this.#closed);
   }
 
   async #take(): Promise<Connection> {

@@ -1,9 +1,11 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { AcceptedDelivery, Change, StoredMessage, StoredRange } from '../store.ts';
-import { type Database, statement } from './database.ts';
+import { Session, statement } from './database.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
+import type { Line } from './line.ts';
 import { timestampOf } from './messages.ts';
 import type { Range } from './messages_between.ts';
+import { patiently } from './patience.ts';
 
 /** A statement reads batches with so many messages and deliveries, or a single larger one. */
 const NUMBERS_PER_READ_MAX = 5_000;
@@ -62,7 +64,7 @@ interface BatchRow {
  * lane by lane, for six times as much.
  */
 export class Following {
-  readonly #db: Database;
+  readonly #line: Line;
   readonly #ids: IdCodec;
   readonly #partitions: () => Iterable<number>;
   readonly #onChange: (change: Change) => void;
@@ -72,11 +74,12 @@ export class Following {
   #closed = false;
 
   /**
+   * @param line to the database, with FOLLOW_SESSION
    * @param partitions whose deliveries are wanted
    * @param onChange hears what was stored; that it is unsure, when batches were not read
    */
-  constructor(db: Database, ids: IdCodec, partitions: () => Iterable<number>, onChange: (change: Change) => void) {
-    this.#db = db;
+  constructor(line: Line, ids: IdCodec, partitions: () => Iterable<number>, onChange: (change: Change) => void) {
+    this.#line = line;
     this.#ids = ids;
     this.#partitions = partitions;
     this.#onChange = onChange;
@@ -97,8 +100,9 @@ export class Following {
     clearTimeout(timer);
   }
 
-  close(): void {
+  close(): Promise<void> {
     this.#closed = true;
+    return this.#line.close();
   }
 
   async #readAll(): Promise<void> {
@@ -137,7 +141,10 @@ export class Following {
       last_nos: batches.map(({ last_no }) => last_no),
       partitions: [...this.#partitions()],
     };
-    const rows = await this.#db.read((session) => session.all<BatchRow>(READ, values));
+    const rows = await patiently(
+      () => this.#line.use((connection) => new Session(connection).all<BatchRow>(READ, values)),
+      () => this.#closed,
+    );
     return rows.flatMap((row) => rangesOf(row, this.#ids));
   }
 }

@@ -1,3 +1,4 @@
+import { StoreError } from '../store.ts';
 import { Connection, ConnectionLost } from './connection.ts';
 
 /** A connection that one kind of call has for itself; made when it is needed, and anew after it was lost. */
@@ -5,6 +6,7 @@ export class Line {
   readonly #url: string;
   readonly #session: string;
   #connection: Connection | null = null;
+  #closed = false;
 
   constructor(url: string, session: string) {
     this.#url = url;
@@ -12,8 +14,10 @@ export class Line {
   }
 
   async use<T>(run: (connection: Connection) => Promise<T>): Promise<T> {
+    if (this.#closed) throw new StoreError('STORE_CLOSED', 'the store is closed');
     if (this.#connection === null || this.#connection.is_lost) {
       this.#connection = await Connection.open(this.#url, this.#session);
+      if (this.#closed) this.#connection.destroy();
     }
     const connection = this.#connection;
     try {
@@ -25,6 +29,7 @@ export class Line {
   }
 
   async close(): Promise<void> {
+    this.#closed = true;
     await this.#connection?.close();
   }
 }

@@ -1,4 +1,3 @@
-import { setTimeout as pause } from 'node:timers/promises';
 import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
@@ -7,12 +6,13 @@ import type { Change, DeliverySettlement, HealthSettlement, LaneRequest, NewMess
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
-import { type Connection, ConnectionLost } from './connection.ts';
-import { Database, PATIENCE_MS, Session } from './database.ts';
+import type { Connection } from './connection.ts';
+import { Database, Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
 import { openingFailure } from './opening.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
+import { patiently } from './patience.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { Settling } from './settling.ts';
@@ -50,8 +50,6 @@ const RECENT_MS = 100;
 
 /** How long what was accepted waits for what others stored before it to be read. */
 const CATCH_UP_MS_MAX = 20;
-
-const TRY_AGAIN_MS = 250;
 
 /** What the thread tells: answers, and changes by other nodes. */
 export interface Tell {
@@ -105,7 +103,7 @@ export class Running {
     tell: Tell,
     distances = DISTANCES,
   ): Promise<Running> {
-    const { keys, tag } = await patiently(url, (connection) => prepared(connection, key_source));
+    const { keys, tag } = await openPatiently(url, (connection) => prepared(connection, key_source));
     const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell, distances);
     try {
       await running.#cluster.listen();
@@ -326,14 +324,10 @@ async function prepared(connection: Connection, key_source: KeySource) {
 }
 
 /** A database that is just starting is waited for. */
-async function patiently<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
-  const until_ms = performance.now() + PATIENCE_MS;
-  for (;;) {
-    try {
-      return await exclusively(url, run);
-    } catch (error) {
-      if (!(error instanceof ConnectionLost) || performance.now() > until_ms) throw openingFailure(error, url);
-      await pause(TRY_AGAIN_MS);
-    }
+async function openPatiently<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
+  try {
+    return await patiently(() => exclusively(url, run));
+  } catch (error) {
+    throw openingFailure(error, url);
   }
 }

@@ -1,13 +1,11 @@
-import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
 import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
-import { SETTLE_SESSION, ConnectionLost, failureOf, isCollision } from './connection.ts';
-import { PATIENCE_MS } from './database.ts';
+import { SETTLE_SESSION } from './connection.ts';
 import { Line } from './line.ts';
+import { patiently } from './patience.ts';
 
 const ANSWER_MS_MAX = 10_000;
-const TRY_AGAIN_MS = 100;
 
 const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
@@ -24,17 +22,7 @@ export class Settling {
   /** @throws StoreError when the database was not there for too long */
   async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
     const columns = [...deliveryColumns(inOneStep(deliveries), this.#ids), ...healthColumns(healths)];
-    const until_ms = performance.now() + PATIENCE_MS;
-    for (;;) {
-      try {
-        await this.#line.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX));
-        return;
-      } catch (error) {
-        const lost = error instanceof ConnectionLost;
-        if ((!lost && !isCollision(error)) || performance.now() > until_ms) throw failureOf(error);
-        if (lost) await pause(TRY_AGAIN_MS);
-      }
-    }
+    await patiently(() => this.#line.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX)));
   }
 
   close(): Promise<void> {
