@@ -11,20 +11,18 @@ export interface BatcherOptions {
   /** Asked before each batch; at least one item goes. */
   items_max: () => number;
   weight_max: number;
-  /** Batches under way at a time: while they are, the next one grows. Where it is gathered there: as much as that many full ones. */
+  /** Batches under way at a time: while they are, the next one grows. */
   flights_max: number;
   /**
-   * Whether those who take batches gather them too, because they wait for a disk or a server. What waited here they could not
-   * count, and would wait for in vain.
+   * Whoever takes them gathers them himself. So they go at once, whatever they hold, and as much may be under way as in
+   * `flights_max` full ones: what waited here he would not know of, and wait for in vain.
    */
   is_gathered_there?: boolean;
-  /** How long a batch gathers; 0: what arrives in one turn of the event loop. */
-  linger_ms: number;
   /** While it answers true nothing is flushed; `poke` looks again. */
   isPaused?: () => boolean;
 }
 
-/** Gathers items that arrive together and hands them on together; each gets its own result. */
+/** Gathers items that arrive in one turn of the event loop and hands them on together; each gets its own result. */
 export class Batcher<Item, Result> {
   readonly #clock: Clock;
   readonly #options: BatcherOptions;
@@ -32,7 +30,7 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #flights = 0;
-  #flying = { items: 0, weight: 0 };
+  #under_way = { items: 0, weight: 0 };
   #scheduled = false;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
@@ -63,26 +61,24 @@ export class Batcher<Item, Result> {
     if (this.#scheduled || this.#waiting.length === 0 || !this.#hasRoom()) return;
     if (this.#options.isPaused?.() === true) return;
     this.#scheduled = true;
-    const run = (): void => {
+    this.#clock.soon(() => {
       this.#scheduled = false;
       void this.#run();
-    };
-    if (this.#options.linger_ms > 0) this.#clock.after(this.#options.linger_ms, run);
-    else this.#clock.soon(run);
+    });
   }
 
   #hasRoom(): boolean {
     const { flights_max, items_max, weight_max, is_gathered_there = false } = this.#options;
     if (!is_gathered_there) return this.#flights < flights_max;
-    return this.#flying.items < flights_max * items_max() && this.#flying.weight < flights_max * weight_max;
+    return this.#under_way.items < flights_max * items_max() && this.#under_way.weight < flights_max * weight_max;
   }
 
   async #run(): Promise<void> {
     const batch = this.#take();
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#flights++;
-    this.#flying.items += batch.length;
-    this.#flying.weight += weight;
+    this.#under_way.items += batch.length;
+    this.#under_way.weight += weight;
     this.poke();
     try {
       const results = await this.#flush(batch.map((waiting) => waiting.item));
@@ -91,8 +87,8 @@ export class Batcher<Item, Result> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#flights--;
-      this.#flying.items -= batch.length;
-      this.#flying.weight -= weight;
+      this.#under_way.items -= batch.length;
+      this.#under_way.weight -= weight;
       this.poke();
     }
   }

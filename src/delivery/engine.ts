@@ -233,19 +233,18 @@ export class Engine {
         weight_max: ACCEPT_BATCH_BYTES_MAX,
         flights_max: 2,
         is_gathered_there: true,
-        linger_ms: 0,
         isPaused: () => this.#isBehind(),
       },
       (batch) => this.#accept(batch),
     );
     this.#lane_loads = new Batcher(
       clock,
-      { items_max: () => 200, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      { items_max: () => 200, weight_max: Infinity, flights_max: 2 },
       (requests) => store.deliveries.loadLanes(requests),
     );
     this.#target_loads = new Batcher(
       clock,
-      { items_max: () => 500, weight_max: Infinity, flights_max: 2, linger_ms: 0 },
+      { items_max: () => 500, weight_max: Infinity, flights_max: 2 },
       (instance_ids) => this.#loadInstances(instance_ids),
     );
   }
