@@ -210,6 +210,7 @@ describe('the end of a delivery', () => {
       await node.meeting(`m_${name}`, name);
       node.transport.answer(name, [HANGS]);
       await node.sendMany(`m_${name}`, 700);
+      await node.clock.settle();
       await node.patch(name, patch);
       await node.clock.settle();
       node.transport.release(500, name);

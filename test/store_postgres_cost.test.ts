@@ -76,8 +76,8 @@ test('control: sent one after the other none waits for others, and each is a com
 test('statements keep their distance while many messages come; control: without it there are many more', async () => {
   const commits = async (ms: number): Promise<number> => {
     const url = await makeDatabase();
-    const none = { ms: 0, items: 1 };
-    const store = await openPostgresHere(url, undefined, { accept: { ms, items: Infinity }, load: none, settle: none });
+    const distances = { accept: { ms, items: Infinity }, load: { ms: 0, items: 0 } };
+    const store = await openPostgresHere(url, undefined, distances);
     await meeting(store, 'm', 'i');
     const sends: Promise<unknown>[] = [];
     const started_ms = performance.now();

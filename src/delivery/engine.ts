@@ -239,7 +239,7 @@ export class Engine {
     );
     this.#lane_loads = new Batcher(
       clock,
-      { items_max: () => 200, weight_max: Infinity, flights_max: 2 },
+      { items_max: () => 200, weight_max: Infinity, flights_max: 2, is_gathered_there: true },
       (requests) => store.deliveries.loadLanes(requests),
     );
     this.#target_loads = new Batcher(

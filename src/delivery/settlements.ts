@@ -1,11 +1,14 @@
+import { type Distance, Spacing } from '../store/spacing.ts';
 import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
-import type { Clock } from './clock.ts';
+import type { Clock, Timer } from './clock.ts';
 import type { Observer } from './engine.ts';
 import type { InstanceLanes } from './lane.ts';
 
-/** How long results gather before they are written. */
+/** How long results gather before they are written, at least. */
 const LINGER_MS = 3;
+/** So many go at once. */
 const BATCH_MAX = 2_000;
+const NO_DISTANCE: Distance = { ms: 0, items: 0 };
 /** How long the time of one more success may wait: a row that every batch writes is found ever more slowly in PostgreSQL. */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -28,11 +31,14 @@ export class Settlements {
   /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
   #added = { deliveries: 0, instances: 0 };
   #written = { deliveries: 0, instances: 0 };
-  #scheduled = false;
+  readonly #spacing = new Spacing();
+  readonly #distance: Distance;
+  #timer: Timer | null = null;
 
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
     this.#store = store;
+    this.#distance = store.settle_distance ?? NO_DISTANCE;
     this.#observer = observer;
     this.#onWritten = onWritten;
   }
@@ -89,20 +95,25 @@ export class Settlements {
   }
 
   #schedule(): void {
-    if (this.#scheduled || this.#writing !== null) return;
-    this.#scheduled = true;
-    this.#clock.after(LINGER_MS, () => {
-      this.#scheduled = false;
-      // `written` may have been faster.
-      if (this.#deliveries.length > 0 || this.#instances.size > 0) this.#writing ??= this.#write();
-    });
+    if (this.#writing !== null) return;
+    if (this.#deliveries.length >= BATCH_MAX) this.#writing = this.#write();
+    else if (this.#timer === null) {
+      const rest_ms = this.#spacing.rest(this.#distance, this.#deliveries.length, this.#clock.now());
+      this.#timer = this.#clock.after(Math.max(LINGER_MS, rest_ms), () => {
+        this.#timer = null;
+        this.#writing ??= this.#write();
+      });
+    }
   }
 
   async #write(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = null;
     const deliveries = this.#deliveries.splice(0, BATCH_MAX);
     const instances = this.#instances;
     this.#instances = new Set();
     this.#writing_count = deliveries.length;
+    this.#spacing.started(deliveries.length, this.#clock.now());
     for (;;) {
       try {
         // Health as it is at each try: between two of them a registration may have lifted a back-off.

@@ -2,8 +2,12 @@ import { join } from 'node:path';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
+import type { Distance } from '../spacing.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
+
+/** Nobody waits for results to be written; but what is not written yet is pushed again after a crash. */
+const SETTLE_DISTANCE: Distance = { ms: 150, items: 2_000 };
 
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
@@ -25,5 +29,8 @@ export function openPostgresStore(
 ): { store: Store; opened: Promise<void> } {
   const key_source: KeySource = keys === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys };
   const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
-  return openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, { has_cluster: true });
+  const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
+    has_cluster: true,
+  });
+  return { store: { ...store, settle_distance: SETTLE_DISTANCE }, opened };
 }

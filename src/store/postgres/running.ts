@@ -3,6 +3,7 @@ import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
 import type { Change, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
+import { type Distance, Spacing } from '../spacing.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
@@ -20,34 +21,19 @@ import { Settling } from './settling.ts';
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
-/** How statements of a kind keep their distance. */
-export interface Distance {
-  /** From the start of one to the start of the next, when many calls come. */
-  ms: number;
-  /** So much that waits goes at once. */
-  items: number;
-}
+export type Distances = Record<'accept' | 'load', Distance>;
 
-export type Distances = Record<'accept' | 'load' | 'settle', Distance>;
-
-/**
- * A sender waits for what is accepted. Nobody waits for what is settled, up to the four thousand that the engine lets
- * gather; but what is not written yet is pushed again after a crash.
- */
+/** How far apart statements of a kind are. Settlements come in batches that keep their distance: see postgres_store.ts. */
 const DISTANCES: Distances = {
   accept: { ms: 30, items: 200 },
-  load: { ms: 20, items: 500 },
-  settle: { ms: 150, items: 2_000 },
+  load: { ms: 20, items: 200 },
 };
+const NONE: Distance = { ms: 0, items: 0 };
 /**
  * Nodes share what commits the server can make: the more of them, the larger their distances. They share the senders as
  * well, who may all wait for their answers before they send more: then nothing comes to wait for, so fewer go at once.
  */
 const NODES_COUNTED_MAX = 4;
-/** Many: more items than so many in about so long. */
-const MANY_ITEMS = 50;
-const RECENT_MS = 100;
-
 /** How long what was accepted waits for what others stored before it to be read. */
 const CATCH_UP_MS_MAX = 20;
 
@@ -90,7 +76,7 @@ export class Running {
       (calls) => this.#load(calls),
     );
     this.#settles = new Gathered(
-      () => distances.settle,
+      () => NONE,
       (calls) => this.#settle(calls),
     );
   }
@@ -243,19 +229,14 @@ export class Running {
   }
 }
 
-/**
- * Calls of one kind. While some are under way, the others wait and go together; and when many come, statements keep their
- * distance, so that there is more in each: a commit costs a wait for the disk, however much it is for.
- */
+/** Calls of one kind. While some are under way, the others wait and go together; and when many come, statements keep their distance. */
 class Gathered {
   readonly #run: (calls: Call[]) => Promise<void>;
   readonly #distance: () => Distance;
   #waiting: Call[] = [];
   #waiting_items = 0;
   #running: Promise<void> | null = null;
-  #started_ms = -Infinity;
-  /** Items of late: what was run longer ago counts for less. */
-  #recent_items = 0;
+  readonly #spacing = new Spacing();
   /** Ends the wait for more. */
   #enough: (() => void) | null = null;
 
@@ -284,9 +265,8 @@ class Gathered {
   }
 
   async #keepDistance(): Promise<void> {
-    const { ms, items } = this.#distance();
-    const rest_ms = this.#started_ms + ms - performance.now();
-    if (rest_ms <= 0 || this.#recent_items < MANY_ITEMS || this.#waiting_items >= items) return;
+    const rest_ms = this.#spacing.rest(this.#distance(), this.#waiting_items, performance.now());
+    if (rest_ms <= 0) return;
     await new Promise<void>((resolve) => {
       const timer = setTimeout(resolve, rest_ms);
       this.#enough = () => {
@@ -306,9 +286,7 @@ class Gathered {
       count++;
     }
     this.#waiting_items -= items;
-    const now_ms = performance.now();
-    this.#recent_items = this.#recent_items * Math.exp((this.#started_ms - now_ms) / RECENT_MS) + items;
-    this.#started_ms = now_ms;
+    this.#spacing.started(items, performance.now());
     return this.#waiting.splice(0, count);
   }
 }
