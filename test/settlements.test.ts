@@ -55,7 +55,7 @@ test('while many come, batches keep the distance that the store wants; control: 
   const apart = settlements(DISTANCE);
   await apart.come(10, 1_500);
   const starts = apart.written.slice(1).map(({ at }) => at);
-  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, `${starts.join(' ')}`);
+  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
   assert.ok(starts.length >= 9, `${starts.length} batches`);
   // What came while a batch was under way goes with the next one, and does not wait for a second distance.
   assert.ok(
