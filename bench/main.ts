@@ -16,7 +16,7 @@ import { writeResults } from './results.ts';
 import type { Row, Scenario } from './scenario.ts';
 import { backlog, idle, registry } from './size.ts';
 import { slowDiskScenario } from './slow_disk.ts';
-import { fanOut1, fanOut100, idleTransaction, oneLane } from './throughput.ts';
+import { fanOut1, fanOut100, fewSenders, idleTransaction, oneLane } from './throughput.ts';
 
 const SCENARIOS: Scenario[] = [
   fanOut1,
@@ -30,6 +30,7 @@ const SCENARIOS: Scenario[] = [
   slowDiskScenario,
   liveFeed,
   idleTransaction,
+  fewSenders,
 ];
 
 const { values: options } = parseArgs({

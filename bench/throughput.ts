@@ -29,6 +29,8 @@ interface Shape {
 /** Programs are compiled while they run: two on two cores take twice as long for it as one. */
 const WARM_UP_S = 5;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
+/** Senders that all wait for their answers before one batch is large. */
+const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
 export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
 export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
 
@@ -150,6 +152,23 @@ export const idleTransaction: Scenario = {
       figure: 'messages_per_s',
       against: { row: oneNode.name },
       at_least: 0.95,
+    },
+  ],
+};
+
+/** Who gathers messages into batches must not wait for more while all who send wait for him. */
+export const fewSenders: Scenario = {
+  name: 'l',
+  title: 'few senders: fan-out 1 as in (a), with 32 senders instead of 256',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, COMMITS, ...FAULTS],
+  rows: [convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, FEW_SENDERS)),
+  targets: [
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
     },
   ],
 };

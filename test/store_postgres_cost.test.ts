@@ -61,7 +61,7 @@ async function costOf(t: TestContext, messages: number, senders_count: number) {
 }
 
 test('messages of many senders share their commits: two for a hundred of them, or sixty in a second', async (t) => {
-  const messages = 2_000;
+  const messages = 6_000;
   const { accepting, settling, seconds } = await costOf(t, messages, 200);
   const said = `${accepting} and ${settling} commits for ${messages} messages in ${seconds.toFixed(1)} s`;
   t.diagnostic(said);
@@ -93,4 +93,16 @@ test('statements keep their distance while many messages come; control: without 
   };
   const [apart, close] = [await commits(250), await commits(0)];
   assert.ok(apart * 2 < close, `${apart} and ${close} commits`);
+});
+
+test('senders who all wait for their answers are not kept waiting for others', { timeout: 30_000 }, async () => {
+  // Kept apart by this, the second batch would go when the test has failed.
+  const distances = { accept: { ms: 600_000, items: Infinity }, load: { ms: 0, items: 0 } };
+  const store = await openPostgresHere(await makeDatabase(), undefined, distances);
+  await meeting(store, 'm', 'i');
+  for (let round = 1; round <= 5; round++) {
+    const accepted = await Promise.all(Array.from({ length: 100 }, () => store.messages.accept([newMessage('m')])));
+    assert.equal(accepted.length, 100);
+  }
+  await store.close();
 });

@@ -30,8 +30,17 @@ const DISTANCES: Distances = {
 };
 const NONE: Distance = { ms: 0, items: 0 };
 /**
+ * When nothing came for so long, and for so many times as long as it takes from one call to the next lately, whoever would send
+ * is waiting for his answer: more will not come. Calls come once a turn of the thread that serves, which has long turns when it
+ * is busy.
+ */
+const QUIET_MS = 4;
+const QUIET_GAPS = 4;
+/** How much the latest counts in the average. */
+const GAP_WEIGHT = 0.1;
+/**
  * Nodes share what commits the server can make: the more of them, the larger their distances. They share the senders as
- * well, who may all wait for their answers before they send more: then nothing comes to wait for, so fewer go at once.
+ * well, who may all wait for their answers before they send more: so fewer go at once.
  */
 const NODES_COUNTED_MAX = 4;
 /** How long what was accepted waits for what others stored before it to be read. */
@@ -237,6 +246,10 @@ class Gathered {
   #waiting_items = 0;
   #running: Promise<void> | null = null;
   readonly #spacing = new Spacing();
+  /** When the last call came. */
+  #came_ms = -Infinity;
+  /** From one call of a batch to the next, on the average. */
+  #gap_ms = 0;
   /** Ends the wait for more. */
   #enough: (() => void) | null = null;
 
@@ -247,6 +260,10 @@ class Gathered {
 
   /** Resolves when it was answered. */
   add(call: Call): Promise<void> {
+    const now_ms = performance.now();
+    // The first of a batch comes when those of the last one were answered: that says nothing of when the next one comes.
+    if (this.#waiting.length > 0) this.#gap_ms += (now_ms - this.#came_ms - this.#gap_ms) * GAP_WEIGHT;
+    this.#came_ms = now_ms;
     this.#waiting.push(call);
     this.#waiting_items += requestsIn(call);
     if (this.#waiting_items >= this.#distance().items) this.#enough?.();
@@ -265,16 +282,21 @@ class Gathered {
   }
 
   async #keepDistance(): Promise<void> {
-    const rest_ms = this.#spacing.rest(this.#distance(), this.#waiting_items, performance.now());
-    if (rest_ms <= 0) return;
-    await new Promise<void>((resolve) => {
-      const timer = setTimeout(resolve, rest_ms);
-      this.#enough = () => {
-        clearTimeout(timer);
-        resolve();
-      };
-    });
-    this.#enough = null;
+    for (;;) {
+      const now_ms = performance.now();
+      const rest_ms = this.#spacing.rest(this.#distance(), this.#waiting_items, now_ms);
+      const quiet_ms = this.#came_ms + Math.max(QUIET_MS, QUIET_GAPS * this.#gap_ms) - now_ms;
+      if (rest_ms <= 0 || quiet_ms <= 0) return;
+      await new Promise<void>((resolve) => {
+        // This thread may have stood still: what came meanwhile is seen first.
+        const timer = setTimeout(() => setImmediate(resolve), Math.min(rest_ms, quiet_ms));
+        this.#enough = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      this.#enough = null;
+    }
   }
 
   #take(): Call[] {
