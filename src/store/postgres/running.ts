@@ -34,8 +34,8 @@ const NONE: Distance = { ms: 0, items: 0 };
  * is waiting for his answer: more will not come. Calls come once a turn of the thread that serves, which has long turns when it
  * is busy.
  */
-const QUIET_MS = 4;
-const QUIET_GAPS = 4;
+const QUIET_MS = 2;
+const QUIET_GAPS = 6;
 /** How much the latest counts in the average. */
 const GAP_WEIGHT = 0.1;
 /**
