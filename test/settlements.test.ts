@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../src/delivery/settlements.ts';
-import type { Distance } from '../src/store/spacing.ts';
+import { type Distance, NO_DISTANCES } from '../src/store/spacing.ts';
 import type { DeliverySettlement, Store } from '../src/store/store.ts';
 import { VirtualClock } from './support/virtual_clock.ts';
 
@@ -10,11 +10,11 @@ const DISTANCE: Distance = { ms: 150, items: 2_000 };
 const WRITE_MS = 20;
 
 /** Settlements, and when and how many of them were written; each batch takes 20 ms. */
-function settlements(settle_distance?: Distance) {
+function settlements(settle?: Distance) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
   const store = {
-    settle_distance,
+    distances: settle && { ...NO_DISTANCES, settle },
     deliveries: {
       async settle(deliveries: DeliverySettlement[]) {
         written.push({ at: clock.now(), count: deliveries.length });

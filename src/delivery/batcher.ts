@@ -1,4 +1,6 @@
-import type { Clock } from './clock.ts';
+import type { Distance } from '../store/spacing.ts';
+import type { Clock, Timer } from './clock.ts';
+import { Gathering } from './gathering.ts';
 
 interface Waiting<Item, Result> {
   item: Item;
@@ -14,15 +16,20 @@ export interface BatcherOptions {
   /** Batches under way at a time: while they are, the next one grows. */
   flights_max: number;
   /**
-   * Whoever takes them gathers them himself. So they go at once, whatever they hold, and as much may be under way as in
-   * `flights_max` full ones: what waited here he would not know of, and wait for in vain.
+   * Whoever takes batches puts those together that wait there. So it does not matter how many are under way, but what is in
+   * them: as much as in `flights_max` full ones.
    */
-  is_gathered_there?: boolean;
+  is_joined_there?: boolean;
+  /** How far apart batches should be; one that is full goes at once. Asked before each batch. */
+  distance?: () => Distance;
   /** While it answers true nothing is flushed; `poke` looks again. */
   isPaused?: () => boolean;
 }
 
-/** Gathers items that arrive in one turn of the event loop and hands them on together; each gets its own result. */
+/**
+ * Gathers items that arrive in one turn of the event loop, or while batches keep their distance, and hands them on together;
+ * each gets its own result.
+ */
 export class Batcher<Item, Result> {
   readonly #clock: Clock;
   readonly #options: BatcherOptions;
@@ -32,10 +39,15 @@ export class Batcher<Item, Result> {
   #flights = 0;
   #under_way = { items: 0, weight: 0 };
   #scheduled = false;
+  /** Null when batches keep no distance. */
+  readonly #gathering: Gathering | null;
+  /** Ends the wait for more. */
+  #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
     this.#clock = clock;
     this.#options = options;
+    this.#gathering = options.distance === undefined ? null : new Gathering(options.distance);
     this.#flush = flush;
   }
 
@@ -52,6 +64,7 @@ export class Batcher<Item, Result> {
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
     this.#waiting.push({ item, weight, resolve, reject });
     this.#waiting_weight += weight;
+    this.#gathering?.came(this.#flights > 0);
     this.poke();
     return promise;
   }
@@ -63,22 +76,39 @@ export class Batcher<Item, Result> {
     this.#scheduled = true;
     this.#clock.soon(() => {
       this.#scheduled = false;
-      void this.#run();
+      const rest_ms = this.#rest();
+      if (rest_ms <= 0) return void this.#run();
+      this.#timer ??= this.#clock.after(rest_ms, () => {
+        this.#timer = null;
+        // This thread may have stood still: what came meanwhile is seen first.
+        this.poke();
+      });
     });
   }
 
+  /** How long to wait for more, in milliseconds; one that is full goes at once. */
+  #rest(): number {
+    const { items_max, weight_max } = this.#options;
+    const waiting = this.#waiting.length;
+    const rest_ms = this.#gathering?.rest(waiting, this.#flights > 0, this.#clock.now()) ?? 0;
+    return waiting >= items_max() || this.#waiting_weight >= weight_max ? 0 : rest_ms;
+  }
+
   #hasRoom(): boolean {
-    const { flights_max, items_max, weight_max, is_gathered_there = false } = this.#options;
-    if (!is_gathered_there) return this.#flights < flights_max;
+    const { flights_max, items_max, weight_max, is_joined_there = false } = this.#options;
+    if (!is_joined_there) return this.#flights < flights_max;
     return this.#under_way.items < flights_max * items_max() && this.#under_way.weight < flights_max * weight_max;
   }
 
   async #run(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = null;
     const batch = this.#take();
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#flights++;
     this.#under_way.items += batch.length;
     this.#under_way.weight += weight;
+    this.#gathering?.started(batch.length, this.#under_way.items, this.#waiting.length, this.#clock.now());
     this.poke();
     try {
       const results = await this.#flush(batch.map((waiting) => waiting.item));

@@ -28,6 +28,7 @@ import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
+import { NO_DISTANCES, sharedBy } from '../store/spacing.ts';
 import {
   type Accepted,
   type AcceptedMessage,
@@ -226,20 +227,28 @@ export class Engine {
     this.#wakes = new Wakes(clock);
     this.#discovery = new Discovery(clock, this.#wakes, store, (error) => observer.storageFailed(error));
     this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
+    const distances = store.distances ?? NO_DISTANCES;
     this.#accepts = new Batcher(
       clock,
       {
         items_max: () => this.#acceptBatchMax(),
         weight_max: ACCEPT_BATCH_BYTES_MAX,
         flights_max: 2,
-        is_gathered_there: true,
+        is_joined_there: true,
+        distance: () => sharedBy(distances.accept, partitions.node_count),
         isPaused: () => this.#isBehind(),
       },
       (batch) => this.#accept(batch),
     );
     this.#lane_loads = new Batcher(
       clock,
-      { items_max: () => 200, weight_max: Infinity, flights_max: 2, is_gathered_there: true },
+      {
+        items_max: () => 200,
+        weight_max: Infinity,
+        flights_max: 2,
+        is_joined_there: true,
+        distance: () => distances.load,
+      },
       (requests) => store.deliveries.loadLanes(requests),
     );
     this.#target_loads = new Batcher(

@@ -1,4 +1,4 @@
-import { type Distance, Spacing } from '../store/spacing.ts';
+import { type Distance, NO_DISTANCES, Spacing } from '../store/spacing.ts';
 import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Observer } from './engine.ts';
@@ -8,7 +8,6 @@ import type { InstanceLanes } from './lane.ts';
 const LINGER_MS = 3;
 /** So many go at once. */
 const BATCH_MAX = 2_000;
-const NO_DISTANCE: Distance = { ms: 0, items: 0 };
 /** How long the time of one more success may wait: a row that every batch writes is found ever more slowly in PostgreSQL. */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -38,7 +37,7 @@ export class Settlements {
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
     this.#store = store;
-    this.#distance = store.settle_distance ?? NO_DISTANCE;
+    this.#distance = (store.distances ?? NO_DISTANCES).settle;
     this.#observer = observer;
     this.#onWritten = onWritten;
   }

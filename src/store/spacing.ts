@@ -6,6 +6,24 @@ export interface Distance {
   items: number;
 }
 
+/** Of each kind of batch. */
+export type Distances = Record<'accept' | 'load' | 'settle', Distance>;
+
+const NONE: Distance = { ms: 0, items: 0 };
+/** Of an engine that is glad of each. */
+export const NO_DISTANCES: Distances = { accept: NONE, load: NONE, settle: NONE };
+
+const NODES_COUNTED_MAX = 4;
+
+/**
+ * Nodes share what commits the server can make: the more of them, the larger their distances. They share the senders as
+ * well, who may all wait for their answers before they send more: so fewer go at once.
+ */
+export function sharedBy({ ms, items }: Distance, nodes: number): Distance {
+  const times = Math.min(nodes, NODES_COUNTED_MAX);
+  return { ms: ms * times, items: Math.ceil(items / times) };
+}
+
 /** Many: more items than so many in about so long. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;

@@ -20,7 +20,7 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delive
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
 import type { Session } from '../domain/session.ts';
-import type { Distance } from './spacing.ts';
+import type { Distances } from './spacing.ts';
 
 /** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
 export class StoreError extends Error {
@@ -621,8 +621,8 @@ export interface Store {
   audit: AuditStore;
   /** Absent in an engine that has tools of its own for it. */
   backups?: BackupStore;
-  /** How far apart batches of results should be; absent in an engine that is glad of each. */
-  settle_distance?: Distance;
+  /** How far apart batches should be; absent in an engine that is glad of each. */
+  distances?: Distances;
   /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;

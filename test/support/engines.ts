@@ -12,7 +12,7 @@ import {
 } from '../../src/store/calls.ts';
 import type { KeySource } from '../../src/store/data_keys.ts';
 import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
-import { type Distances, Running } from '../../src/store/postgres/running.ts';
+import { Running } from '../../src/store/postgres/running.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
 import {
   type Audited,
@@ -73,7 +73,7 @@ export const ENGINES: readonly EngineUnderTest[] = [
 ];
 
 /** The PostgreSQL store without its thread, which takes half a second to start. What crosses between threads is copied here. */
-export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, distances?: Distances): Promise<Store> {
+export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS): Promise<Store> {
   const waiting = new Map<number, { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   let last_id = 0;
   let is_closed = false;
@@ -90,7 +90,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     answer: ({ replies }: Answer) => replies.forEach(settle),
     change: (change: Change) => onChange(structuredClone(change)),
   };
-  const running = await Running.open(url, POSTGRES_KEYS, quotas, tell, distances);
+  const running = await Running.open(url, POSTGRES_KEYS, quotas, tell);
   const call = (noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
     if (is_closed) return Promise.reject(new StoreError('STORE_CLOSED', 'the store is closed'));
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();

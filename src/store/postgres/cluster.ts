@@ -44,7 +44,6 @@ export class Cluster implements ClusterStore, Teller {
   /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
   #leased: number[] = [];
   readonly #following: Following;
-  #node_count = 1;
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
@@ -94,7 +93,6 @@ export class Cluster implements ClusterStore, Teller {
       return lease;
     });
     this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
-    this.#node_count = Math.max(1, lease.nodes.length);
     return lease;
   }
 
@@ -120,11 +118,6 @@ export class Cluster implements ClusterStore, Teller {
     return this.#db.read(async (session) =>
       (await session.all<NodesTable>(NODES, { node_no: null })).map((row) => nodeRowOf(row)),
     );
-  }
-
-  /** How many nodes there are, this one included, as far as it knows. */
-  get node_count(): number {
-    return this.#node_count;
   }
 
   /** Resolves when what others stored, as far as they told, is read, and never later than after `ms_max`. */

@@ -2,12 +2,16 @@ import { join } from 'node:path';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
-import type { Distance } from '../spacing.ts';
+import type { Distances } from '../spacing.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
 
-/** Nobody waits for results to be written; but what is not written yet is pushed again after a crash. */
-const SETTLE_DISTANCE: Distance = { ms: 150, items: 2_000 };
+const DISTANCES: Distances = {
+  accept: { ms: 30, items: 200 },
+  load: { ms: 20, items: 200 },
+  // Nobody waits for results to be written; but what is not written yet is pushed again after a crash.
+  settle: { ms: 150, items: 2_000 },
+};
 
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
@@ -32,5 +36,5 @@ export function openPostgresStore(
   const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
   });
-  return { store: { ...store, settle_distance: SETTLE_DISTANCE }, opened };
+  return { store: { ...store, distances: DISTANCES }, opened };
 }

@@ -3,7 +3,6 @@ import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
 import type { Change, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
-import { type Distance, Spacing } from '../spacing.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
@@ -21,28 +20,6 @@ import { Settling } from './settling.ts';
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
-export type Distances = Record<'accept' | 'load', Distance>;
-
-/** How far apart statements of a kind are. Settlements come in batches that keep their distance: see postgres_store.ts. */
-const DISTANCES: Distances = {
-  accept: { ms: 30, items: 200 },
-  load: { ms: 20, items: 200 },
-};
-const NONE: Distance = { ms: 0, items: 0 };
-/**
- * When nothing came for so long, and for so many times as long as it takes from one call to the next lately, whoever would send
- * is waiting for his answer: more will not come. Calls come once a turn of the thread that serves, which has long turns when it
- * is busy.
- */
-const QUIET_MS = 2;
-const QUIET_GAPS = 6;
-/** How much the latest counts in the average. */
-const GAP_WEIGHT = 0.1;
-/**
- * Nodes share what commits the server can make: the more of them, the larger their distances. They share the senders as
- * well, who may all wait for their answers before they send more: so fewer go at once.
- */
-const NODES_COUNTED_MAX = 4;
 /** How long what was accepted waits for what others stored before it to be read. */
 const CATCH_UP_MS_MAX = 20;
 
@@ -65,41 +42,22 @@ export class Running {
   readonly #tell: Tell;
   readonly #under_way = new Set<Promise<void>>();
 
-  private constructor(url: string, parts: Parts, tell: Tell, distances: Distances) {
+  private constructor(url: string, parts: Parts, tell: Tell) {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
     this.#cluster = new Cluster(url, this.#db, parts.ids, randomUUID(), (change) => tell.change(change));
     this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
     this.#settling = new Settling(url, parts.ids);
-    const shared = ({ ms, items }: Distance) => {
-      const times = Math.min(this.#cluster.node_count, NODES_COUNTED_MAX);
-      return { ms: ms * times, items: Math.ceil(items / times) };
-    };
-    this.#accepts = new Gathered(
-      () => shared(distances.accept),
-      (calls) => this.#accept(calls),
-    );
-    this.#loads = new Gathered(
-      () => distances.load,
-      (calls) => this.#load(calls),
-    );
-    this.#settles = new Gathered(
-      () => NONE,
-      (calls) => this.#settle(calls),
-    );
+    this.#accepts = new Gathered((calls) => this.#accept(calls));
+    this.#loads = new Gathered((calls) => this.#load(calls));
+    this.#settles = new Gathered((calls) => this.#settle(calls));
   }
 
   /** @throws StoreError that says why the database cannot be used, and what to do */
-  static async open(
-    url: string,
-    key_source: KeySource,
-    quotas: Quotas,
-    tell: Tell,
-    distances = DISTANCES,
-  ): Promise<Running> {
+  static async open(url: string, key_source: KeySource, quotas: Quotas, tell: Tell): Promise<Running> {
     const { keys, tag } = await openPatiently(url, (connection) => prepared(connection, key_source));
-    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell, distances);
+    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell);
     try {
       await running.#cluster.listen();
     } catch (error) {
@@ -238,35 +196,19 @@ export class Running {
   }
 }
 
-/** Calls of one kind. While some are under way, the others wait and go together; and when many come, statements keep their distance. */
+/** Calls of one kind: while some are under way, the others wait and go together. They come in batches that keep their distance. */
 class Gathered {
   readonly #run: (calls: Call[]) => Promise<void>;
-  readonly #distance: () => Distance;
   #waiting: Call[] = [];
-  #waiting_items = 0;
   #running: Promise<void> | null = null;
-  readonly #spacing = new Spacing();
-  /** When the last call came. */
-  #came_ms = -Infinity;
-  /** From one call of a batch to the next, on the average. */
-  #gap_ms = 0;
-  /** Ends the wait for more. */
-  #enough: (() => void) | null = null;
 
-  constructor(distance: () => Distance, run: (calls: Call[]) => Promise<void>) {
-    this.#distance = distance;
+  constructor(run: (calls: Call[]) => Promise<void>) {
     this.#run = run;
   }
 
   /** Resolves when it was answered. */
   add(call: Call): Promise<void> {
-    const now_ms = performance.now();
-    // The first of a batch comes when those of the last one were answered: that says nothing of when the next one comes.
-    if (this.#waiting.length > 0) this.#gap_ms += (now_ms - this.#came_ms - this.#gap_ms) * GAP_WEIGHT;
-    this.#came_ms = now_ms;
     this.#waiting.push(call);
-    this.#waiting_items += requestsIn(call);
-    if (this.#waiting_items >= this.#distance().items) this.#enough?.();
     this.#running ??= this.#runAll();
     return this.#running;
   }
@@ -274,29 +216,8 @@ class Gathered {
   async #runAll(): Promise<void> {
     // What came in the same turn goes together.
     await Promise.resolve();
-    while (this.#waiting.length > 0) {
-      await this.#keepDistance();
-      await this.#run(this.#take());
-    }
+    while (this.#waiting.length > 0) await this.#run(this.#take());
     this.#running = null;
-  }
-
-  async #keepDistance(): Promise<void> {
-    for (;;) {
-      const now_ms = performance.now();
-      const rest_ms = this.#spacing.rest(this.#distance(), this.#waiting_items, now_ms);
-      const quiet_ms = this.#came_ms + Math.max(QUIET_MS, QUIET_GAPS * this.#gap_ms) - now_ms;
-      if (rest_ms <= 0 || quiet_ms <= 0) return;
-      await new Promise<void>((resolve) => {
-        // This thread may have stood still: what came meanwhile is seen first.
-        const timer = setTimeout(() => setImmediate(resolve), Math.min(rest_ms, quiet_ms));
-        this.#enough = () => {
-          clearTimeout(timer);
-          resolve();
-        };
-      });
-      this.#enough = null;
-    }
   }
 
   #take(): Call[] {
@@ -307,8 +228,6 @@ class Gathered {
       items += requestsIn(call);
       count++;
     }
-    this.#waiting_items -= items;
-    this.#spacing.started(items, performance.now());
     return this.#waiting.splice(0, count);
   }
 }
