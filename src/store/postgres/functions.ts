@@ -139,7 +139,9 @@ export const ACCEPT_MESSAGES = `
     PERFORM pg_advisory_xact_lock_shared(${REMOVAL});
 
     -- Of one with a hint there is a row, unless the database has lost it.
-    ${makeMeetings('w.hint IS NULL')}
+    IF array_position(hints, NULL) IS NOT NULL THEN
+      ${makeMeetings('w.hint IS NULL')}
+    END IF;
     ${LOCK_MEETINGS}
     IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids) THEN
       ${makeMeetings('true')}
@@ -181,11 +183,12 @@ export const ACCEPT_MESSAGES = `
         SELECT i.place, i.of_meeting, row_number() OVER (ORDER BY i.place) AS nth, row_number() OVER (PARTITION BY i.of_meeting ORDER BY i.place) AS rank
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
+      ), membership AS MATERIALIZED (
+        SELECT s.meeting_id, s.instance_id, s.agent_ids FROM memberships s WHERE s.meeting_id = ANY (meeting_ids) AND s.left_at IS NULL
       ), member AS MATERIALIZED (
         SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids
-        FROM meeting w
-          CROSS JOIN LATERAL (SELECT * FROM memberships s WHERE s.meeting_id = w.meeting_id AND s.left_at IS NULL OFFSET 0) s
-          CROSS JOIN LATERAL (SELECT r.partition_no FROM recipients r WHERE r.instance_id = s.instance_id OFFSET 0) r
+        FROM membership s JOIN meeting w ON w.meeting_id = s.meeting_id JOIN recipients r ON r.instance_id = s.instance_id
+        WHERE r.instance_id = ANY (ARRAY(SELECT DISTINCT s.instance_id FROM membership s))
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
