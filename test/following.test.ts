@@ -1,10 +1,9 @@
 /** What other nodes stored is read in the order in which they committed it; what cannot be read is looked for. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { IdCodec } from '../src/domain/id.ts';
 import { Following } from '../src/store/postgres/following.ts';
 import type { Line } from '../src/store/postgres/line.ts';
-import type { Change } from '../src/store/store.ts';
+import { changeOf, type Heard } from '../src/store/postgres/stored_rows.ts';
 
 /** What a batch has without deliveries for this node. */
 const NO_DELIVERIES = {
@@ -13,9 +12,6 @@ const NO_DELIVERIES = {
   expire_ats: null,
   instance_ids: null,
   agent_lists: null,
-  message_nos: null,
-  of_meetings: null,
-  seqs: null,
   accepted_ats: null,
   timestamps: null,
   messages: null,
@@ -29,19 +25,21 @@ function following() {
       new Promise((resolve, reject) => {
         const batches = first_nos.map((first_no, i) => `${first_no}-${last_nos[i]}`).join(' ');
         const rows = first_nos.map((first_no) => {
-          const seqs = JSON.stringify([first_no]);
-          return { ...NO_DELIVERIES, meeting_ids: '["m"]', first_seqs: seqs, last_seqs: seqs };
+          const numbers = JSON.stringify([first_no]);
+          return { ...NO_DELIVERIES, message_nos: numbers, meeting_ids: '["m"]', seqs: numbers };
         });
         reads.push({ batches, answer: () => resolve({ rows }), fail: () => reject(new Error('it is away')) });
       }),
   };
   const line = { use: (run: (each: typeof connection) => unknown) => run(connection) } as unknown as Line;
   const heard: string[] = [];
-  const onChange = (change: Change): void =>
-    void heard.push(
+  const onChange = (told: Heard): void => {
+    const change = changeOf(told);
+    heard.push(
       change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
     );
-  return { reads, heard, it: new Following(line, new IdCodec('0'.repeat(8)), () => [1, 2], onChange) };
+  };
+  return { reads, heard, it: new Following(line, '0'.repeat(8), () => [1, 2], onChange) };
 }
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));

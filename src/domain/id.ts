@@ -57,10 +57,12 @@ export type IdPrefix = 'msg' | 'dlv';
  * recognise a repeated delivery by its id: two data files must not make the same one.
  */
 export class IdCodec {
+  readonly tag: string;
   readonly #heads: Record<IdPrefix, string>;
 
   /** @param tag see `makeTag` */
   constructor(tag: string) {
+    this.tag = tag;
     this.#heads = { msg: `msg_${tag}`, dlv: `dlv_${tag}` };
   }
 

@@ -6,8 +6,6 @@ import {
   type AcceptedMessage,
   type Audited,
   type AuditedStore,
-  type Change,
-  type StoredRange,
   StoreError,
 } from './store.ts';
 
@@ -117,42 +115,6 @@ function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted):
     const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));
     return { kind, message, deliveries: own };
   });
-}
-
-/** What others stored, as it travels: each list as one, and how much of it belongs to an item of the list before. */
-interface PackedStored {
-  kind: 'stored';
-  ranges: Packed;
-  messages: Packed;
-  deliveries: Packed;
-}
-
-/** What others stored is as long as what this node accepts. */
-export function packChange(change: Change): Change {
-  if (change.kind !== 'stored') return change;
-  const messages = change.ranges.flatMap((range) => range.messages);
-  const lists: PackedStored = {
-    kind: 'stored',
-    ranges: packed(change.ranges.map((range) => ({ ...range, messages: range.messages.length }))),
-    messages: packed(messages.map((message) => ({ ...message, deliveries: message.deliveries.length }))),
-    deliveries: packed(messages.flatMap(({ deliveries }) => deliveries)),
-  };
-  return lists as unknown as Change;
-}
-
-export function unpackChange(change: Change): Change {
-  if (change.kind !== 'stored') return change;
-  const lists = change as unknown as PackedStored;
-  const deliveries = unpacked(lists.deliveries);
-  const messages = distributed(unpacked(lists.messages), 'deliveries', deliveries);
-  return { kind: 'stored', ranges: distributed(unpacked(lists.ranges), 'messages', messages) as StoredRange[] };
-}
-
-/** Puts its own items into each row, which has their number. */
-function distributed(rows: object[], field: string, items: object[]): object[] {
-  let at = 0;
-  for (const row of rows as Record<string, unknown>[]) row[field] = items.slice(at, (at += row[field] as number));
-  return rows;
 }
 
 function packed(rows: object[]): Packed {

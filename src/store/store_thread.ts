@@ -1,16 +1,7 @@
 /** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
-import {
-  type Answer,
-  type Call,
-  errorOf,
-  type Noun,
-  packCall,
-  type Reply,
-  unpackChange,
-  unpackReply,
-} from './calls.ts';
+import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
 import { type Audited, type Change, type ClusterStore, type Store, StoreError } from './store.ts';
 
 /**
@@ -21,17 +12,22 @@ import { type Audited, type Change, type ClusterStore, type Store, StoreError } 
  * @param observer is told of every commit
  * @param options.transfer what of the data goes over to the thread
  * @param options.has_cluster whether other nodes may be on the same database
+ * @param options.changeOf what the thread heard of them, as a change
  * @returns the store, which can be called at once, and a promise that it is open
  */
 export function openThread(
   module: URL,
   data: object,
   observer: StoreObserver,
-  { transfer = [], has_cluster = false }: { transfer?: MessagePort[]; has_cluster?: boolean } = {},
+  {
+    transfer = [],
+    has_cluster = false,
+    changeOf = (heard) => heard,
+  }: { transfer?: MessagePort[]; has_cluster?: boolean; changeOf?: (heard: never) => Change } = {},
 ): { store: Store; opened: Promise<void> } {
   // What this process was started with (--input-type, --eval) is not meant for the thread.
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv: [] });
-  const calls = new Calls(worker, observer);
+  const calls = new Calls(worker, observer, changeOf);
   const store: Store = {
     cluster: has_cluster ? calls.of('cluster') : null,
     onChange: (listener) => (calls.onChange = listener),
@@ -88,7 +84,7 @@ class Calls {
   onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
 
-  constructor(worker: Worker, observer: StoreObserver) {
+  constructor(worker: Worker, observer: StoreObserver, changeOf: (heard: never) => Change) {
     this.#worker = worker;
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.opened = promise;
@@ -97,13 +93,13 @@ class Calls {
       reject(error);
     };
     let is_open = false;
-    worker.on('message', (message: 'open' | Omit<Reply, 'id'> | Answer | { change: Change }) => {
+    worker.on('message', (message: 'open' | Omit<Reply, 'id'> | Answer | { heard: never }) => {
       if (message === 'open') {
         is_open = true;
         resolve();
-      } else if ('change' in message) {
+      } else if ('heard' in message) {
         // Other nodes may tell of something before it is open.
-        this.onChange(unpackChange(message.change));
+        this.onChange(changeOf(message.heard));
       } else if (!is_open) {
         fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
       } else {

@@ -13,6 +13,7 @@ import {
 import type { KeySource } from '../../src/store/data_keys.ts';
 import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
 import { Running } from '../../src/store/postgres/running.ts';
+import { changeOf, type Heard } from '../../src/store/postgres/stored_rows.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
 import {
   type Audited,
@@ -88,7 +89,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS):
   };
   const tell = {
     answer: ({ replies }: Answer) => replies.forEach(settle),
-    change: (change: Change) => onChange(structuredClone(change)),
+    change: (heard: Heard) => onChange(changeOf(structuredClone(heard))),
   };
   const running = await Running.open(url, POSTGRES_KEYS, quotas, tell);
   const call = (noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {

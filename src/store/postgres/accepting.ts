@@ -3,7 +3,7 @@ import type { IdCodec } from '../../domain/id.ts';
 import { Recent } from '../../domain/recent.ts';
 import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
-import { ACCEPT_SESSION, type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
+import { type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { RUN_UNKNOWN } from './functions.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
 import { Line } from './line.ts';
@@ -86,7 +86,7 @@ export class Accepting {
    * @param onGivenUp is told when it is decided whether a batch that was given up is stored; it may be
    */
   constructor(url: string, ids: IdCodec, teller: Teller, onGivenUp: () => void) {
-    this.#line = new Line(url, ACCEPT_SESSION);
+    this.#line = new Line(url);
     this.#ids = ids;
     this.#teller = teller;
     this.#onGivenUp = onGivenUp;

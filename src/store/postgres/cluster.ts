@@ -1,14 +1,14 @@
 /** What this node knows of the others, and tells them. */
-import type { IdCodec } from '../../domain/id.ts';
 import { fairShare } from '../../domain/partition.ts';
-import { type Change, type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
+import { type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
 import type { Teller } from './accepting.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
-import { Connection, FOLLOW_SESSION } from './connection.ts';
+import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
 import { Following } from './following.ts';
 import { Line } from './line.ts';
 import { CHANNEL, type Message, messageOf, payloadOf } from './messages_between.ts';
+import type { Heard } from './stored_rows.ts';
 
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
 const PROBE_EVERY_MS = 5_000;
@@ -40,7 +40,7 @@ export class Cluster implements ClusterStore, Teller {
   readonly #url: string;
   readonly #db: Database;
   readonly name: string;
-  readonly #onChange: (change: Change) => void;
+  readonly #onChange: (heard: Heard) => void;
   /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
   #leased: number[] = [];
   readonly #following: Following;
@@ -53,12 +53,12 @@ export class Cluster implements ClusterStore, Teller {
   #closed = false;
 
   /** @param name one that no other store has: whoever speaks does not hear himself */
-  constructor(url: string, db: Database, ids: IdCodec, name: string, onChange: (change: Change) => void) {
+  constructor(url: string, db: Database, tag: string, name: string, onChange: (heard: Heard) => void) {
     this.#url = url;
     this.#db = db;
     this.name = name;
     this.#onChange = onChange;
-    this.#following = new Following(new Line(url, FOLLOW_SESSION), ids, () => this.#leased, onChange);
+    this.#following = new Following(new Line(url), tag, () => this.#leased, onChange);
   }
 
   get node_id(): string | null {

@@ -28,20 +28,16 @@ const SESSION = `
 
 /**
  * A session for one statement, that accepts, settles or follows. It comes with up to ten thousand values: a plan that is made once
- * goes by the indexes, whatever the tables hold today. Values are joined with each other by their hashes.
+ * goes by the indexes, whatever the tables hold today, and made anew each time it would take as long as what it is for. Values
+ * are joined with each other by their hashes: a nested loop is for what is looked up (LATERAL), and cannot be done otherwise.
  */
-const BATCH_SESSION = `
+export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
   SET enable_seqscan = off;
   SET enable_hashjoin = on;
+  SET enable_nestloop = off;
   SET work_mem = '32MB';
 `;
-export const ACCEPT_SESSION = BATCH_SESSION;
-/** What is settled is found by all numbers of the batch at once: with a nested loop it would be by all of them for each. */
-export const SETTLE_SESSION = `${BATCH_SESSION} SET enable_nestloop = off;`;
-/** What others stored is read batch by batch: made anew each time, the plan took as long as the reading. */
-export const FOLLOW_SESSION = `${BATCH_SESSION} SET enable_memoize = off;`;
-
 /** int2, int4, int8, and numeric: what is summed up. */
 const NUMBER_TYPES = new Set([21, 23, 20, 1700]);
 const BOOLEAN_TYPE = 16;

@@ -1,22 +1,20 @@
 import { StoreError } from '../store.ts';
-import { Connection, ConnectionLost } from './connection.ts';
+import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
 
-/** A connection that one kind of call has for itself; made when it is needed, and anew after it was lost. */
+/** A connection that one kind of batch has for itself; made when it is needed, and anew after it was lost. */
 export class Line {
   readonly #url: string;
-  readonly #session: string;
   #connection: Connection | null = null;
   #closed = false;
 
-  constructor(url: string, session: string) {
+  constructor(url: string) {
     this.#url = url;
-    this.#session = session;
   }
 
   async use<T>(run: (connection: Connection) => Promise<T>): Promise<T> {
     if (this.#closed) throw new StoreError('STORE_CLOSED', 'the store is closed');
     if (this.#connection === null || this.#connection.is_lost) {
-      this.#connection = await Connection.open(this.#url, this.#session);
+      this.#connection = await Connection.open(this.#url, BATCH_SESSION);
       if (this.#closed) this.#connection.destroy();
     }
     const connection = this.#connection;

@@ -5,6 +5,7 @@ import { quotasOf } from '../quotas.ts';
 import type { Distances } from '../spacing.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
+import { changeOf } from './stored_rows.ts';
 
 const DISTANCES: Distances = {
   accept: { ms: 30, items: 200 },
@@ -35,6 +36,7 @@ export function openPostgresStore(
   const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
   const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
+    changeOf,
   });
   return { store: { ...store, distances: DISTANCES }, opened };
 }

@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
-import type { Change, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
+import type { DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
@@ -16,6 +16,7 @@ import { patiently } from './patience.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { Settling } from './settling.ts';
+import type { Heard } from './stored_rows.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
@@ -26,7 +27,7 @@ const CATCH_UP_MS_MAX = 20;
 /** What the thread tells: answers, and changes by other nodes. */
 export interface Tell {
   answer(answer: Answer): void;
-  change(change: Change): void;
+  change(heard: Heard): void;
 }
 
 /** Runs calls on the database: one statement of messages at a time, one of settlements, and some of everything else. */
@@ -46,7 +47,7 @@ export class Running {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
-    this.#cluster = new Cluster(url, this.#db, parts.ids, randomUUID(), (change) => tell.change(change));
+    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, randomUUID(), (heard) => tell.change(heard));
     this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
     this.#settling = new Settling(url, parts.ids);
     this.#accepts = new Gathered((calls) => this.#accept(calls));

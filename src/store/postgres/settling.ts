@@ -1,7 +1,6 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
 import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
-import { SETTLE_SESSION } from './connection.ts';
 import { Line } from './line.ts';
 import { patiently } from './patience.ts';
 
@@ -15,7 +14,7 @@ export class Settling {
   readonly #ids: IdCodec;
 
   constructor(url: string, ids: IdCodec) {
-    this.#line = new Line(url, SETTLE_SESSION);
+    this.#line = new Line(url);
     this.#ids = ids;
   }
 

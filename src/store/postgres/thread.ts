@@ -3,7 +3,7 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
-import { type Call, failureOf, packChange } from '../calls.ts';
+import { type Call, failureOf } from '../calls.ts';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
 import { Running } from './running.ts';
@@ -15,7 +15,7 @@ try {
   const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };
   const running = await Running.open(url, key_source, quotas, {
     answer: (answer) => port.postMessage(answer),
-    change: (change) => port.postMessage({ change: packChange(change) }),
+    change: (heard) => port.postMessage({ heard }),
   });
   port.on('message', (message: Call[] | 'close') => {
     if (message !== 'close') return running.run(message);
