@@ -27,7 +27,7 @@ interface Shape {
 }
 
 /** Programs are compiled while they run: two on two cores take twice as long for it as one. */
-const WARM_UP_S = 5;
+const WARM_UP_S = 10;
 export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
 /** Senders that all wait for their answers before one batch is large. */
 const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
