@@ -14,6 +14,8 @@ const CUT_OFF_MS = 35_000;
 const RESTARTS = numberFrom('FAULTS_RESTARTS', 8);
 const CUTS = numberFrom('FAULTS_CUTS', 20);
 const LOAD_MS = 1_000;
+/** How long nodes find a standby that only reads, where the primary was. */
+const READ_ONLY_MS = 1_000;
 /** What was answered and not yet written. */
 const IN_FLIGHT_MS = 1_000;
 /** What a node had sent when it stopped is heard within this, by machines that are busy too. */
@@ -91,5 +93,31 @@ test(`the database is restarted ${RESTARTS} times, as after a crash: nothing los
 
   const { accepted, heard, again } = assertClean(t, await nodes.record({ from_ms: 0, to_ms: 0 }));
   assert.ok(accepted > 100 && heard > accepted, 'there was load');
+  assert.equal(again, 0);
+});
+
+test('the database fails over to its standby, which only reads at first: nothing lost, nothing sent twice', async (t) => {
+  const primary = await PostgresServer.start();
+  after(() => primary.stop());
+  const standby = await primary.startStandby();
+  after(() => standby.stop());
+  const proxy = await CuttingProxy.start(primary.port);
+  t.after(() => proxy.close());
+  const database_url = primary.urlOf('postgres', proxy.port);
+  const nodes = await Nodes.start(t, [database_url, database_url]);
+  nodes.speakers.is_503_in_doubt = true;
+  await pause(2 * LOAD_MS);
+
+  await primary.halt();
+  proxy.to_port = standby.port;
+  await pause(READ_ONLY_MS);
+  await standby.promote();
+  const before = nodes.speakers.sent.length;
+  await pause(2 * LOAD_MS);
+  const since = nodes.speakers.sent.slice(before).filter(({ told }) => told === 'ok');
+  assert.ok(since.length > 10, 'it goes on by itself');
+
+  const { heard, again } = assertClean(t, await nodes.record({ from_ms: 0, to_ms: 0 }));
+  assert.ok(before > 20 && heard > before, 'there was load');
   assert.equal(again, 0);
 });

@@ -10,15 +10,18 @@ export class CuttingProxy {
   readonly #server: Server;
   readonly #sockets = new Set<Socket>();
   #connections = 0;
+  /** Where connections lead that are made from now on. */
+  to_port: number;
   /** Decides about what a client sends; connections are numbered in the order in which they are made. */
   onRequest: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
   /** Decides about what the server answers. */
   onAnswer: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
 
   private constructor(to_port: number) {
+    this.to_port = to_port;
     this.#server = createServer((client) => {
       const connection = ++this.#connections;
-      const upstream = connect(to_port, '127.0.0.1');
+      const upstream = connect(this.to_port, '127.0.0.1');
       this.#pipe(client, upstream, (bytes) => this.onRequest(bytes, connection));
       this.#pipe(upstream, client, (bytes) => this.onAnswer(bytes, connection));
     });

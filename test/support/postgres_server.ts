@@ -1,12 +1,23 @@
 /** A real PostgreSQL server out of a development dependency: nothing is installed, and nothing of it stays. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmodSync, chownSync, cpSync, existsSync, mkdtempSync, renameSync, rmSync, statSync } from 'node:fs';
+import {
+  chmodSync,
+  chownSync,
+  cpSync,
+  existsSync,
+  mkdtempSync,
+  renameSync,
+  rmSync,
+  statSync,
+  writeFileSync,
+} from 'node:fs';
 import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { arch, platform, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
+import pg from 'pg';
 
 const NAMES: Partial<Record<NodeJS.Platform, string>> = { win32: 'windows' };
 
@@ -24,7 +35,7 @@ export class PostgresServer {
   readonly port: number;
   readonly #binaries: string;
   readonly #owner: Owner;
-  readonly #flags: readonly string[];
+  #flags: readonly string[];
   #process: ChildProcess | null = null;
 
   private constructor(directory: string, port: number, binaries: string, owner: Owner, flags: readonly string[]) {
@@ -39,8 +50,7 @@ export class PostgresServer {
   static async start(flags: readonly string[] = []): Promise<PostgresServer> {
     const owner = ownerOf();
     const binaries = reachableBinaries(owner);
-    const directory = mkdtempSync(join(tmpdir(), 'convoke-postgres-'));
-    if (owner.uid !== undefined) chownSync(directory, owner.uid, owner.gid ?? owner.uid);
+    const directory = directoryOf(owner);
     const data = join(directory, 'data');
     // The encoding and the order of texts are the service's own business: it declares both.
     const initdb = ['-D', data, '-U', 'convoke', '-A', 'trust', '--no-sync', '--encoding=UTF8', '--locale=C'];
@@ -78,7 +88,7 @@ export class PostgresServer {
     const said: string[] = [];
     // Read to the end: a server whose log nobody takes stands still.
     createInterface({ input: started.stderr }).on('line', (line) => {
-      if (line.includes('database system is ready to accept connections')) ready.resolve();
+      if (/database system is ready to accept (read-only )?connections/.test(line)) ready.resolve();
       if (said.length < 50) said.push(line);
     });
     started.once('exit', (code) => ready.reject(new Error(`PostgreSQL ended with ${code}: ${said.join('\n')}`)));
@@ -86,6 +96,34 @@ export class PostgresServer {
     // It must not keep a test alive that has forgotten it.
     started.unref();
     (started.stderr as unknown as { unref(): void }).unref();
+  }
+
+  /**
+   * Makes a standby that follows this server, and starts both. From now on a commit is answered when the standby has it too,
+   * and waits while there is none.
+   */
+  async startStandby(): Promise<PostgresServer> {
+    await this.#end('SIGINT');
+    const directory = directoryOf(this.#owner);
+    execFileSync('cp', ['-a', join(this.directory, 'data'), directory]);
+    writeFileSync(join(directory, 'data', 'standby.signal'), '');
+    const primary = `-cprimary_conninfo=host=127.0.0.1 port=${this.port} user=convoke`;
+    const standby = new PostgresServer(directory, await freePort(), this.#binaries, this.#owner, [
+      ...this.#flags,
+      primary,
+    ]);
+    this.#flags = [...this.#flags, '-csynchronous_standby_names=*'];
+    await this.resume();
+    await standby.resume();
+    return standby;
+  }
+
+  /** Makes a standby a server that writes. */
+  async promote(): Promise<void> {
+    const client = new pg.Client(this.urlOf('postgres'));
+    await client.connect();
+    await client.query('SELECT pg_promote()');
+    await client.end();
   }
 
   /** As `pg_ctl stop -m immediate` does: without a word to anybody, as in a crash. */
@@ -113,6 +151,12 @@ export class PostgresServer {
     ending.kill(signal);
     await ended;
   }
+}
+
+function directoryOf({ uid, gid }: Owner): string {
+  const directory = mkdtempSync(join(tmpdir(), 'convoke-postgres-'));
+  if (uid !== undefined) chownSync(directory, uid, gid ?? uid);
+  return directory;
 }
 
 function ownerOf(): Owner {
