@@ -101,13 +101,15 @@ export class PostgresServer {
   /**
    * Makes a standby that follows this server, and starts both. From now on a commit is answered when the standby has it too,
    * and waits while there is none.
+   *
+   * @param by_port where the standby finds this server
    */
-  async startStandby(): Promise<PostgresServer> {
+  async startStandby(by_port = this.port): Promise<PostgresServer> {
     await this.#end('SIGINT');
     const directory = directoryOf(this.#owner);
     execFileSync('cp', ['-a', join(this.directory, 'data'), directory]);
     writeFileSync(join(directory, 'data', 'standby.signal'), '');
-    const primary = `-cprimary_conninfo=host=127.0.0.1 port=${this.port} user=convoke`;
+    const primary = `-cprimary_conninfo=host=127.0.0.1 port=${by_port} user=convoke`;
     const standby = new PostgresServer(directory, await freePort(), this.#binaries, this.#owner, [
       ...this.#flags,
       primary,
