@@ -12,6 +12,9 @@ import { assertClean, assertControls, numberFrom, seededRandom } from './run.ts'
 const PAUSED_MS = 60_000;
 const CUT_OFF_MS = 35_000;
 const RESTARTS = numberFrom('FAULTS_RESTARTS', 8);
+/** How late what is said between a node and the database arrives, and for how long it is so. */
+const DELAY_MS_MAX = 200;
+const SLOW_MS = 4_000;
 const CUTS = numberFrom('FAULTS_CUTS', 20);
 const LOAD_MS = 1_000;
 /** How long nodes find a standby that only reads where the primary was. */
@@ -45,7 +48,7 @@ test('a node that is paused for 60 s: its work is taken over, and what it says a
   assertControls(record);
 });
 
-test('a node that is cut off from the database, and whose connections are cut again and again', async (t) => {
+test('a node that is cut off from the database, and whose connections are slow, and cut again and again', async (t) => {
   const random = seededRandom(t);
   const database_url = new URL(await makeDatabase());
   const proxy = await CuttingProxy.start(Number(database_url.port));
@@ -54,6 +57,9 @@ test('a node that is cut off from the database, and whose connections are cut ag
   through_proxy.port = String(proxy.port);
   const nodes = await Nodes.start(t, [database_url.href, through_proxy.href, database_url.href]);
   nodes.speakers.is_503_in_doubt = true;
+  proxy.delayOf = () => random() * DELAY_MS_MAX;
+  await pause(SLOW_MS);
+  proxy.delayOf = () => 0;
   for (let cut = 0; cut < CUTS; cut++) {
     await pause(random() * 300);
     proxy.cutAll();

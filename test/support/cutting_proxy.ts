@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import type { AddressInfo } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
 
 /** What becomes of what arrives: it goes on, the connection is cut with it undelivered, or it is swallowed in silence. */
 export type Verdict = 'pass' | 'cut' | 'swallow';
@@ -16,6 +17,8 @@ export class CuttingProxy {
   onRequest: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
   /** Decides about what the server answers. */
   onAnswer: (bytes: Buffer, connection: number) => Verdict = () => 'pass';
+  /** How late what arrives goes on, in milliseconds, either way; the order stays. */
+  delayOf: () => number = () => 0;
 
   private constructor(to_port: number) {
     this.to_port = to_port;
@@ -51,9 +54,23 @@ export class CuttingProxy {
 
   #pipe(from: Socket, to: Socket, judge: (bytes: Buffer) => Verdict): void {
     this.#sockets.add(from);
+    let delayed = 0;
+    let former = Promise.resolve();
+    const passOn = (bytes: Buffer): void => {
+      const delay_ms = this.delayOf();
+      if (delay_ms === 0 && delayed === 0) return void to.write(bytes);
+      delayed++;
+      const over = pause(delay_ms);
+      former = former
+        .then(() => over)
+        .then(() => {
+          delayed--;
+          to.write(bytes);
+        });
+    };
     from.on('data', (bytes: Buffer) => {
       const verdict = judge(bytes);
-      if (verdict === 'pass') to.write(bytes);
+      if (verdict === 'pass') passOn(bytes);
       else if (verdict === 'cut') {
         from.destroy();
         to.destroy();
