@@ -38,6 +38,7 @@ export const BATCH_SESSION = `
   SET enable_nestloop = off;
   SET work_mem = '32MB';
 `;
+
 /** int2, int4, int8, and numeric: what is summed up. */
 const NUMBER_TYPES = new Set([21, 23, 20, 1700]);
 const BOOLEAN_TYPE = 16;
