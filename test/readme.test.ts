@@ -20,6 +20,7 @@ import { pino } from 'pino';
 import { readConfig } from '../src/config.ts';
 import { type Convoke, createConvoke } from '../src/convoke.ts';
 import { signingKey, signPush } from '../src/domain/signature.ts';
+import { blockOf, blocksOf } from './support/documents.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const SECRET = 'whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o=';
@@ -194,16 +195,15 @@ test('the recipe for OpenClaw: path, bearer token and templates fit what is push
   );
   const [, message_id = ''] = await terminal.shows(/"message_id":"(\w+)"/);
   assert.deepEqual(await taken, {
-    status: 202,
-    session: 'hook:convoke:standup-42',
+    status: 200,
     message: 'In the meeting standup-42, for ["main"]:\n\nGood morning',
   });
-  assert.equal((await client.testWebhook('openclaw-anna')).status_code, 202);
+  assert.equal((await client.testWebhook('openclaw-anna')).status_code, 200);
   const query = { message_id, instance_id: 'openclaw-anna' };
   let state: string | undefined;
   do state = (await client.listDeliveries(query)).data[0]?.state;
   while (state === 'pending' && !t.signal.aborted);
-  assert.equal(state, 'delivered', 'a 202 counts, because the recipe says 2xx');
+  assert.equal(state, 'delivered');
 });
 
 test('ARCHITECTURE.md gives a reason for every dependency, and names no other', async () => {
@@ -258,15 +258,12 @@ interface Gateway {
   hooks: {
     path: string;
     token: string;
-    allowRequestSessionKey: boolean;
-    allowedSessionKeyPrefixes: string[];
-    mappings: { match: { path: string }; action: string; sessionKey: string; messageTemplate: string }[];
+    mappings: { match: { path: string }; action: string; messageTemplate: string }[];
   };
 }
 
 interface GatewayRun {
   status: number;
-  session?: string;
   message?: string;
 }
 
@@ -275,11 +272,8 @@ function runOf(hooks: Gateway['hooks'], { url, headers }: IncomingMessage, body:
   if (headers.authorization !== `Bearer ${hooks.token}`) return { status: 401 };
   const mapping = hooks.mappings.find(({ match }) => url === `${hooks.path}/${match.path}`);
   if (mapping === undefined) return { status: 404 };
-  const payload = JSON.parse(body) as unknown;
-  const session = render(mapping.sessionKey, payload);
-  const allowed = hooks.allowRequestSessionKey && hooks.allowedSessionKeyPrefixes.some((p) => session.startsWith(p));
-  if (!allowed || mapping.action !== 'agent') return { status: 400 };
-  return { status: 202, session, message: render(mapping.messageTemplate, payload) };
+  if (mapping.action !== 'agent') return { status: 400 };
+  return { status: 200, message: render(mapping.messageTemplate, JSON.parse(body)) };
 }
 
 /** As the gateway does it: a dotted path into the body; text as it is, anything else as JSON, nothing for what is absent. */
@@ -289,27 +283,6 @@ function render(template: string, payload: unknown): string {
     for (const key of path.trim().split('.')) value = (value as Record<string, unknown> | undefined)?.[key];
     return typeof value === 'string' ? value : value === undefined ? '' : JSON.stringify(value);
   });
-}
-
-/** The marked blocks of a document, by name. */
-async function blocksOf(document: string): Promise<Map<string, string[]>> {
-  const markdown = await readFile(join(ROOT, document), 'utf8');
-  const blocks = new Map<string, string[]>();
-  for (const [, name = '', block = ''] of markdown.matchAll(/<!-- test: (.+) -->\n\n```\w+\n([^]*?)\n```/g)) {
-    blocks.set(name, [...(blocks.get(name) ?? []), block]);
-  }
-  assert.equal(
-    [...blocks.values()].flat().length,
-    markdown.split('<!-- test:').length - 1,
-    `each mark of ${document} is read`,
-  );
-  return blocks;
-}
-
-function blockOf(blocks: Map<string, string[]>, name: string): string {
-  const [block, ...more] = blocks.get(name) ?? [];
-  assert(block !== undefined && more.length === 0, `there is one block marked ${name}`);
-  return block;
 }
 
 function signed(id: string, body: Uint8Array): Record<string, string> {
