@@ -13,7 +13,9 @@ import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import { type Config, DATABASE_FILE, isLoopbackHost, isWildcardHost } from './config.ts';
 import type { NewAuditEntry } from './domain/audit.ts';
+import { BoundedLog, type Log } from './delivery/bounded_log.ts';
 import { eventLoopLoad, systemClock } from './delivery/clock.ts';
+import { DeliveryLog } from './delivery/delivery_log.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
@@ -76,8 +78,9 @@ export class NoKeyError extends Error {
  * @throws StoreError when the data file cannot be used; NoKeyError when strangers would get in; the system's error when
  * the port cannot be bound
  */
-export async function createConvoke(config: Config, { log }: { log: Logger }): Promise<Convoke> {
+export async function createConvoke(config: Config, { log: lines }: { log: Logger }): Promise<Convoke> {
   const clock = systemClock();
+  const log = new BoundedLog(lines, clock);
   const user_agent = `Convoke/${VERSION}`;
   const { store, opened } = openStore(config, { committed: (commit) => metrics.committed(commit) });
   const transport = createWebhookTransport({ policy: config.egress_policy });
@@ -100,6 +103,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     },
     storageFailed: (error) => log.error({ err: error }, 'the lease could not be renewed; it is tried again'),
   });
+  const delivery_log: DeliveryLog = new DeliveryLog({ log, clock, healths: () => engine.healths() });
   const engine: Engine = new Engine({
     clock,
     random: Math.random,
@@ -107,7 +111,7 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
     store,
     transport,
     partitions,
-    observer: observerOf(metrics, feed, log),
+    observer: observerOf(metrics, feed, delivery_log, log),
     settings: { ...config, user_agent },
   });
   const { cluster } = store;
@@ -225,6 +229,8 @@ export async function createConvoke(config: Config, { log }: { log: Logger }): P
       await keyring.close();
       await audit_trail.close();
       await store.close();
+      delivery_log.close();
+      log.close();
     },
   };
 }
@@ -329,7 +335,7 @@ function openStore(config: Config, observer: StoreObserver = {}) {
 }
 
 /** Of instances that the present policy lets nothing be sent to: who runs the service should not learn it from silence. */
-async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Logger): Promise<void> {
+async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Log): Promise<void> {
   let instances = 0;
   for await (const refused of refused_urls) {
     if (++instances <= REFUSED_URLS_NAMED_MAX)
@@ -354,8 +360,7 @@ function reachableUrlOf(bound: AddressInfo): string {
   return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
 }
 
-/** One line for each attempt: a failure is a warning, a success only told at level debug. Never the message or a secret. */
-function observerOf(metrics: Metrics, feed: Feed, log: Logger): Observer {
+function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log: Log): Observer {
   return {
     accepted(messages, deliveries, batch, results) {
       metrics.accepted(messages, deliveries);
@@ -364,18 +369,7 @@ function observerOf(metrics: Metrics, feed: Feed, log: Logger): Observer {
     attempted(event: AttemptEvent) {
       metrics.attempted(event, Date.now());
       if (feed.is_active) tellAttempted(feed, event);
-      const failed = event.attempt.outcome !== 'ok';
-      if (!log.isLevelEnabled(failed ? 'warn' : 'debug')) return;
-      const {
-        attempt: { response_excerpt: _, ...attempt },
-        accepted_at: __,
-        health_before: ___,
-        health_after: ____,
-        ...delivery
-      } = event;
-      const line = { ...delivery, ...attempt };
-      if (failed) log.warn(line, 'push failed');
-      else log.debug(line, 'push delivered');
+      delivery_log.attempted(event);
     },
     settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),

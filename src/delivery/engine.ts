@@ -269,6 +269,11 @@ export class Engine {
     };
   }
 
+  /** The instances in memory, with their health: those that have something to do are among them. */
+  *healths(): Generator<[instance_id: string, health: InstanceHealth]> {
+    for (const { instance_id, health } of this.#instances.values()) yield [instance_id, health];
+  }
+
   // ── accept ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /**

@@ -2,6 +2,7 @@ import type { FastifyInstance, FastifyTypeProvider, RawServerDefault } from 'fas
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { FastifyBaseLogger } from 'fastify';
 import type { Static, TSchema } from 'typebox';
+import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
 import type { NodeIdentity } from '../delivery/partitions.ts';
@@ -29,7 +30,7 @@ export interface HttpParts {
   engine: Engine;
   transport: Transport;
   clock: Clock;
-  log: FastifyBaseLogger;
+  log: Log;
   egress_policy: EgressPolicy;
   max_message_bytes: number;
   max_request_bytes_in_flight: number;

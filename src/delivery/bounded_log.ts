@@ -1,0 +1,116 @@
+/**
+ * The log of the service, bounded by bytes: what comes from outside decides how often something fails, and must not decide
+ * how much is written of it. Each text has a room of its own, so that a flood of one kind hides no other.
+ */
+import type { Logger } from 'pino';
+import type { Clock, Timer } from './clock.ts';
+
+type Level = 'info' | 'warn' | 'error';
+
+/** What writes lines. A text is constant: what differs from line to line is in the fields. */
+export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
+
+/** What a text may write at once, and how fast its room comes back: about 60 lines, then 30 a minute. */
+const BYTES_AT_ONCE = 16 << 10;
+const BYTES_PER_SECOND = 128;
+
+/** Texts told apart; the others share one room. */
+const TEXTS_MAX = 100;
+const OTHERS = 'others';
+
+/** How often it is told what was left out. */
+const LEFT_OUT_MS = 60_000;
+
+/** What a line has beside its fields and its text: level, time, quotes. */
+const LINE_BYTES = 64;
+
+interface Room {
+  bytes: number;
+  at_ms: number;
+  left_out: number;
+}
+
+/** Lines at level debug are not bounded: the operator asks for them, and for all of them. */
+export class BoundedLog implements Log {
+  readonly #log: Log;
+  readonly #clock: Clock;
+  readonly #rooms = new Map<string, Room>();
+  #timer: Timer | null = null;
+
+  constructor(log: Log, clock: Clock) {
+    this.#log = log;
+    this.#clock = clock;
+  }
+
+  isLevelEnabled(level: string): boolean {
+    return this.#log.isLevelEnabled(level);
+  }
+
+  debug(fields: object, text: string): void {
+    this.#log.debug(fields, text);
+  }
+
+  info(fields: object, text: string): void {
+    this.#write('info', fields, text);
+  }
+
+  warn(fields: object, text: string): void {
+    this.#write('warn', fields, text);
+  }
+
+  error(fields: object, text: string): void {
+    this.#write('error', fields, text);
+  }
+
+  /** Tells what was left out so far. */
+  close(): void {
+    this.#timer?.cancel();
+    this.#tellLeftOut();
+  }
+
+  #write(level: Level, fields: object, text: string): void {
+    if (!this.#log.isLevelEnabled(level)) return;
+    const room = this.#roomFor(text);
+    if (room.bytes <= 0) {
+      room.left_out++;
+      this.#timer ??= this.#clock.after(LEFT_OUT_MS, () => this.#tellLeftOut());
+      return;
+    }
+    room.bytes -= bytesOf(fields, text);
+    this.#log[level](fields, text);
+  }
+
+  #roomFor(text: string): Room {
+    const now_ms = this.#clock.now();
+    const name = this.#rooms.has(text) || this.#rooms.size < TEXTS_MAX ? text : OTHERS;
+    let room = this.#rooms.get(name);
+    if (room === undefined) {
+      room = { bytes: BYTES_AT_ONCE, at_ms: now_ms, left_out: 0 };
+      this.#rooms.set(name, room);
+    }
+    const elapsed_ms = Math.max(0, now_ms - room.at_ms);
+    room.bytes = Math.min(BYTES_AT_ONCE, room.bytes + (elapsed_ms / 1000) * BYTES_PER_SECOND);
+    room.at_ms = now_ms;
+    return room;
+  }
+
+  #tellLeftOut(): void {
+    this.#timer = null;
+    for (const [line, room] of this.#rooms) {
+      const { left_out } = room;
+      if (left_out === 0) continue;
+      room.left_out = 0;
+      this.#log.warn({ line, left_out }, 'there were more lines like this one than are written');
+    }
+  }
+}
+
+/** About what a line takes: the room may go below nothing by one line. */
+function bytesOf(fields: object, text: string): number {
+  let bytes = LINE_BYTES + text.length;
+  for (const [name, value] of Object.entries(fields) as [string, unknown][]) {
+    const text = value instanceof Error ? `${value.message}${value.stack ?? ''}` : (JSON.stringify(value) ?? '');
+    bytes += name.length + Buffer.byteLength(text);
+  }
+  return bytes;
+}

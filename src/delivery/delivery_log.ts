@@ -1,0 +1,104 @@
+/** What the log says of pushes: which machines go down and come back, and once a minute what failed. */
+import { healthOf, type InstanceHealth } from '../domain/instance.ts';
+import type { Outcome } from '../domain/outcome.ts';
+import type { Log } from './bounded_log.ts';
+import type { Clock, Timer } from './clock.ts';
+import type { AttemptEvent } from './engine.ts';
+
+/** The time that a summary is of. */
+const SUMMARY_MS = 60_000;
+
+/** Instances that a summary names. */
+const NAMED_MAX = 5;
+
+export interface DeliveryLogParts {
+  log: Log;
+  clock: Clock;
+  /** The instances that have something to do, with their health. */
+  healths: () => Iterable<readonly [instance_id: string, health: InstanceHealth]>;
+}
+
+/**
+ * A failed attempt is a warning until its instance is down; from then on only the summary counts it, and each line of it is
+ * told at level debug, as that of a success is. Never the message or a secret.
+ */
+export class DeliveryLog {
+  readonly #parts: DeliveryLogParts;
+  #failed: { [outcome in Outcome]?: number } = {};
+  #went_down = 0;
+  #came_back = 0;
+  #timer: Timer | null = null;
+
+  constructor(parts: DeliveryLogParts) {
+    this.#parts = parts;
+  }
+
+  attempted(event: AttemptEvent): void {
+    const { log, clock } = this.#parts;
+    const { outcome } = event.attempt;
+    const [before, after] = [healthOf(event.health_before), healthOf(event.health_after)];
+    if (outcome === 'ok') {
+      if (log.isLevelEnabled('debug')) log.debug(lineOf(event), 'push delivered');
+    } else {
+      this.#failed[outcome] = (this.#failed[outcome] ?? 0) + 1;
+      if (after !== 'down') log.warn(lineOf(event), 'push failed');
+      else if (log.isLevelEnabled('debug')) log.debug(lineOf(event), 'push failed');
+      this.#timer ??= clock.after(SUMMARY_MS, () => this.#summarize());
+    }
+    if (before !== 'down' && after === 'down') this.#wentDown(event);
+    else if (before === 'down' && after !== 'down') this.#cameBack(event);
+  }
+
+  /** Tells of what was only counted so far. */
+  close(): void {
+    this.#timer?.cancel();
+    if (this.#timer !== null) this.#summarize();
+  }
+
+  #wentDown({ instance_id, attempt, health_after: { consecutive_failures } }: AttemptEvent): void {
+    this.#went_down++;
+    const { outcome, status_code, detail } = attempt;
+    this.#parts.log.warn({ instance_id, consecutive_failures, outcome, status_code, detail }, 'instance down');
+  }
+
+  #cameBack({ instance_id, health_before: { consecutive_failures } }: AttemptEvent): void {
+    this.#came_back++;
+    this.#parts.log.info({ instance_id, consecutive_failures }, 'instance back');
+  }
+
+  #summarize(): void {
+    this.#timer = null;
+    const { log, healths } = this.#parts;
+    const down: { instance_id: string; health: InstanceHealth }[] = [];
+    let instances_down = 0;
+    for (const [instance_id, health] of healths()) {
+      if (healthOf(health) !== 'down') continue;
+      instances_down++;
+      const last = down.at(NAMED_MAX - 1);
+      if (last !== undefined && last.health.consecutive_failures >= health.consecutive_failures) continue;
+      down.push({ instance_id, health });
+      down.sort((a, b) => b.health.consecutive_failures - a.health.consecutive_failures);
+      down.length = Math.min(down.length, NAMED_MAX);
+    }
+    const worst = down.map(({ instance_id, health: { consecutive_failures, last_failure } }) => ({
+      instance_id,
+      consecutive_failures,
+      outcome: last_failure?.outcome ?? null,
+    }));
+    const [failed, went_down, came_back] = [this.#failed, this.#went_down, this.#came_back];
+    this.#failed = {};
+    this.#went_down = this.#came_back = 0;
+    log.warn({ failed, instances_down, went_down, came_back, worst }, 'attempts failed in the last minute');
+  }
+}
+
+function lineOf(event: AttemptEvent): object {
+  const {
+    attempt: { response_excerpt: _, ...attempt },
+    accepted_at: __,
+    health_before: ___,
+    health_after: ____,
+    ...delivery
+  } = event;
+  return { ...delivery, ...attempt };
+}
