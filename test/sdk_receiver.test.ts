@@ -240,7 +240,7 @@ describe('a receiver', () => {
   });
 
   test('answers a webhook test without waking an agent, unless onTest is given', async () => {
-    const sample = () => signed({ headers: { 'convoke-test': 'true' } });
+    const sample = () => signed({ id: 'dlv_test-3f9c', headers: { 'convoke-test': 'true' } });
     const plain = start();
     assert.equal(await status(plain.receive(post(sample()))), 200);
     assert.equal(plain.pushes.length, 0);
@@ -249,6 +249,16 @@ describe('a receiver', () => {
     const { receive } = start({ onTest: (push) => void tests.push(push) });
     assert.equal(await status(receive(post(sample()))), 200);
     assert.equal(tests[0]!.test, true);
+  });
+
+  test('knows a webhook test by its signed id, and not by a header that anybody could add to a push', async () => {
+    const { receive, pushes } = start();
+    assert.equal(await status(receive(post(signed({ headers: { 'convoke-test': 'true' } })))), 200);
+    assert.equal(pushes.length, 1);
+    assert.equal(pushes[0]!.test, false);
+    // The genuine one is a repetition of it now, and handled.
+    assert.equal(await status(receive(post(signed()))), 200);
+    assert.equal(pushes.length, 1);
   });
 
   test('answers 405 to anything but POST, and says what it takes', async () => {

@@ -1,13 +1,18 @@
 import type { FastifySchemaCompiler } from 'fastify';
 import type { TSchema } from 'typebox';
 import { Compile, type Validator } from 'typebox/compile';
+import Format from 'typebox/format';
 import { Settings } from 'typebox/system';
 import { nearestName } from '../domain/nearest.ts';
 import { type FieldError, Problem } from '../domain/problem.ts';
+import { isTime } from '../domain/time.ts';
 
 /** Errors listed in one answer. */
 const ERRORS_MAX = 20;
 Settings.Set({ maxErrors: ERRORS_MAX });
+
+/** Every time that is taken, in a body or in a query, is described so. */
+Format.Set('date-time', isTime);
 
 /** Of a name that is not known: what is shown, and what is compared with the known ones. */
 const NAME_CHARS_SHOWN = 80;

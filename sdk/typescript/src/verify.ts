@@ -24,7 +24,7 @@ export interface Push {
   seq: number | null;
   /** From 1, from convoke-attempt; not covered by the signature. */
   attempt: number | null;
-  /** True for the sample push of a webhook test. */
+  /** True for the sample push of a webhook test, known by its webhook-id, which the signature covers. */
   test: boolean;
   /** The JSON text that was signed, character for character. */
   body: string;
@@ -217,6 +217,12 @@ function isHeaders(headers: HeadersLike): headers is Headers {
   return typeof headers.get === 'function';
 }
 
+/**
+ * How the webhook-id of a webhook test begins; that of a delivery has no hyphen in it. The id is signed. The header convoke-test is not:
+ * anybody on the way could add it to a push, which would then wake no agent.
+ */
+const TEST_ID_PREFIX = 'dlv_test-';
+
 /** Reads a push whose signature was verified. */
 export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
   let body: string;
@@ -228,17 +234,18 @@ export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
     throw new VerificationError('invalid_body', 'the body is not JSON in UTF-8');
   }
   if (!isPushBody(value)) throw new VerificationError('invalid_body', 'the body is not that of a new_message push');
+  const webhook_id = requiredHeader(headers, 'webhook-id');
   return {
     event: value.event,
     meeting_id: value.meeting_id,
     message: value.message,
     target_agents: value.target_agents,
     timestamp: value.timestamp,
-    webhook_id: requiredHeader(headers, 'webhook-id'),
+    webhook_id,
     message_id: header(headers, 'convoke-message-id'),
     seq: count(header(headers, 'convoke-seq')),
     attempt: count(header(headers, 'convoke-attempt')),
-    test: header(headers, 'convoke-test') === 'true',
+    test: webhook_id.startsWith(TEST_ID_PREFIX),
     body,
   };
 }

@@ -1,0 +1,30 @@
+/** RFC 3339, section 5.6: a day, a time of it, and how far that is from UTC. */
+const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
+
+/** In UTC as well it has a year of four digits: it is answered as a time that is taken. */
+const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
+const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');
+
+/**
+ * Whether a text is a moment that this service can keep. Date.parse takes days that are in no calendar (30 February becomes
+ * 2 March), and makes NaN of a leap second, which a database stores as NULL: a key that was to end would never end.
+ */
+export function isTime(text: string): boolean {
+  const match = TIME.exec(text);
+  const at = Date.parse(text);
+  if (match === null || !(at >= FIRST_MS && at <= LAST_MS)) return false;
+  const [year = 0, month = 0, day = 0, hours = 0, minutes = 0, seconds = 0] = match.slice(1, 7).map(Number);
+  const as_utc = new Date(0);
+  as_utc.setUTCFullYear(year, month - 1, day);
+  as_utc.setUTCHours(hours, minutes, seconds);
+  const [offset_hours = 0, offset_minutes = 0] = match.slice(7).map((part) => Number(part ?? 0));
+  return (
+    as_utc.getUTCDate() === day &&
+    as_utc.getUTCMonth() === month - 1 &&
+    hours <= 23 &&
+    minutes <= 59 &&
+    seconds <= 59 &&
+    offset_hours <= 23 &&
+    offset_minutes <= 59
+  );
+}
