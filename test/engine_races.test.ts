@@ -273,6 +273,38 @@ describe('a lane that is forgotten and made again', () => {
   });
 });
 
+describe('what is read while it has to be read once more, and cannot be read', () => {
+  for (const aside of [false, true]) {
+    const name = aside ? 'deliveries.loadAside' : 'deliveries.loadLanes';
+    test(`is read once when the store is back: ${name}`, async (t) => {
+      const node = await startNode(t);
+      await node.meeting('m', 'i');
+      node.transport.answer('i', 500);
+      await node.sendMany('m', 1);
+      // The fourth attempt and later ones are made beside the lane.
+      await node.clock.advance(aside ? 5 * MINUTE : 0);
+      await node.crash(false);
+      const gate = Promise.withResolvers<void>();
+      let loads = 0;
+      node.meddle = (called) => {
+        if (called !== name) return undefined;
+        return ++loads === 1
+          ? gate.promise.then(() => Promise.reject(new Error('scripted: it cannot be read')))
+          : undefined;
+      };
+      node.transport.answer('i', 200);
+      await node.started();
+      await node.clock.advance(aside ? 10 * MINUTE : 0);
+      assert.equal(loads, 1);
+      node.engine.instanceUnsure('i');
+      gate.resolve();
+      await node.clock.advance(MINUTE);
+      assert.deepEqual(await node.states(), ['delivered']);
+      assert.equal(loads, 2);
+    });
+  }
+});
+
 describe('a deletion that fails half-way', () => {
   test('starts nothing meanwhile, and a registration delivers what was not cancelled', async (t) => {
     const node = await startNode(t);

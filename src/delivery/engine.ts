@@ -775,6 +775,8 @@ export class Engine {
       },
       (error: unknown) => {
         lane.busy = false;
+        // Nothing came that would have to be thrown away.
+        lane.unsure = false;
         lane.reread ||= reread;
         this.#loading -= limit;
         this.#tryAgainLater(error, () => this.#offer(instance, lane));
@@ -805,6 +807,7 @@ export class Engine {
       this.#pump();
     } catch (error) {
       lane.busy = false;
+      lane.unsure = false;
       this.#tryAgainLater(error, () => {
         this.#dueBeside(instance, this.#clock.now());
         // What came to be due meanwhile was noted without a look, because the lane was busy; or it was forgotten.
