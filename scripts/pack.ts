@@ -1,0 +1,83 @@
+/**
+ * Makes of a workspace what is published, for as long as `npm pack` looks at it: `prepack` runs this with its name, and
+ * `postpack` with `restore`. A clone runs its TypeScript as it is, and Node runs no TypeScript under node_modules: so the
+ * package.json that is packed is another one than that of the clone.
+ *
+ * When a pack is interrupted, the next one, or `node scripts/pack.ts restore`, puts back what was there.
+ */
+import { execFileSync } from 'node:child_process';
+import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+/** What the clone had before, by path; null for a file that it did not have. */
+const KEPT = join(ROOT, 'node_modules/.cache/convoke/before-pack.json');
+
+interface Manifest {
+  name: string;
+  version: string;
+  description: string;
+  license: string;
+  repository: { type: string; url: string };
+  exports: Record<string, string>;
+  private?: true;
+  scripts?: object;
+}
+
+const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
+const manifestOf = (path: string): Manifest => JSON.parse(read(path)) as Manifest;
+
+/** Writes files into the clone, and keeps what they replace. */
+function put(texts: Record<string, string>): void {
+  const before = Object.keys(texts).map((path) => [path, existsSync(join(ROOT, path)) ? read(path) : null]);
+  mkdirSync(dirname(KEPT), { recursive: true });
+  writeFileSync(KEPT, JSON.stringify(Object.fromEntries(before)));
+  for (const [path, text] of Object.entries(texts)) writeFileSync(join(ROOT, path), text);
+}
+
+function restore(): void {
+  if (!existsSync(KEPT)) return;
+  const before = JSON.parse(readFileSync(KEPT, 'utf8')) as Record<string, string | null>;
+  for (const [path, text] of Object.entries(before)) {
+    if (text === null) rmSync(join(ROOT, path), { force: true });
+    else writeFileSync(join(ROOT, path), text);
+  }
+  rmSync(KEPT);
+}
+
+const SDK = 'sdk/typescript';
+
+function packSdk(): void {
+  rmSync(join(ROOT, SDK, 'dist'), { recursive: true, force: true });
+  execFileSync(process.execPath, [join(ROOT, 'node_modules/typescript/bin/tsc'), '-p', SDK], { cwd: ROOT });
+  // tsc rewrites imports in what it emits as JavaScript, and leaves those of declarations.
+  for (const file of readdirSync(join(ROOT, SDK, 'dist'))) {
+    if (!file.endsWith('.d.ts')) continue;
+    const path = `${SDK}/dist/${file}`;
+    writeFileSync(join(ROOT, path), read(path).replaceAll(/(from '\.\/\w+)\.ts'/g, "$1.js'"));
+  }
+  const { exports, private: _, scripts: __, ...manifest } = manifestOf(`${SDK}/package.json`);
+  const { version, repository } = manifestOf('package.json');
+  const built = Object.entries(exports).map(([name, source]) => {
+    const file = source.replace('./src/', './dist/').replace(/\.ts$/, '');
+    return [name, { types: `${file}.d.ts`, default: `${file}.js` }] as const;
+  });
+  const packed = {
+    ...manifest,
+    version,
+    repository: { ...repository, directory: SDK },
+    types: './dist/index.d.ts',
+    exports: { ...Object.fromEntries(built), './package.json': './package.json' },
+    sideEffects: false,
+  };
+  put({ [`${SDK}/package.json`]: json(packed), [`${SDK}/LICENSE`]: read('LICENSE') });
+}
+
+function json(value: object): string {
+  return `${JSON.stringify(value, null, 2)}\n`;
+}
+
+restore();
+const [what = ''] = process.argv.slice(2);
+if (what === 'sdk') packSdk();

@@ -1,0 +1,137 @@
+/**
+ * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a stranger would, on every runtime that it
+ * is for. Words after `--` choose checks by their names. What it needs of others is installed at the first run.
+ */
+import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { pino } from 'pino';
+import { readConfig } from '../../src/config.ts';
+import { createConvoke } from '../../src/convoke.ts';
+import { run } from './run.ts';
+import { bun, compiler, deno, node, NODES_OF_SDK, type Runtime, TYPESCRIPTS } from './runtimes.ts';
+
+const ROOT = fileURLToPath(new URL('../..', import.meta.url));
+const PROGRAMS = fileURLToPath(new URL('programs/', import.meta.url));
+
+interface Check {
+  name: string;
+  /** @returns what was seen, in a few words */
+  run: () => Promise<string>;
+}
+
+const work = await mkdtemp(join(tmpdir(), 'convoke-packages-'));
+const data = join(work, 'data');
+const { config } = readConfig({ flags: { port: '0', data } });
+const service = await createConvoke(config, { log: pino({ level: 'silent' }) });
+try {
+  const tarballs = await pack();
+  const wanted = process.argv.slice(2);
+  const checks = sdkChecks(tarballs.sdk).filter(({ name }) => wanted.every((word) => name.includes(word)));
+  process.exitCode = (await all(checks)) ? 0 : 1;
+} finally {
+  await service.close();
+  await rm(work, { recursive: true, force: true });
+}
+
+/** Runs one check after the other, and prints the table. */
+async function all(checks: Check[]): Promise<boolean> {
+  const rows: { name: string; held: boolean; seen: string }[] = [];
+  for (const check of checks) {
+    const row = await check.run().then(
+      (seen) => ({ name: check.name, held: true, seen }),
+      (error: unknown) => ({
+        name: check.name,
+        held: false,
+        seen: error instanceof Error ? error.message : String(error),
+      }),
+    );
+    rows.push(row);
+    console.error(row.held ? `ok      ${row.name}` : `FAILED  ${row.name}\n${row.seen}`);
+  }
+  const width = Math.max(...rows.map(({ name }) => name.length));
+  console.log();
+  for (const { name, held, seen } of rows) {
+    console.log(`${held ? 'ok    ' : 'FAILED'}  ${name.padEnd(width)}  ${seen.trim().split('\n', 1)[0]}`);
+  }
+  const failed = rows.filter(({ held }) => !held).length;
+  console.log(`\n${rows.length - failed} of ${rows.length} hold`);
+  return rows.length > 0 && failed === 0;
+}
+
+/** Both packages, as the release makes them. */
+async function pack(): Promise<{ sdk: string }> {
+  const before = await run(['git', 'status', '--porcelain'], { cwd: ROOT });
+  const made = await run(['npm', 'pack', '--json', '--workspaces', '--pack-destination', work], { cwd: ROOT });
+  const files = (JSON.parse(made.slice(made.indexOf('[\n'))) as { name: string; filename: string }[]).map(
+    ({ name, filename }) => [name, join(work, filename)] as const,
+  );
+  const after = await run(['git', 'status', '--porcelain'], { cwd: ROOT });
+  if (before !== after) throw new Error(`npm pack leaves the clone changed:\n${after}`);
+  return { sdk: Object.fromEntries(files)['@convoke/sdk']! };
+}
+
+/** An empty directory where packages were installed. */
+async function installed(name: string, packages: string[]): Promise<string> {
+  const directory = join(work, name);
+  await mkdir(directory);
+  await writeFile(join(directory, 'package.json'), '{ "private": true, "type": "module" }\n');
+  await run(['npm', 'install', '--no-audit', '--no-fund', ...packages], { cwd: directory });
+  return directory;
+}
+
+function sdkChecks(tarball: string): Check[] {
+  const runtimes: (() => Promise<Runtime>)[] = [...NODES_OF_SDK.map((version) => () => node(version)), deno, bun];
+  const names = [...NODES_OF_SDK.map((version) => `Node ${version}`), 'Deno', 'Bun'];
+  const plain = once(() => installed('sdk-javascript', [tarball]));
+  const strict = once(() => installed('sdk-typescript', [tarball, '@types/node@24.19.2']));
+  return [
+    ...runtimes.map((runtime, i) => ({
+      name: `SDK, plain JavaScript, ${names[i]}`,
+      async run() {
+        const directory = await plain();
+        await copyFile(join(PROGRAMS, 'send_and_receive.mjs'), join(directory, 'main.mjs'));
+        const { command } = await runtime();
+        return run([...command, 'main.mjs'], { cwd: directory, env: { CONVOKE: service.url } });
+      },
+    })),
+    ...TYPESCRIPTS.flatMap((version) =>
+      ['node16', 'nodenext', 'bundler'].map((resolution) => ({
+        name: `SDK, strict TypeScript ${version}, ${resolution}`,
+        async run() {
+          const directory = await strict();
+          await copyFile(join(PROGRAMS, 'strict.ts'), join(directory, 'main.ts'));
+          await writeFile(join(directory, 'tsconfig.json'), JSON.stringify(strictest(resolution)));
+          const { command } = await compiler(version);
+          await run([...command, '-p', '.'], { cwd: directory });
+          return 'it compiles, and what is wrong does not';
+        },
+      })),
+    ),
+  ];
+}
+
+function strictest(resolution: string): object {
+  return {
+    compilerOptions: {
+      strict: true,
+      noUncheckedIndexedAccess: true,
+      exactOptionalPropertyTypes: true,
+      verbatimModuleSyntax: true,
+      // The declarations of the package are checked as well.
+      skipLibCheck: false,
+      noEmit: true,
+      target: 'es2022',
+      types: ['node'],
+      moduleResolution: resolution,
+      module: resolution === 'bundler' ? 'es2022' : resolution,
+    },
+    files: ['main.ts'],
+  };
+}
+
+function once<T>(make: () => Promise<T>): () => Promise<T> {
+  let made: Promise<T> | undefined;
+  return () => (made ??= make());
+}

@@ -1,0 +1,73 @@
+/** Programs of others that the packages are tried with. Each is installed when it is first needed, into a cache directory. */
+import { existsSync } from 'node:fs';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { run, SYSTEM_PATH } from './run.ts';
+
+const CACHE = fileURLToPath(new URL('../../node_modules/.cache/convoke/packages/', import.meta.url));
+
+/** The oldest of each line that works, and the newest when this was written. */
+export const NODES_OF_SDK = ['20.20.2', '22.23.3', '24.21.0'];
+export const NODES_OF_SERVICE = ['22.22.3', '22.23.3', '24.15.0', '24.21.0', '26.10.0'];
+const DENO = '2.9.6';
+const BUN = '1.4.5';
+/** The last ones written in JavaScript, and the one that this clone checks its types with. */
+export const TYPESCRIPTS = ['5.9.3', '7.0.2'];
+
+const { platform, arch } = process;
+
+export interface Runtime {
+  name: string;
+  /** The program, and what stands between it and the file that it is to run. */
+  command: string[];
+}
+
+/** The platform's own package holds the binary; the package that chooses among them needs an install script. */
+export async function node(version: string): Promise<Runtime> {
+  return { name: `Node ${version}`, command: [await installed(`node-${platform}-${arch}`, version, 'bin/node')] };
+}
+
+export async function deno(): Promise<Runtime> {
+  const name = `@deno/${platform}-${arch}${platform === 'linux' ? '-glibc' : ''}`;
+  return { name: `Deno ${DENO}`, command: [await installed(name, DENO, 'deno'), 'run', '--allow-all', '--no-remote'] };
+}
+
+export async function bun(): Promise<Runtime> {
+  // The one for processors without AVX2 runs on all.
+  const name = `@oven/bun-${platform}-${arch === 'arm64' ? 'aarch64' : 'x64-baseline'}`;
+  return { name: `Bun ${BUN}`, command: [await installed(name, BUN, 'bin/bun'), 'run'] };
+}
+
+export async function compiler(version: string): Promise<Runtime> {
+  const path = await installed('typescript', version, 'bin/tsc');
+  return { name: `TypeScript ${version}`, command: [process.execPath, path] };
+}
+
+/** @returns the path of a file in an installed package */
+async function installed(name: string, version: string, file: string): Promise<string> {
+  const directory = join(CACHE, `${name.replace('/', '+')}@${version}`);
+  const path = join(directory, 'node_modules', name, file);
+  if (existsSync(path)) return path;
+  console.error(`installing ${name}@${version}`);
+  const fresh = `${directory}.${process.pid}`;
+  await mkdir(fresh, { recursive: true });
+  try {
+    await writeFile(join(fresh, 'package.json'), '{ "private": true }\n');
+    await run(['npm', 'install', '--ignore-scripts', '--no-audit', '--no-fund', `${name}@${version}`], {
+      cwd: fresh,
+      path: SYSTEM_PATH,
+    });
+    await rm(directory, { recursive: true, force: true });
+    await rename(fresh, directory);
+  } finally {
+    await rm(fresh, { recursive: true, force: true });
+  }
+  if (!existsSync(path)) throw new Error(`${name}@${version} has no ${file}`);
+  return path;
+}
+
+/** The directory to put before PATH so that `node` is this one. */
+export function directoryOf({ command: [program = ''] }: Runtime): string {
+  return dirname(program);
+}
