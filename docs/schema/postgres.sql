@@ -182,6 +182,7 @@ CREATE TABLE nodes (
   seen_at bigint NOT NULL,
   lease_until bigint NOT NULL,
   stopping smallint NOT NULL,
+  signs smallint NOT NULL DEFAULT 0,
   UNIQUE (node_id),
   PRIMARY KEY (node_no)
 ) WITH (fillfactor=20);
@@ -449,6 +450,18 @@ AS $function$
       UPDATE partitions SET node_no = NULL WHERE node_no = my_node_no AND partition_no = ANY (released);
     END IF;
     DELETE FROM nodes n WHERE n.lease_until < now_ms - 3600000 AND NOT EXISTS (SELECT 1 FROM partitions p WHERE p.node_no = n.node_no);
+    RETURN my_node_no;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION renew_lease_2(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[])
+ RETURNS bigint
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    my_node_no bigint;
+  BEGIN
+    my_node_no := renew_lease(my_node_id, my_version, my_address, is_stopping, released);
+    UPDATE nodes SET signs = 1 WHERE node_no = my_node_no AND signs = 0;
     RETURN my_node_no;
   END $function$;
 

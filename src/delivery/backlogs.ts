@@ -4,6 +4,8 @@ import type { Clock } from './clock.ts';
 const TOPIC = 'backlog';
 /** What a node told counts for so long; while it is behind, it tells again before. */
 const TOLD_MS = 400;
+/** Nodes that are listened to. */
+const NODES_MAX = 1_000;
 
 /** What waits in the other nodes of a cluster: whatever a node accepts goes into the lanes of all of them. */
 export class Backlogs {
@@ -37,8 +39,8 @@ export class Backlogs {
 
   hear(topic: string, text: string): void {
     if (topic !== TOPIC) return;
-    const [, waiting, node_id] = /^(\d+) (.+)$/.exec(text) ?? [];
-    if (node_id === undefined) return;
+    const [, waiting, node_id] = /^(\d{1,12}) (.{1,200})$/.exec(text) ?? [];
+    if (node_id === undefined || (this.#told.size >= NODES_MAX && !this.#told.has(node_id))) return;
     this.#told.set(node_id, { waiting: Number(waiting), until: this.#clock.now() + TOLD_MS });
   }
 }

@@ -102,3 +102,77 @@ export const TARGETS_TOLD_MAX = 100;
 export function targetsTold(target_agents: readonly string[] | null): string[] | null {
   return target_agents === null ? null : target_agents.slice(0, TARGETS_TOLD_MAX);
 }
+
+const NAMES: Readonly<Record<FeedEventName, true>> = {
+  'message.accepted': true,
+  'delivery.attempted': true,
+  'delivery.settled': true,
+  'delivery.queued': true,
+  'instance.registered': true,
+  'instance.changed': true,
+  'instance.removed': true,
+  'instance.joined': true,
+  'instance.left': true,
+  'instance.up': true,
+  'instance.failing': true,
+  'instance.down': true,
+  gap: true,
+};
+const KINDS: ReadonlySet<unknown> = new Set<About['kind']>(['message', 'delivery', 'instance', 'everybody']);
+
+/**
+ * The events in the JSON text of a list, as another node told them. What has not the shape of one is left out: a node of the
+ * next version may tell of more.
+ */
+export function feedEventsIn(text: string): FeedEvent[] {
+  let list: unknown;
+  try {
+    list = JSON.parse(text);
+  } catch {
+    return [];
+  }
+  return Array.isArray(list) ? list.filter(isFeedEvent) : [];
+}
+
+/** Looks at what this node reads of it; the rest is passed on as JSON. */
+function isFeedEvent(value: unknown): value is FeedEvent {
+  if (!isObject(value)) return false;
+  const { name, data, about } = value;
+  if (typeof name !== 'string' || !Object.hasOwn(NAMES, name) || !isObject(data) || !isAbout(about)) return false;
+  switch (name as FeedEventName) {
+    case 'message.accepted':
+      return typeof data['message_id'] === 'string';
+    case 'delivery.attempted':
+      return (
+        typeof data['delivery_id'] === 'string' &&
+        Number.isSafeInteger(data['attempt']) &&
+        isTime(data['started_at']) &&
+        Number.isFinite(data['duration_ms'])
+      );
+    case 'delivery.settled':
+      return isTime(data['at']);
+    default:
+      return true;
+  }
+}
+
+function isAbout(value: unknown): boolean {
+  if (!isObject(value)) return false;
+  const { kind, meeting_id, instance_ids, owner_key_id = null } = value;
+  const is_text = (each: unknown): boolean => typeof each === 'string';
+  return (
+    KINDS.has(kind) &&
+    (meeting_id === null || is_text(meeting_id)) &&
+    (owner_key_id === null || is_text(owner_key_id)) &&
+    Array.isArray(instance_ids) &&
+    instance_ids.every(is_text)
+  );
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function isTime(value: unknown): boolean {
+  return typeof value === 'string' && !Number.isNaN(Date.parse(value));
+}

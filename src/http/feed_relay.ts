@@ -4,7 +4,7 @@
  * said to be: `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
-import type { FeedEvent } from '../domain/feed_event.ts';
+import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
 
 /** Tells all other nodes a text of at most TEXT_BYTES_MAX. */
 export type TellNodes = (topic: string, text: string) => Promise<void>;
@@ -16,7 +16,7 @@ const LOST = 'lost';
 const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
-const TEXT_BYTES_MAX = 6_500;
+const TEXT_BYTES_MAX = 5_600;
 /** What goes to others in one go; what is beyond it is lost. */
 const BYTES_MAX = 256 << 10;
 
@@ -70,7 +70,7 @@ export class FeedRelay {
       this.#parts.asked();
     } else if (topic === EVENTS && this.#parts.isListening()) {
       if (text === LOST) return this.#parts.lost();
-      for (const event of JSON.parse(text) as FeedEvent[]) this.#parts.heard(event);
+      for (const event of feedEventsIn(text)) this.#parts.heard(event);
     }
   }
 

@@ -55,12 +55,13 @@ export class DataKeys {
     return this.#current;
   }
 
-  get #keys(): readonly DataKey[] {
+  /** The one that seals first. */
+  get all(): readonly DataKey[] {
     return this.#former === null ? [this.#current] : [this.#current, this.#former];
   }
 
   keyOf(key_id: string): DataKey | undefined {
-    return this.#keys.find((key) => key.key_id === key_id);
+    return this.all.find((key) => key.key_id === key_id);
   }
 
   seal(secret: string, place: SecretPlace): string {
@@ -69,7 +70,7 @@ export class DataKeys {
 
   /** @throws StoreError SECRET_UNREADABLE */
   open(sealed: string, place: SecretPlace): string {
-    return open(this.#keys, sealed, place);
+    return open(this.all, sealed, place);
   }
 
   /** Null when whoever set the key must change it there. */

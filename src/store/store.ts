@@ -592,7 +592,7 @@ export interface ClusterStore {
   /** Gives back everything and removes the node; it does not come back under this id. */
   leave(): Promise<void>;
   list(): Promise<NodeRow[]>;
-  /** Tells all other nodes, but not this one; lost to those that are not connected. At most 7,000 bytes. */
+  /** Tells all other nodes, but not this one; lost to those that are not connected. At most 5,600 bytes. */
   tell(topic: string, text: string): Promise<void>;
 }
 

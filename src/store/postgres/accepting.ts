@@ -55,9 +55,9 @@ interface Batch {
   places: number[];
 }
 
-/** Who tells others of what it stored: a name that it does not hear itself by, and its node once that has joined. */
+/** Who tells others of what it stored: what says once that it did, and its node once that has joined. */
 export interface Teller {
-  readonly name: string;
+  signedName(): string;
   readonly node_id: string | null;
 }
 
@@ -123,8 +123,7 @@ export class Accepting {
           const run_no = this.#run_no ?? (await this.#beginRun(connection));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
-          const { name, node_id } = this.#teller;
-          const values = [run_no, batch_no, ...columns, name, node_id];
+          const values = [run_no, batch_no, ...columns, this.#teller.signedName(), this.#teller.node_id];
           return (await connection.batch<AcceptedRow>(ACCEPT, values, ANSWER_MS_MAX)).rows;
         });
       } catch (error) {

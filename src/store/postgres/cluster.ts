@@ -7,19 +7,24 @@ import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
 import { Following } from './following.ts';
 import { Line } from './line.ts';
-import { CHANNEL, type Message, messageOf, payloadOf } from './messages_between.ts';
+import { CHANNEL, type Message, type NodeMessages, TOLD_BYTES_MAX } from './messages_between.ts';
 import type { Heard } from './stored_rows.ts';
 
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
-const TOLD_BYTES_MAX = 7_000;
+/**
+ * Nodes of the version before sign nothing. While one is there, and for so long afterwards, what says where to look is believed
+ * without a signature; whether one is there is asked this often at most.
+ */
+const UNSIGNED_HEARD_MS = 60_000;
+const LOOK_FOR_UNSIGNED_MS = 1_000;
 
 const NOTIFY = `SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) AS payload`;
 
 const RENEW = statement(
-  'SELECT renew_lease($node_id, $version, $address, $stopping::smallint, $release::smallint[]) AS node_no',
+  'SELECT renew_lease_2($node_id, $version, $address, $stopping::smallint, $release::smallint[]) AS node_no',
 );
 const TAKE = statement('SELECT take_partitions($node_no, $wanted)');
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
@@ -34,12 +39,15 @@ const LEAVE = [
   statement('DELETE FROM nodes WHERE node_id = $node_id'),
 ];
 
+const ANY_UNSIGNED = statement(`
+  SELECT 1 FROM nodes WHERE signs = 0 AND lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint LIMIT 1`);
+
 type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number };
 
 export class Cluster implements ClusterStore, Teller {
   readonly #url: string;
   readonly #db: Database;
-  readonly name: string;
+  readonly #messages: NodeMessages;
   readonly #onChange: (heard: Heard) => void;
   /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
   #leased: number[] = [];
@@ -51,18 +59,23 @@ export class Cluster implements ClusterStore, Teller {
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
   #closed = false;
+  #unsigned_until = 0;
+  #look_for_unsigned_at = 0;
 
-  /** @param name one that no other store has: whoever speaks does not hear himself */
-  constructor(url: string, db: Database, tag: string, name: string, onChange: (heard: Heard) => void) {
+  constructor(url: string, db: Database, tag: string, messages: NodeMessages, onChange: (heard: Heard) => void) {
     this.#url = url;
     this.#db = db;
-    this.name = name;
+    this.#messages = messages;
     this.#onChange = onChange;
     this.#following = new Following(new Line(url), tag, () => this.#leased, onChange);
   }
 
   get node_id(): string | null {
     return this.#node_id;
+  }
+
+  signedName(): string {
+    return this.#messages.signedName();
   }
 
   // ── leases ────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -90,6 +103,7 @@ export class Cluster implements ClusterStore, Teller {
         await session.all(TAKE, { node_no, wanted });
         lease = await this.#lease(session, node_no);
       }
+      await this.#lookForUnsigned(session);
       return lease;
     });
     this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
@@ -135,7 +149,8 @@ export class Cluster implements ClusterStore, Teller {
 
   /** Writes messages into the transaction of a session: others hear them when it is committed. */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
-    if (messages.length > 0) await session.query(NOTIFY, [messages.map((message) => payloadOf(this.name, message))]);
+    if (messages.length > 0)
+      await session.query(NOTIFY, [messages.flatMap((message) => this.#messages.payloadsOf(message))]);
   }
 
   #notify(messages: Message[]): Promise<void> {
@@ -173,8 +188,9 @@ export class Cluster implements ClusterStore, Teller {
   }
 
   #hear(payload: string): void {
-    const message = messageOf(payload, this.name);
-    if (message === null) return;
+    const heard = this.#messages.messageOf(payload);
+    if (heard === null || (heard.unsigned && !this.#hearsUnsigned())) return;
+    const { message } = heard;
     switch (message.kind) {
       case 'stored':
         // What is taken at this moment is read as a whole by whoever takes it.
@@ -188,6 +204,27 @@ export class Cluster implements ClusterStore, Teller {
       case 'told':
         return this.#onChange({ kind: 'told', topic: message.topic, text: message.text });
     }
+  }
+
+  /** Anybody may have said it. Where a node may have, it is looked whether there is one. */
+  #hearsUnsigned(): boolean {
+    const now = performance.now();
+    if (now < this.#unsigned_until) return true;
+    if (now >= this.#look_for_unsigned_at) {
+      this.#look_for_unsigned_at = now + LOOK_FOR_UNSIGNED_MS;
+      this.#db
+        .read(async (session) => {
+          if (await this.#lookForUnsigned(session)) this.#onChange({ kind: 'unsure' });
+        })
+        .catch(() => {});
+    }
+    return false;
+  }
+
+  async #lookForUnsigned(session: Session): Promise<boolean> {
+    const is_there = (await session.one(ANY_UNSIGNED)) !== undefined;
+    if (is_there) this.#unsigned_until = performance.now() + UNSIGNED_HEARD_MS;
+    return is_there;
   }
 
   async close(): Promise<void> {

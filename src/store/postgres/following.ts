@@ -64,6 +64,7 @@ export class Following {
 
   /** Another node has stored a batch. */
   told(batch: Range): void {
+    if (countOf([batch]) > NUMBERS_BEHIND_MAX) return this.#miss();
     this.#told.push(batch);
     this.#reading ??= this.#readAll();
   }

@@ -35,6 +35,19 @@ export const RENEW_LEASE = `
   END $$;
 `;
 
+/** The same for a node that signs what it says; the version before, which does not, calls the other one. */
+export const RENEW_LEASE_2 = `
+  CREATE FUNCTION renew_lease_2(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
+  LANGUAGE plpgsql AS $$
+  DECLARE
+    my_node_no bigint;
+  BEGIN
+    my_node_no := renew_lease(my_node_id, my_version, my_address, is_stopping, released);
+    UPDATE nodes SET signs = 1 WHERE node_no = my_node_no AND signs = 0;
+    RETURN my_node_no;
+  END $$;
+`;
+
 /** Takes partitions that are free, or held by a node without a lease, up to a number. */
 export const TAKE_PARTITIONS = `
   CREATE FUNCTION take_partitions(my_node_no bigint, wanted bigint) RETURNS void LANGUAGE plpgsql AS $$

@@ -1,6 +1,23 @@
-/** What nodes tell each other, as NOTIFY carries it: who says it, what it is, and for `told` the text behind a line feed. */
+/**
+ * What nodes tell each other, as NOTIFY carries it: a line of JSON, and for `told` a text behind a line feed.
+ *
+ * Who may connect to the database may NOTIFY and LISTEN there, without any right to a table. So a node signs what it says
+ * under the data key, which only nodes have, and believes nothing else:
+ *
+ * - `from` is `NAME NUMBER MAC`: the name of the node, and a number that it uses once, so that nothing counts twice.
+ * - Of `stored` the database adds the numbers, behind the MAC: they say where to read, and a MAC lets one look be made.
+ * - What is `told` is sealed: it holds what happens on a node. The others say where something changed, and no more.
+ *
+ * While the data key is changed everything is said under both keys, and heard once.
+ */
+import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
+import { ID_CHARS_MAX } from '../../domain/id.ts';
+import { type DataKey, open, seal } from '../secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
+
+/** PostgreSQL takes less than 8,000 bytes; sealed, a text takes a third more. */
+export const TOLD_BYTES_MAX = 5_600;
 
 export type Message =
   /** A batch of messages and deliveries with these numbers was stored: accept_messages says so. */
@@ -15,21 +32,190 @@ export interface Range {
   last_no: number;
 }
 
-/** The payload of a NOTIFY: less than 8,000 bytes. */
-export function payloadOf(from: string, message: Message): string {
-  if (message.kind !== 'told') return JSON.stringify({ from, ...message });
-  // As it is: as a JSON string it could take twice as much.
-  return `${JSON.stringify({ from, kind: 'told', topic: message.topic })}\n${message.text}`;
+/** Bytes of SHA-256 that a MAC keeps. */
+const MAC_BYTES = 16;
+const FROM = /^(\S{1,64})(?: (\d{1,15})((?: [\w-]{22}){0,2}))?$/;
+
+/** More than a node says while its slowest transaction lasts: what was said first may be heard last. */
+const NUMBERS_REMEMBERED = 65_536;
+/** Names that are remembered with their numbers. Each start of a node has a new one. */
+const NAMES_MAX = 256;
+
+/** What one node says, and hears of the others. */
+export class NodeMessages {
+  readonly name: string;
+  readonly #keys: () => readonly DataKey[];
+  readonly #heard = new Map<string, HeardNumbers>();
+  readonly #mac_keys = new WeakMap<KeyObject, KeyObject>();
+  #no = 0;
+
+  /** @param name that no other start of a node has; @param keys the data keys, the one that seals first */
+  constructor(name: string, keys: () => readonly DataKey[]) {
+    this.name = name;
+    this.#keys = keys;
+  }
+
+  /** The `from` of the next `stored`. */
+  signedName(): string {
+    return this.#signed(STORED);
+  }
+
+  /** What is to be notified so that others hear a message. */
+  payloadsOf(message: Message): string[] {
+    if (message.kind !== 'told') {
+      const from = JSON.stringify(this.#signed(signedPart(message)));
+      return [`{"from":${from},${JSON.stringify(message).slice(1)}`];
+    }
+    const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
+    const text = `${message.topic}\n${message.text}`;
+    return this.#keys().map((key) => `${head}\n${seal(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`);
+  }
+
+  /**
+   * What another node said. Null for what this one said itself, what was heard before, and what no node of this cluster
+   * said. What a node of a version that does not sign says is `unsigned`: anybody may have said it.
+   */
+  messageOf(payload: string): { message: Message; unsigned: boolean } | null {
+    const end = payload.indexOf('\n');
+    const head = headOf(end === -1 ? payload : payload.slice(0, end));
+    const [, name = '', no, macs = ''] = FROM.exec(head?.from ?? '') ?? [];
+    if (head === null || name === '' || name === this.name) return null;
+    if (head.kind === 'sealed') {
+      const told = no === undefined ? null : this.#toldIn(payload.slice(end + 1), name, Number(no));
+      return told === null || !this.#isNew(name, Number(no)) ? null : { message: told, unsigned: false };
+    }
+    const message = messageIn(head);
+    if (message === null) return null;
+    if (no === undefined) return { message, unsigned: true };
+    if (!this.#isSigned(macs, `${name} ${no}`, signedPart(message)) || !this.#isNew(name, Number(no))) return null;
+    return { message, unsigned: false };
+  }
+
+  #signed(said: string): string {
+    const from = `${this.name} ${++this.#no}`;
+    const macs = this.#keys().map((key) => this.#macOf(key, from, said).toString('base64url'));
+    return [from, ...macs].join(' ');
+  }
+
+  #isSigned(macs: string, from: string, said: string): boolean {
+    const given = macs.split(' ').map((mac) => Buffer.from(mac, 'base64url'));
+    return this.#keys().some((key) => {
+      const right = this.#macOf(key, from, said);
+      return given.some((mac) => mac.length === MAC_BYTES && timingSafeEqual(mac, right));
+    });
+  }
+
+  #macOf({ key }: DataKey, from: string, said: string): Buffer {
+    let mac_key = this.#mac_keys.get(key);
+    if (mac_key === undefined) this.#mac_keys.set(key, (mac_key = derived(key, 'convoke signs between nodes')));
+    return createHmac('sha256', mac_key).update(`${from}\n${said}`).digest().subarray(0, MAC_BYTES);
+  }
+
+  #toldIn(sealed: string, name: string, no: number): Message | null {
+    const keys = this.#keys().map((key) => toldKeyOf(key, name));
+    let text: string;
+    try {
+      text = open(keys, sealed, placeOf(name, no));
+    } catch {
+      return null;
+    }
+    const end = text.indexOf('\n');
+    return { kind: 'told', topic: text.slice(0, end), text: text.slice(end + 1) };
+  }
+
+  #isNew(name: string, no: number): boolean {
+    const numbers = this.#heard.get(name) ?? new HeardNumbers();
+    // The one that was silent for longest goes first.
+    this.#heard.delete(name);
+    this.#heard.set(name, numbers);
+    const [silent] = this.#heard.keys();
+    if (this.#heard.size > NAMES_MAX && silent !== undefined) this.#heard.delete(silent);
+    return numbers.isNew(no);
+  }
 }
 
-/** Null for one's own, and for what is none of ours. */
-export function messageOf(payload: string, me: string): Message | null {
-  const end = payload.indexOf('\n');
+/** Which of the latest numbers of a node were heard; older ones count as heard. */
+class HeardNumbers {
+  readonly #heard = new Uint8Array(NUMBERS_REMEMBERED / 8);
+  #highest = -1;
+
+  isNew(no: number): boolean {
+    if (no <= this.#highest - NUMBERS_REMEMBERED) return false;
+    if (no - this.#highest >= NUMBERS_REMEMBERED) this.#heard.fill(0);
+    else for (let each = this.#highest + 1; each <= no; each++) this.#set(each, false);
+    this.#highest = Math.max(this.#highest, no);
+    const at = no % NUMBERS_REMEMBERED;
+    const was_heard = (this.#heard[at >> 3]! & (1 << (at & 7))) !== 0;
+    this.#set(no, true);
+    return !was_heard;
+  }
+
+  #set(no: number, heard: boolean): void {
+    const at = no % NUMBERS_REMEMBERED;
+    const bit = 1 << (at & 7);
+    if (heard) this.#heard[at >> 3]! |= bit;
+    else this.#heard[at >> 3]! &= ~bit;
+  }
+}
+
+function derived(key: KeyObject, purpose: string): KeyObject {
+  return createSecretKey(createHmac('sha256', key).update(purpose).digest());
+}
+
+/** A key for each start of a node: however long it speaks, no nonce comes twice under it. */
+function toldKeyOf({ key_id, key }: DataKey, name: string): DataKey {
+  return { key_id, key: derived(key, `convoke seals what ${name} tells`) };
+}
+
+const STORED = '{"kind":"stored"}';
+
+function signedPart(message: Message): string {
+  switch (message.kind) {
+    case 'instance': {
+      const { kind, instance_id, lifts, requeued } = message;
+      return JSON.stringify({ kind, instance_id, lifts, requeued });
+    }
+    case 'stored':
+      return STORED;
+    default:
+      return JSON.stringify({ kind: message.kind });
+  }
+}
+
+function placeOf(name: string, no: number) {
+  return { table: 'nodes', column: 'told', row: `${name} ${no}` };
+}
+
+function headOf(text: string): ({ from: string; kind: unknown } & Record<string, unknown>) | null {
+  if (!text.startsWith('{"from"')) return null;
   try {
-    const head = JSON.parse(end === -1 ? payload : payload.slice(0, end)) as { from: string } & Message;
-    if (head.from === me) return null;
-    return head.kind === 'told' ? { ...head, text: payload.slice(end + 1) } : head;
+    const head = JSON.parse(text) as { from: unknown; kind: unknown } | null;
+    return typeof head?.from === 'string' ? (head as { from: string; kind: unknown }) : null;
   } catch {
     return null;
   }
+}
+
+/** Its own fields and no others; null for what nobody says. */
+function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unknown>): Message | null {
+  switch (kind) {
+    case 'stored': {
+      const { first_no, last_no } = fields;
+      return isNumber(first_no) && isNumber(last_no) && first_no <= last_no ? { kind, first_no, last_no } : null;
+    }
+    case 'instance': {
+      const { instance_id, lifts, requeued } = fields;
+      const is_id = typeof instance_id === 'string' && instance_id !== '' && instance_id.length <= ID_CHARS_MAX * 2;
+      if (!is_id || typeof lifts !== 'boolean' || typeof requeued !== 'boolean') return null;
+      return { kind, instance_id, lifts, requeued };
+    }
+    case 'keys':
+      return { kind };
+    default:
+      return null;
+  }
+}
+
+function isNumber(value: unknown): value is number {
+  return Number.isSafeInteger(value) && (value as number) >= 0;
 }

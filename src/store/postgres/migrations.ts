@@ -9,7 +9,7 @@
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
 import { ACCEPT_MESSAGES, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
-import { RENEW_LEASE, TAKE_PARTITIONS } from './lease_functions.ts';
+import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS } from './lease_functions.ts';
 
 /**
  * How many of the steps a node must know at least to work on the schema that all of them make. Stands in the database, so
@@ -270,5 +270,10 @@ export const MIGRATIONS: readonly string[] = [
   ${SETTLE_DELIVERIES}
   ${RENEW_LEASE}
   ${TAKE_PARTITIONS}
+  `,
+  `
+  -- Whether a node signs what it tells others: see messages_between.ts.
+  ALTER TABLE nodes ADD COLUMN signs smallint NOT NULL DEFAULT 0;
+  ${RENEW_LEASE_2}
   `,
 ];

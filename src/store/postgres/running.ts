@@ -11,6 +11,7 @@ import { Database, Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
 import { openingFailure } from './opening.ts';
+import { NodeMessages } from './messages_between.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
 import { patiently } from './patience.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
@@ -47,7 +48,8 @@ export class Running {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
-    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, randomUUID(), (heard) => tell.change(heard));
+    const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
+    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (heard) => tell.change(heard));
     this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
     this.#settling = new Settling(url, parts.ids);
     this.#accepts = new Gathered((calls) => this.#accept(calls));
