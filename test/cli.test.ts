@@ -71,7 +71,7 @@ describe('help', () => {
     for (const command of commands) {
       const help = helpOf(command);
       assert.notEqual(command.description(), '', command.name());
-      assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?convoke /, command.name());
+      assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?npx convoke /, command.name());
     }
   });
 
@@ -326,6 +326,19 @@ describe('the commands that call the API', () => {
     await run(['instances', 'remove', 'flaky']);
   });
 
+  test('join says which agents are no longer in the meeting, and which the instance does not host', async () => {
+    const { url } = service;
+    const register = ['instances', 'register', 'joiner', '--agent', 'anna', '--webhook', 'http://127.0.0.1:9/'];
+    assert.equal((await convoke([...register, '--url', url])).code, 0);
+    const join = (...agents: string[]): Promise<Ended> =>
+      convoke(['join', 'joiner', 'surprises', '--url', url, ...agents.flatMap((agent) => ['--agent', agent])]);
+    assert.equal((await join('anna')).stderr, '');
+    const mistyped = await join('ana');
+    assert.equal(mistyped.code, 0);
+    assert.match(mistyped.stderr, /No longer in it: anna\./);
+    assert.match(mistyped.stderr, /joiner does not host ana; it is registered with anna\./);
+  });
+
   test('what the service refuses ends with 4 and the reason, in one line', async () => {
     const refusals: [string[], RegExp][] = [
       [['instances', 'show', 'nobody'], /nobody.*\(instance_does_not_exist\)/],
@@ -412,18 +425,24 @@ test('doctor counts the stored webhook addresses that the settings refuse, and n
     assert.equal(code, 0, stdout);
     return stdout;
   };
-  assert.match(await doctor('local'), /\nok +egress +2 webhook addresses are allowed/);
+  assert.match(await doctor('local'), /\nok +egress +2 webhook addresses allowed/);
   assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
 });
 
 test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {
-  const { code, stdout, stderr } = await convoke(['demo', '--url', await deadUrl()]);
+  const { code, stdout, stderr } = await convoke(['demo']);
   assert.equal(code, 0, stderr);
   assert.equal(stdout.match(/signature verified, attempt 1, answered 200/g)?.length, 6);
   assert.deepEqual(
     [...stdout.matchAll(/hears #(\d)/g)].map(([, seq]) => seq),
     ['1', '1', '2', '3', '4', '5'],
   );
+});
+
+test('demo with a service that does not answer ends with 3, and starts none of its own', async () => {
+  const { code, stdout, stderr } = await convoke(['demo', '--url', await deadUrl()]);
+  assert.equal(code, 3, stderr);
+  assert.equal(stdout, '');
 });
 
 test('doctor ends with 1 when something is wrong, and says what to do', async (t) => {

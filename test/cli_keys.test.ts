@@ -23,7 +23,7 @@ describe('without a service', () => {
     const refused = await convoke(['serve', ...flags]);
     assert.equal(refused.code, 1);
     assert.equal(refused.stdout, '');
-    const told = /^convoke: 0\.0\.0\.0 can be reached from other machines, .*: convoke (keys create .*)\n$/.exec(
+    const told = /^convoke: 0\.0\.0\.0 can be reached from other machines, .*: npx convoke (keys create .*)\n$/.exec(
       refused.stderr,
     );
     assert.ok(told !== null, refused.stderr);

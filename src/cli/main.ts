@@ -6,6 +6,32 @@
  * `npm ci` put into node_modules, with the same arguments, and ends as that one ends.
  */
 (() => {
+  /*
+   * Where compiled code is kept, so that the next start is faster. Node runs what it finds there, so nobody but this user
+   * and root may be able to write it, or to put another directory in its place: null when somebody could.
+   */
+  const cacheDirectory = () => {
+    const { lstatSync, mkdirSync, realpathSync } = require('fs');
+    const path = require('path');
+    try {
+      const base = process.env.XDG_CACHE_HOME || path.join(require('os').homedir(), '.cache');
+      mkdirSync(path.join(base, 'convoke/compiled'), { recursive: true, mode: 0o700 });
+      const directory = realpathSync(path.join(base, 'convoke/compiled'));
+      // On Windows the profile of a user is that user's own.
+      if (!process.getuid) return directory;
+      const user = process.getuid();
+      for (let at = directory; ; at = path.dirname(at)) {
+        const { uid, mode } = lstatSync(at);
+        // In a directory with the sticky bit (/tmp), only the owner of an entry can replace it.
+        const is_open_to_others = (mode & 0o022) !== 0 && (at === directory || (mode & 0o1000) === 0);
+        if ((uid !== user && uid !== 0) || is_open_to_others) return null;
+        if (at === path.dirname(at)) return directory;
+      }
+    } catch {
+      return null;
+    }
+  };
+
   const versions = [require('../../package.json').engines.node, process.versions.node];
   const [needed, running] = versions.map((version) => {
     const [major, minor] = version.replace(/[^0-9.]/g, '').split('.');
@@ -15,8 +41,12 @@
     // Only under an older Node is there a channel: when that one is killed, this one must not be left behind.
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();
-    // Ready in half the time, because what was compiled once is kept in the directory for temporary files.
-    require('module').enableCompileCache();
+    if (process.argv.length === 3 && /^(-V|--version)$/.test(process.argv[2] || '')) {
+      process.stdout.write(`${require('../../package.json').version}\n`);
+      return;
+    }
+    const directory = cacheDirectory();
+    if (directory !== null) require('module').enableCompileCache(directory);
     void import('./program/program.ts').then((program) => program.main());
     return;
   }

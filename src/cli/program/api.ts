@@ -2,6 +2,7 @@ import { all, ConvokeClient, type ConvokeError, type Page, type PageStart } from
 import { type Command, InvalidArgumentError, Option } from 'commander';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note } from './terminal.ts';
+import { typed } from './command_name.ts';
 
 export const DEFAULT_URL = 'http://127.0.0.1:8080';
 
@@ -65,8 +66,9 @@ export async function listed<T>(
   return data;
 }
 
-const SAY_KEY_MISSING =
-  'the service wants an API key: set CONVOKE_API_KEY to one; `convoke keys create --help` shows how one is made';
+function sayKeyMissing(): string {
+  return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how one is made`;
+}
 
 /** What a failed call means for the exit code, in one line. */
 export function failureOf(error: ConvokeError): CommandFailure {
@@ -74,7 +76,7 @@ export function failureOf(error: ConvokeError): CommandFailure {
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
-  if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${SAY_KEY_MISSING} (${code})`);
+  if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${sayKeyMissing()} (${code})`);
   // The detail of the service names every invalid field already.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
   return new CommandFailure(exit_code, `${detail} (${code})`);

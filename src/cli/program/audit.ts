@@ -7,6 +7,7 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
 import { note, print, printJson, printTable } from './terminal.ts';
 import { counted } from './words.ts';
+import { typed } from './command_name.ts';
 
 const PAGE = 500;
 
@@ -55,7 +56,7 @@ function listCommand(): Command {
       const { data, next_cursor } = await onServiceOrFile(options, false, (client) => client.listAudit(query));
       if (options.json) printJson(data);
       else printEntries(data);
-      if (next_cursor !== null) note(`These are the latest ${data.length}; convoke audit export prints them all.`);
+      if (next_cursor !== null) note(`These are the latest ${data.length}; ${typed('audit export')} prints them all.`);
     });
   return withExamples(withServiceOrFile(command), {
     'convoke audit list --instance laptop-anna': 'what was done to it',
@@ -137,7 +138,7 @@ function everyEntry(client: ConvokeClient, query: ListAuditQuery = {}): AsyncGen
 function parseHead(text: string): AuditHead {
   const [, seq, hash] = /^(\d{1,15}):([0-9a-f]{64})$/.exec(text) ?? [];
   if (seq === undefined || hash === undefined) {
-    throw new InvalidArgumentError('It must be SEQ:HASH, as convoke audit verify prints it.');
+    throw new InvalidArgumentError(`It must be SEQ:HASH, as ${typed('audit verify')} prints it.`);
   }
   return { seq: Number(seq), hash };
 }

@@ -13,6 +13,7 @@ import { OPENING, TURNS } from '../../demo/script.ts';
 import { clientFor, DEFAULT_URL } from './api.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { plain, print, styled } from './terminal.ts';
+import { typed } from './command_name.ts';
 
 /** Longer than any conversation on one machine takes; after it, something is wrong. */
 const DEMO_MS_MAX = 20_000;
@@ -43,7 +44,7 @@ export async function demo(url: string | undefined, apiKey: string | undefined):
     const delivered = await conversation.delivered();
     say('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
     if (delivered < PUSHES) throw new CommandFailure(EXIT.failed, 'not every push was delivered');
-    print('\nNext: `convoke serve` runs the service, `convoke --help` lists what else there is.');
+    print(`\nNext: \`${typed('serve')}\` runs the service, \`${typed('--help')}\` lists what else there is.`);
   } finally {
     await conversation.cleanUp();
     await service.close();
@@ -83,7 +84,7 @@ class ShownConversation {
     const sent = await this.#conversation.open('you');
     say('send', `#${sent.seq} you to everybody: ${OPENING}`);
 
-    const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, TOO_SLOW)), DEMO_MS_MAX);
+    const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, sayTooSlow())), DEMO_MS_MAX);
     await this.#over.promise.finally(() => clearTimeout(timer));
   }
 
@@ -110,19 +111,22 @@ class ShownConversation {
   }
 }
 
-const TOO_SLOW =
-  `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
-  '`convoke deliveries` says what became of each push, if the service still runs';
+function sayTooSlow(): string {
+  return (
+    `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
+    `\`${typed('deliveries')}\` says what became of each push, if the service still runs`
+  );
+}
 
-/** The service at the URL, or the one at the usual place, or one of our own. */
+/** The service at the URL; without one, the service at the usual place, or one of our own. */
 async function findService(url: string | undefined, apiKey: string | undefined): Promise<Service> {
   const client = clientFor({ url: url ?? DEFAULT_URL, ...(apiKey !== undefined && { apiKey }) });
   try {
     await client.listMeetings({ limit: 1 });
     return { client, is_own: false, close: async () => {} };
   } catch (error) {
-    if (!(error instanceof ConvokeError)) throw error;
-    if (url !== undefined) say('service', `${url} cannot be used (${error.code}), so the demo starts its own`);
+    // The service that was named is meant, and no other.
+    if (!(error instanceof ConvokeError) || url !== undefined) throw error;
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));
   const { config } = readConfig({ flags: { port: '0', data } });

@@ -6,9 +6,10 @@ export function demoCommand(): Command {
   const command = new Command('demo')
     .description('let two agents on this machine talk in a meeting, and show every push')
     .addOption(
-      new Option('--url <url>', 'a running service to use; when none is given or answers, the demo starts its own').env(
-        'CONVOKE_URL',
-      ),
+      new Option(
+        '--url <url>',
+        'a running service to use; when none is given, the one at http://127.0.0.1:8080, or one of its own',
+      ).env('CONVOKE_URL'),
     )
     .addOption(apiKeyOption())
     .action(async ({ url, apiKey }: { url?: string; apiKey?: string }) => {

@@ -14,7 +14,8 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
 import { isSystemError } from './system_error.ts';
 import { printJson, printTable } from './terminal.ts';
-import { bytesInWords, durationInWords } from './words.ts';
+import { bytesInWords, counted, durationInWords } from './words.ts';
+import { typed } from './command_name.ts';
 
 type Finding = 'ok' | 'warn' | 'fail';
 
@@ -92,7 +93,7 @@ function readSettings(command: Command, checks: Check[]): Config | null {
   try {
     const { config, sources } = settingsOf(command);
     const given = Object.values(sources).filter(({ from }) => from !== 'default').length;
-    checks.push(ok('settings', `valid; not the default: ${given} (\`convoke config\` shows them)`));
+    checks.push(ok('settings', `valid; not the default: ${given} (\`${typed('config')}\` shows them)`));
     return config;
   } catch (error) {
     if (!(error instanceof CommandFailure)) throw error;
@@ -241,7 +242,12 @@ async function faultOfListening(host: string, port: number): Promise<string | nu
 function checkReady(url: string, answering: Answering | null): Check {
   const check = 'service';
   if (answering === null) {
-    return { check, finding: 'warn', detail: `no service answers at ${url}`, advice: '`convoke serve` starts one' };
+    return {
+      check,
+      finding: 'warn',
+      detail: `no service answers at ${url}`,
+      advice: `\`${typed('serve')}\` starts one`,
+    };
   }
   if (answering.ready) return ok(check, 'ready: it accepts messages');
   return { check, finding: 'fail', detail: `not ready (${answering.detail})`, advice: 'its log on stderr says why' };
@@ -298,11 +304,12 @@ async function checkEgress(config: Config, answering: Answering | null, api_key:
     return notListed(check, error);
   }
   const [first] = refused;
-  if (first === undefined) return ok(check, `${instances} webhook addresses are allowed by these settings`);
+  if (first === undefined)
+    return ok(check, `${counted(instances, 'webhook address', 'webhook addresses')} allowed by these settings`);
   return {
     check,
     finding: 'warn',
-    detail: `${refused.length} of ${instances} webhook addresses are refused by these settings; that of ${first.instance_id} ${first.message}`,
+    detail: `${refused.length} of ${counted(instances, 'webhook address', 'webhook addresses')} refused by these settings; that of ${first.instance_id} ${first.message}`,
     advice: 'change the setting, or register the instances with other addresses; their pushes are blocked until then',
   };
 }

@@ -6,10 +6,11 @@ import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
 import { ago, counted, HEALTH_STYLES, listInWords, quoted } from './words.ts';
+import { typed } from './command_name.ts';
 
 export function instancesCommand(): Command {
   const command = new Command('instances')
-    .description('the machines that are registered: list, show, register, switch, remove')
+    .description('the machines that are registered: list, show, register, enable, disable, remove, recover')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
     .addCommand(registerCommand())
@@ -57,7 +58,7 @@ function listCommand(): Command {
 
 function printInstances(rows: readonly Instance[]): void {
   if (rows.length === 0) {
-    note('No instance fits. `convoke instances register --help` shows how to register one.');
+    note(`No instance fits. \`${typed('instances register --help')}\` shows how to register one.`);
     return;
   }
   const now_ms = Date.now();
@@ -155,7 +156,7 @@ function registerCommand(): Command {
       if (webhook_secret !== undefined) {
         print(`its webhook secret, shown only now: ${webhook_secret}`);
       }
-      print(`next: convoke webhook-test ${quoted(instance_id)}`);
+      print(`next: ${typed(`webhook-test ${quoted(instance_id)}`)}`);
     });
   return withExamples(withApi(command), {
     'convoke instances register laptop-anna --agent anna-planner --webhook http://127.0.0.1:9000/convoke':

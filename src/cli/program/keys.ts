@@ -7,6 +7,7 @@ import { reencryptCommand } from './reencrypt.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
 import { ago, listInWords } from './words.ts';
+import { typed } from './command_name.ts';
 
 export function keysCommand(): Command {
   const command = new Command('keys')
@@ -86,7 +87,7 @@ function listCommand(): Command {
 function printKeys(keys: readonly ApiKey[]): void {
   if (keys.length === 0) {
     note(
-      'There is no key: whoever can reach the service may do everything. `convoke keys create --help` shows how to make one.',
+      `There is no key: everyone who can reach the service may do everything. \`${typed('keys create --help')}\` shows how to make one.`,
     );
     return;
   }

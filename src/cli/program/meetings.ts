@@ -3,6 +3,7 @@ import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList
 import { withExamples } from './examples.ts';
 import { note, printJson, printTable } from './terminal.ts';
 import { ago, HEALTH_STYLES, listInWords } from './words.ts';
+import { typed } from './command_name.ts';
 
 export function meetingsCommand(): Command {
   const command = new Command('meetings')
@@ -28,7 +29,7 @@ function listCommand(): Command {
         return;
       }
       if (rows.length === 0) {
-        note('No meeting fits. One exists as soon as an instance joins it: see `convoke join --help`.');
+        note(`No meeting fits. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
         return;
       }
       const now_ms = Date.now();
@@ -66,7 +67,7 @@ function showCommand(): Command {
         return;
       }
       if (rows.length === 0) {
-        note('Nobody is in it. `convoke join --help` shows how to join.');
+        note(`Nobody is in it. \`${typed('join --help')}\` shows how to join.`);
         return;
       }
       const now_ms = Date.now();

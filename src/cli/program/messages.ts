@@ -6,6 +6,7 @@ import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printJson, printTable } from './terminal.ts';
 import { ago, counted, listInWords } from './words.ts';
+import { typed } from './command_name.ts';
 
 interface SendOptions extends ApiOptions {
   message?: string;
@@ -36,7 +37,7 @@ export function sendCommand(): Command {
         `${message_id} is message ${seq} of ${meeting_id}, on its way to ${counted(deliveries_queued, 'instance')}`,
       );
       if (deliveries_queued === 0)
-        note('Nobody is there to hear it: `convoke meetings show` says who is in a meeting.');
+        note(`Nobody is there to hear it: \`${typed('meetings show')}\` says who is in a meeting.`);
     });
   return withExamples(withApi(command), {
     "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
@@ -49,7 +50,7 @@ async function messageOf(text: string | undefined, message: string | undefined):
   if ((text === undefined) === (message === undefined)) {
     throw new CommandFailure(
       EXIT.usage,
-      'give either a text or --message, as in: convoke send standup-42 "Good morning"',
+      `give either a text or --message, as in: ${typed('send standup-42 "Good morning"')}`,
     );
   }
   if (message === undefined) return { content: text, created_at: new Date().toISOString() };

@@ -6,6 +6,7 @@ import { assertThere } from './service_or_file.ts';
 import { settingsOf, withSettings } from './settings.ts';
 import { isSystemError } from './system_error.ts';
 import { print, printJson } from './terminal.ts';
+import { typed } from './command_name.ts';
 
 interface MigrateOptions {
   check?: true;
@@ -58,5 +59,5 @@ function sayVersions(present: number, wanted: number): string {
   if (present > wanted) {
     return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;
   }
-  return `the schema is ${present}, and this Convoke wants ${wanted}: run convoke migrate, or start the service`;
+  return `the schema is ${present}, and this Convoke wants ${wanted}: run ${typed('migrate')}, or start the service`;
 }

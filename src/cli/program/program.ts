@@ -1,5 +1,5 @@
 /** The commands of `convoke`, and how each of them ends. What is slow to load is loaded when its command runs. */
-import { Command, CommanderError } from 'commander';
+import { Command, CommanderError, Help, type Option } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
@@ -21,19 +21,21 @@ import { messagesCommand, sendCommand } from './messages.ts';
 import { serveCommand } from './serve_command.ts';
 import { note } from './terminal.ts';
 import { webhookTestCommand } from './webhook_test.ts';
+import { typed, typedExample } from './command_name.ts';
 
-const AFTER_HELP = `
+const EXIT_CODES = `
 Exit codes:
   0  it is done
   1  it failed
   2  the command was not understood, or a setting is not valid
   3  the service cannot be reached
-  4  the service refused the request
+  4  the service refused the request`;
 
-Start here:
-  convoke demo                        two agents on this machine talk, and you watch each push
-  convoke serve                       run the service
-  convoke COMMAND --help              options and examples of one command`;
+const START_HERE = {
+  demo: 'two agents on this machine talk, and you watch each push',
+  serve: 'run the service',
+  'COMMAND --help': 'options and examples of one command',
+};
 
 /** Runs the command of this process and sets its exit code. */
 export async function main(): Promise<void> {
@@ -56,7 +58,7 @@ export function program(): Command {
       'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
     )
     .version(VERSION)
-    .addHelpText('after', AFTER_HELP);
+    .addHelpText('after', () => `${EXIT_CODES}\n\nStart here:\n${startHere()}`);
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), migrateCommand(), importCommand()],
@@ -72,13 +74,26 @@ export function program(): Command {
   return root;
 }
 
+function startHere(): string {
+  const lines = Object.entries(START_HERE).map(([command, what]) => [typed(command), what] as const);
+  const width = Math.max(...lines.map(([line]) => line.length)) + 3;
+  return lines.map(([line, what]) => `  ${line.padEnd(width)}${what}`).join('\n');
+}
+
 /** A usage error becomes an exception instead of the end of the process, in every command. */
 function endSoftly(command: Command): void {
   command
     .exitOverride()
-    .showHelpAfterError(`(${pathOf(command)} --help shows what is possible)`)
+    .showHelpAfterError(`(${typedExample(`${pathOf(command)} `)}--help shows what is possible)`)
+    .configureHelp({ optionDescription: describeOption })
     .configureOutput({ outputError: (text, write) => write(text.replace(/^error:/, 'convoke:')) });
   command.commands.forEach(endSoftly);
+}
+
+/** Commander says what an option defaults to, and not that it must be given. */
+function describeOption(option: Option): string {
+  const description = new Help().optionDescription(option);
+  return option.mandatory ? `${description} (required)` : description;
 }
 
 function pathOf(command: Command): string {

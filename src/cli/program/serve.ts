@@ -10,6 +10,7 @@ import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print } from './terminal.ts';
 import { quoted } from './words.ts';
+import { typed } from './command_name.ts';
 
 /**
  * Ctrl-C reaches every process of the terminal, and npm and the launcher (main.ts) send it on as well: signals this close
@@ -163,7 +164,7 @@ function sayStartFailure(error: unknown, { host, port, data }: Config): string {
     case 'NO_KEY':
       return (
         `${host} can be reached from other machines, and there is no key yet to keep strangers out; make one first: ` +
-        `convoke keys create --scope admin --data ${quoted(resolve(data))}`
+        typed(`keys create --scope admin --data ${quoted(resolve(data))}`)
       );
     case 'SQLITE_BUSY':
     case 'SCHEMA_NEWER':

@@ -2,6 +2,7 @@
 import type { Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
 import type { styleText } from 'node:util';
 import { OUTCOMES } from '../../domain/outcome.ts';
+import { typed } from './command_name.ts';
 
 type Style = Parameters<typeof styleText>[0];
 
@@ -46,9 +47,9 @@ export function attemptInWords({ outcome, status_code, detail, duration_ms }: At
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const { delivery_id, instance_id, state, waiting_for, reason } = delivery;
   if (state === 'delivered' || reason === 'instance_deleted') return '';
-  if (waiting_for === 'switched_off') return `convoke instances enable ${quoted(instance_id)} lets it go on`;
+  if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'turn') return '';
-  return `convoke webhook-test ${quoted(instance_id)} says what is wrong; convoke deliveries retry ${delivery_id} tries again`;
+  return `${typed(`webhook-test ${quoted(instance_id)}`)} says what is wrong; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
 }
 
 /** `3 min ago`, `in 2 h`, `never` for null. */
@@ -71,7 +72,8 @@ export function durationInWords(ms: number): string {
 
 export function bytesInWords(bytes: number): string {
   if (bytes >= 1 << 30) return `${(bytes / 2 ** 30).toFixed(1)} GiB`;
-  return `${Math.round(bytes / 2 ** 20)} MiB`;
+  if (bytes >= 1 << 20) return `${Math.round(bytes / 2 ** 20)} MiB`;
+  return `${Math.ceil(bytes / 1024)} KiB`;
 }
 
 /** `1 delivery`, `2 deliveries`. */

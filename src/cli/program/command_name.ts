@@ -1,0 +1,72 @@
+import { readFileSync, realpathSync } from 'node:fs';
+import { delimiter, dirname, join, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+/** The directory of this program's package.json: a clone, or an installed package. */
+const ROOT = rootOf(dirname(fileURLToPath(import.meta.url)));
+
+let name: string | null = null;
+
+/**
+ * What one types to run this program, here and now. `convoke` only where the shell finds this very installation, and
+ * `npx convoke` only where npx does: elsewhere npx would run what a stranger has published under that name.
+ */
+export function commandName(): string {
+  return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
+}
+
+/** `convoke COMMAND` as one types it, for what is printed. */
+export function typed(command: string): string {
+  return `${commandName()} ${command}`;
+}
+
+/** The same for a line of an example, which may set variables before the command, or pipe something into it. */
+export function typedExample(line: string): string {
+  return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
+}
+
+/** npm puts the `.bin` of a project on the path of what it runs; the shell that one types into does not have it. */
+function isOnPath(): boolean {
+  const directories = (process.env['PATH'] ?? '').split(delimiter);
+  return directories.some((directory) => {
+    if (directory === '' || directory.endsWith(join('node_modules', '.bin'))) return false;
+    const file = realPathOf(join(directory, 'convoke'));
+    return file !== null && file === realPathOf(programPath());
+  });
+}
+
+/** npx looks at the package that the working directory belongs to, and at what is installed for it. */
+function isFoundByNpx(): boolean {
+  // Fetched by npx for this one run.
+  if (ROOT.includes(`${sep}_npx${sep}`)) return true;
+  for (let directory = process.cwd(); ; directory = dirname(directory)) {
+    if (realPathOf(directory) === ROOT || realPathOf(join(directory, 'node_modules', 'convoke')) === ROOT) return true;
+    if (directory === dirname(directory)) return false;
+  }
+}
+
+function programPath(): string {
+  const { bin } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { bin: { convoke: string } };
+  return join(ROOT, bin.convoke);
+}
+
+function realPathOf(path: string): string | null {
+  try {
+    return realpathSync(path);
+  } catch {
+    return null;
+  }
+}
+
+/** The nearest directory upwards with a package.json of this name. */
+function rootOf(directory: string): string {
+  for (let at = directory; ; at = dirname(at)) {
+    try {
+      const { name: found } = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as { name?: string };
+      if (found === 'convoke') return at;
+    } catch {
+      // There is none here.
+    }
+    if (at === dirname(at)) return directory;
+  }
+}
