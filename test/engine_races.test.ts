@@ -305,6 +305,31 @@ describe('what is read while it has to be read once more, and cannot be read', (
   }
 });
 
+describe('a database that is behind what this node knows, and gives a seq again', () => {
+  for (const noticed of [true, false]) {
+    test(`what is accepted then flows ${noticed ? 'at once, when the node hears of it' : 'after the next look into the table'}`, async (t) => {
+      const node = await startNode(t, { others: true });
+      await node.meeting('m', 'i');
+      await node.sendMany('m', 3);
+      await node.clock.advance(SECOND);
+      // Stored by another node, and lost: the table never had it.
+      const lost = { message_id: 'msg_lost', meeting_id: 'm', seq: 4, accepted_at: node.clock.wall() };
+      const message = { ...lost, message: '{}', timestamp: '', expires_at: node.clock.now() + HOUR };
+      const deliveries = [{ delivery_id: 'dlv_lost', instance_id: 'i', target_agents: '["a"]' }];
+      const range = { meeting_id: 'm', first_seq: 4, last_seq: 4, messages: [{ ...message, deliveries }] };
+      node.engine.heard({ kind: 'reading' });
+      node.engine.heard({ kind: 'stored', ranges: [range] });
+      await node.clock.advance(SECOND);
+      assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4]);
+      assert.equal((await node.send('m')).seq, 4);
+      if (noticed) node.engine.heard({ kind: 'unsure' });
+      await node.clock.advance(noticed ? SECOND : 30 * SECOND);
+      assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4, 4]);
+      assert.notEqual(node.transport.to('i')[4]?.delivery_id, 'dlv_lost');
+    });
+  }
+});
+
 describe('a deletion that fails half-way', () => {
   test('starts nothing meanwhile, and a registration delivers what was not cancelled', async (t) => {
     const node = await startNode(t);

@@ -573,7 +573,7 @@ export class Engine {
     const dropped = lane.queue.truncate(kept);
     lane.spilled = true;
     lane.missed = true;
-    lane.last_seq = (dropped[0] as LaneDelivery).seq - 1;
+    lane.last_seq = Math.min(lane.last_seq, (dropped[0] as LaneDelivery).seq - 1);
     this.#dropped(dropped);
   }
 
@@ -664,8 +664,7 @@ export class Engine {
       this.#allRead(lane);
     }
     instance.dropped = true;
-    this.#empty_lanes -= instance.empty_lanes.size;
-    instance.empty_lanes.clear();
+    this.#forgetEmptyLanes(instance);
     // The same id may be registered again already.
     if (this.#instances.get(instance.instance_id) === instance) this.#instances.delete(instance.instance_id);
   }
@@ -738,6 +737,11 @@ export class Engine {
     }
     empty_lanes.set(meeting_id, { run, last_seq });
     this.#empty_lanes++;
+  }
+
+  #forgetEmptyLanes({ empty_lanes }: InstanceLanes): void {
+    this.#empty_lanes -= empty_lanes.size;
+    empty_lanes.clear();
   }
 
   #loadLane(instance: InstanceLanes, lane: Lane): void {
@@ -1144,6 +1148,11 @@ export class Engine {
     const instance = this.#instanceOf(instance_id);
     if (instance === null) return;
     const lane = this.#laneOf(instance, meeting_id, null);
+    // The table knows better than what is remembered of a lane: it is read from its beginning.
+    if (lane.isEmpty && !lane.busy) {
+      lane.last_seq = 0;
+      lane.reread = true;
+    }
     lane.run ??= instance.partition.is_everything ? null : 0;
     lane.spilled = true;
     lane.missed = true;
@@ -1172,13 +1181,22 @@ export class Engine {
     this.#forget(instance, instance.beside);
   }
 
-  /** Anything may have been missed. */
+  /**
+   * Anything may have been missed. The database may even be behind what this node knows (a standby took over that had not
+   * heard everything, or an older backup was put back), and give seqs again: lanes are read from their beginning.
+   */
   async #lookAtEverything(): Promise<void> {
     this.#requeues++;
+    this.#runs.forget();
     for (const instance of this.#instances.values()) {
       instance.doubt();
       instance.missed_lift = true;
       this.#readAnew(instance);
+      this.#forgetEmptyLanes(instance);
+      for (const lane of instance.lanes.values()) {
+        lane.last_seq = 0;
+        if (lane.run !== null) lane.run = 0;
+      }
     }
     await this.#find(this.#partitions.held, (lane) => this.#laneHasMore(lane));
   }
@@ -1187,7 +1205,8 @@ export class Engine {
   #lookForMore(): Promise<number> {
     // What has something in memory comes to its end first, and is found then if there is more.
     return this.#find(this.#partitions.held, (key) => {
-      if (this.#instances.get(key.instance_id)?.lanes.has(key.meeting_id) !== true) this.#laneHasMore(key);
+      const lane = this.#instances.get(key.instance_id)?.lanes.get(key.meeting_id);
+      if (lane === undefined || (lane.isEmpty && !lane.busy)) this.#laneHasMore(key);
     });
   }
 

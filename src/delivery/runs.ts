@@ -9,7 +9,7 @@ const MEETINGS_MAX = 50_000;
  * is not pending there. (The table `runs` is something else: what one start of a node accepts.)
  */
 export class Runs {
-  readonly #runs = new Recent<{ from: number; to: number }>(MEETINGS_MAX);
+  #runs = new Recent<{ from: number; to: number }>(MEETINGS_MAX);
 
   /**
    * The messages from one seq to another were seen.
@@ -21,5 +21,10 @@ export class Runs {
     const from = run?.to === first_seq - 1 ? run.from : first_seq;
     this.#runs.set(meeting_id, { from, to: last_seq });
     return from;
+  }
+
+  /** What was seen says nothing of what comes: whatever comes next begins a run. */
+  forget(): void {
+    this.#runs = new Recent(MEETINGS_MAX);
   }
 }

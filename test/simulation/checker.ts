@@ -92,6 +92,8 @@ interface Track {
   last: PushResult | null;
   /** In which term each node attempted it last. */
   terms: Map<number, number>;
+  /** The store went back while it was there: what nodes know of it may be more than what is stored, or less. */
+  is_unsure: boolean;
 }
 
 interface LaneTrack {
@@ -120,6 +122,9 @@ export class Checker {
   readonly #members = new Map<string, Set<string>>();
   readonly #now: () => number;
   readonly #termOf: (instance_id: string) => number;
+  /** What the store lost when it went back, by delivery_id. Nodes may try it until they have noticed. */
+  readonly #lost = new Map<string, Track>();
+  #noticed_at = 0;
   /** By node. */
   readonly #in_flight = new Map<number, number>();
   /** The last time when nobody could be expected to be prompt: a crash, a start, a failing disk. */
@@ -301,6 +306,7 @@ export class Checker {
       handled: false,
       last: null,
       terms: new Map(),
+      is_unsure: false,
     };
     this.#tracks.set(row.delivery_id, track);
     return track;
@@ -323,6 +329,8 @@ export class Checker {
     const term = this.#termOf(instance_id);
     const in_flight = this.#in_flight.get(node) ?? 0;
     const row = this.#operations.deliveries.get(delivery_id, now);
+    const lost = this.#lost.get(delivery_id);
+    if (lost !== undefined && now < this.#noticed_at) return this.#begin(lost, machine, node, url);
     const track = row === null ? null : (this.#tracks.get(delivery_id) ?? this.#track(row, label));
     if (row === null || track === null) {
       this.fail(`${instance_id} hears message ${label}, of which nothing is stored`);
@@ -332,15 +340,18 @@ export class Checker {
     const what = `message ${label} to ${instance_id}`;
     if (sent.label !== label || row.instance_id !== instance_id) this.fail(`${what}: another delivery's id`);
     if (!sent.may.has(instance_id)) this.fail(`${what}: it is not for it`);
+    if (track.is_unsure) this.#forgive(track, attempt);
     if (attempt !== track.attempts + 1) this.fail(`${what}: attempt ${attempt} after ${track.attempts}`);
-    const flights = machine.in_flight.filter(({ generation }) => generation === machine.generation);
+    const flights = machine.in_flight.filter(
+      ({ generation, track }) => generation === machine.generation && !this.#lost.has(track.delivery_id),
+    );
     if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
     if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
     if (flights.some((flight) => flight.track === track)) this.fail(`${what}: it is in flight already`);
     if (track.end !== null) this.fail(`${what}: again, after its end (${track.end})`);
     if (row.state === 'delivered' || row.state === 'failed') this.fail(`${what}: it is stored as ${row.state}`);
     if (!track.manual && now < track.not_before - 1) this.fail(`${what}: ${track.not_before - now} ms too soon`);
-    if (machine.ops_open === 0) {
+    if (machine.ops_open === 0 && now >= this.#noticed_at) {
       if (row.state === 'cancelled') this.fail(`${what}: it was cancelled`);
       if (this.#operations.instances.load([instance_id])[0]?.is_active !== true) this.fail(`${what}: switched off`);
       if (machine.gone?.ops_total === machine.ops_total && machine.gone.term === term)
@@ -366,12 +377,24 @@ export class Checker {
     track.pushed = true;
     track.attempts++;
     if (!this.isAside(track)) lane.head = track;
-    const { generation, ops_total } = machine;
-    const flight: Flight = { track, machine, generation, node, term, url, started_at: now, ops_total };
+    return this.#begin(track, machine, node, url);
+  }
+
+  #begin(track: Track, machine: Machine, node: number, url: string): Flight {
+    const { generation, ops_total, instance_id } = machine;
+    const term = this.#termOf(instance_id);
+    const flight: Flight = { track, machine, generation, node, term, url, started_at: this.#now(), ops_total };
     machine.in_flight.push(flight);
     track.terms.set(node, term);
-    this.#in_flight.set(node, in_flight + 1);
+    this.#in_flight.set(node, (this.#in_flight.get(node) ?? 0) + 1);
     return flight;
+  }
+
+  /** Whatever was made of it in a time that is lost. */
+  #forgive(track: Track, attempt: number): void {
+    track.attempts = attempt - 1;
+    track.not_before = 0;
+    track.end = null;
   }
 
   /** The machine acted on it, whatever became of its answer. */
@@ -439,6 +462,67 @@ export class Checker {
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
     machine.not_before = now + Math.floor(delay_ms * SHORTEST);
     machine.backoff_step++;
+  }
+
+  // ── a store that goes back ────────────────────────────────────────────────────────────────────────────────────────
+
+  /** What is stored now, with the labels of the messages. */
+  stored(): { row: DeliveryRow; label: number | null }[] {
+    return this.#rows().map((row) => ({ row, label: this.#labelOf(row) }));
+  }
+
+  /** The store is what it was some time ago: what came since is lost, and senders may have been told of it. */
+  wentBack(before: ReturnType<Checker['stored']>, noticed_at: number): void {
+    this.#noticed_at = noticed_at;
+    const now = this.#now();
+    const messages = new Set<string>();
+    for (const meeting_id of this.#meetings) {
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      for (const { message_id } of page?.data ?? []) messages.add(message_id);
+    }
+    for (const { row, label } of before) {
+      if (messages.has(row.message_id)) continue;
+      const track = this.#tracks.get(row.delivery_id) ?? this.#track(row, label);
+      if (track === null) continue;
+      this.#tracks.delete(row.delivery_id);
+      this.#lost.set(row.delivery_id, track);
+      if (track.lane.head === track) track.lane.head = null;
+    }
+    for (const sent of this.sent) {
+      if (sent.told === null || messages.has(sent.told.message_id)) continue;
+      sent.told = null;
+      sent.unknown = true;
+    }
+    for (const lane of this.#lanes.values()) lane.first_seq = 0;
+    for (const track of this.#tracks.values()) {
+      const row = this.#operations.deliveries.get(track.delivery_id, now);
+      if (track.pushed) track.lane.first_seq = Math.max(track.lane.first_seq, track.seq);
+      if (row?.state !== 'pending') continue;
+      track.is_unsure = true;
+      track.end = null;
+      if (track.lane.head === track) track.lane.head = null;
+    }
+    for (const machine of this.machines.values()) {
+      const was_on = machine.on;
+      this.look(machine);
+      // It had answered 410, and who knows that may forget it.
+      if (machine.on === was_on && machine.gone === null && !machine.gone_unsettled) continue;
+      machine.gone = null;
+      machine.gone_unsettled = true;
+      machine.gone_at = now;
+      this.#review(machine);
+    }
+    this.allNoticed();
+  }
+
+  /** Back-offs that began in the time that is lost may be over. */
+  allNoticed(): void {
+    for (const machine of this.machines.values()) {
+      machine.not_before = 0;
+      machine.backoff_step = 0;
+      machine.failures = 0;
+      machine.lifted_at = this.#now();
+    }
   }
 
   // ── processes ─────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -552,6 +636,8 @@ export class Checker {
 
   /** Called so long after a send was answered that others have taken over what any node left. */
   checkHeard(sent: Sent, within_ms: number): void {
+    // The store lost it.
+    if (sent.told === null) return;
     for (const machine of this.machines.values()) {
       if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
@@ -562,7 +648,7 @@ export class Checker {
 
   /** Called a while after a send was answered: those who are always well have heard it. */
   checkPrompt(sent: Sent, sent_at: number, answered_at: number): void {
-    if (this.disturbed_at >= sent_at) return;
+    if (this.disturbed_at >= sent_at || sent.told === null) return;
     if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
     for (const machine of this.machines.values()) {
       if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;

@@ -76,6 +76,30 @@ export class ModelStore implements StoreOperations {
     this.#numbers = new NumberSource(now, 0);
   }
 
+  /** A copy of everything; what it answers puts it back. Numbers are never given twice all the same. */
+  copy(): () => void {
+    const instances = new Map(this.#instances);
+    const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
+    const memberships = [...this.#memberships].map(
+      ([id, members]) => [id, new Map([...members].map(([of, membership]) => [of, { ...membership }]))] as const,
+    );
+    const messages = new Map(this.#messages);
+    const deliveries = [...this.#deliveries].map(([id, row]) => [id, { ...row }] as const);
+    const keys = new Map(this.#keys);
+    return () => {
+      replace(this.#instances, instances);
+      replace(this.#meetings, meetings);
+      replace(this.#memberships, memberships);
+      replace(this.#messages, messages);
+      replace(this.#deliveries, deliveries);
+      replace(this.#keys, keys);
+      replace(
+        this.#of_instance,
+        Map.groupBy(this.#deliveries.values(), ({ instance_id }) => instance_id),
+      );
+    };
+  }
+
   #rowOf(instance: Instance): InstanceRow {
     const pending_deliveries = this.#pendingOf(instance.instance_id).length;
     return { ...instance, owner_key_id: null, pending_deliveries };
@@ -660,6 +684,11 @@ export class ModelStore implements StoreOperations {
     if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
     return next_attempt_at === null ? 'turn' : 'retry';
   }
+}
+
+function replace<V>(map: Map<string, V>, entries: Iterable<readonly [string, V]>): void {
+  map.clear();
+  for (const [key, value] of entries) map.set(key, value);
 }
 
 function sortedKeys(map: ReadonlyMap<string, unknown>): string[] {

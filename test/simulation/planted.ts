@@ -211,6 +211,15 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (partitions.has(instance.partition)) this.#drop(instance);',
     replace: ';',
   },
+  'remembers what the store has lost': [
+    { file: ENGINE, find: 'this.#runs.forget();', replace: '' },
+    {
+      file: ENGINE,
+      find: '      this.#readAnew(instance);\n      this.#forgetEmptyLanes(instance);\n',
+      replace: 'this.#readAnew(instance);',
+    },
+    { file: ENGINE, find: '        lane.last_seq = 0;\n        if (lane.run !== null) lane.run = 0;\n', replace: '' },
+  ],
   'ignores what other nodes change': { file: ENGINE, find: 'this.#changedElsewhere(change);', replace: '' },
 };
 
@@ -228,6 +237,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'takes for new what it read already',
   'keeps what it lost',
   'ignores what other nodes change',
+  'remembers what the store has lost',
 ]);
 
 const ROOT = new URL('../../', import.meta.url).href;

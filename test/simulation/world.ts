@@ -54,6 +54,9 @@ const NOTICED_MS_MAX = 5 * SECOND;
 const WRITTEN_MS_MAX = 2 * SECOND;
 /** The work of a node that is dead, paused or cut off is taken over within this. */
 const TAKEN_OVER_MS = 20 * SECOND;
+/** How much a standby had not heard that takes over, at most, and until when every node has noticed. */
+const LOST_MS_MAX = 5 * SECOND;
+const ALL_NOTICED_MS = MINUTE;
 
 /** One process: what it started dies with it. */
 interface Life {
@@ -116,6 +119,9 @@ export class World {
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
   #failing = false;
+  readonly #model: ModelStore | null;
+  /** Puts the store back to what its standby has; null while that has everything. */
+  #goBack: (() => void) | null = null;
   /** When the disk has been well for so long that nothing waits for it any more. */
   #written_from = 0;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
@@ -131,6 +137,7 @@ export class World {
     const is_cluster = cluster ?? new Random(~seed).chance(CLUSTER_SHARE);
     this.#nodes_max = operations === undefined && is_cluster ? 2 + random.below(2) : 1;
     const model = operations === undefined ? new ModelStore(() => this.#wall()) : null;
+    this.#model = model;
     this.#operations = operations?.(() => this.#wall()) ?? (model as ModelStore);
     this.#cluster =
       this.#nodes_max === 1 || model === null
@@ -418,6 +425,8 @@ export class World {
   /** What a node gives back is written; what it did not give back happens again where it was not, and nothing else does. */
   #handedOver(partition_no: number, node_id: string, how: Parameters<OnHandOver>[2]): void {
     this.checker.disturbed_at = this.#steady();
+    // Who has which partition is the same before and after, too.
+    this.#goBack = null;
     const concerns = (machine: Machine): boolean => partitionOf(machine.instance_id) === partition_no;
     const life = this.#lives.find((other) => other.node_id === node_id);
     const clean =
@@ -476,6 +485,29 @@ export class World {
       life.deaf = false;
       this.#comesBack(life);
       this.#tell(life, () => life.engine.heard({ kind: 'unsure' }));
+    });
+  }
+
+  /** The standby hears nothing any more; then it takes over, and everybody's connections are lost. */
+  #standbyTakesOver(): void {
+    const model = this.#model as ModelStore;
+    // What is registered is the same before and after: nobody changes it meanwhile.
+    if (this.#goBack !== null || [...this.checker.machines.values()].some(({ ops_open }) => ops_open > 0)) return;
+    this.#trace('the standby hears nothing');
+    const putBack = model.copy();
+    const goBack = (): void => {
+      const before = this.checker.stored();
+      putBack();
+      this.#trace('the standby takes over');
+      this.checker.wentBack(before, this.#steady() + ALL_NOTICED_MS);
+      this.#clock.after(ALL_NOTICED_MS, () => this.checker.allNoticed());
+      for (const life of this.#lives) this.#cut(life, this.#random.below(2 * SECOND));
+    };
+    this.#goBack = goBack;
+    this.#clock.after(this.#random.below(LOST_MS_MAX), () => {
+      if (this.#goBack !== goBack) return;
+      this.#goBack = null;
+      goBack();
     });
   }
 
@@ -651,7 +683,8 @@ export class World {
     if (dice < 87) return this.#join();
     if (dice < 91) return this.#pause(life, random.chance(0.5) ? MINUTE : random.below(30_000));
     if (dice < 95) return this.#cut(life, random.chance(0.3) ? 0 : random.below(40_000));
-    if (dice < 98) return this.#deafen(life, random.below(5_000));
+    if (dice < 97) return this.#deafen(life, random.below(5_000));
+    if (dice < 99) return this.#standbyTakesOver();
     void life.maintenance.run().catch(() => {});
   }
 
@@ -786,6 +819,7 @@ export class World {
 
   #operate(): void {
     const random = this.#random;
+    if (this.#goBack !== null) return;
     const machine = this.#touchable();
     if (machine === null) return;
     const { instance_id } = machine;
@@ -907,6 +941,7 @@ export class World {
 
   #heal(): void {
     this.#trace('all is well again');
+    this.#goBack = null;
     this.#mendDisk();
     this.#crash_at = null;
     for (const instance_id of this.#moods.keys()) this.#moods.set(instance_id, 'fine');
