@@ -44,9 +44,6 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
     throw new Problem('malformed_json', `The body is not valid JSON${placeOf(error as SyntaxError)}.`);
   }
   const fields = spansOf(bytes);
-  for (const [field, { start, end }] of fields) {
-    if (field !== SENDERS_OWN) assertNoRepeats(bytes.subarray(start, end));
-  }
   return {
     value,
     textOf: (field) => sliceOf(bytes, fields.get(field)),
@@ -72,46 +69,61 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 
-/** In objects within objects, too; lists of ours hold none. The depth is known to be bounded. */
-function assertNoRepeats(value: Buffer): void {
-  if (value[0] !== OPEN_BRACE) return;
-  for (const { start, end } of spansOf(value).values()) assertNoRepeats(value.subarray(start, end));
-}
+/** A Set for each of 200,000 empty objects would cost more than all else about them. */
+const NO_NAMES: ReadonlySet<string> = new Set();
 
-/** Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object. */
+/**
+ * Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object.
+ *
+ * One pass, whatever stands in it: a look into each object by itself would read what is nested once for each level.
+ *
+ * @param repeats_allowed whether a field may be there twice, and the last one counts; otherwise only within `message`
+ */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  let depth = 0;
+  /** Of each object or list that is open: the names in it so far; null where nobody asks for them. */
+  const open: (ReadonlySet<string> | null)[] = [];
+  let is_object = false;
+  let is_free = repeats_allowed;
   let key = '';
   let text_start = 0;
+  let text_end = 0;
   let value_start = -1;
   const endValue = (end: number): void => {
     if (value_start === -1) return;
-    if (spans.has(key) && !repeats_allowed) {
-      throw new Problem('malformed_json', `The field ${JSON.stringify(key)} is there twice; send it once.`);
-    }
     spans.set(key, trimmed(bytes, value_start, end));
     value_start = -1;
+    is_free = repeats_allowed;
   };
-  let is_object = false;
   for (let i = 0; i < bytes.length; i++) {
     const byte = bytes[i] as number;
     if (byte === QUOTE) {
       text_start = i;
       i = endOfString(bytes, i);
+      text_end = i + 1;
     } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
-      if (++depth > DEPTH_MAX)
+      if (open.length === DEPTH_MAX)
         throw new Problem('malformed_json', `The body is nested more than ${DEPTH_MAX} levels deep.`);
-      if (depth === 1) is_object = byte === OPEN_BRACE;
+      if (open.length === 0) is_object = byte === OPEN_BRACE;
+      open.push(byte === OPEN_BRACE && !is_free ? NO_NAMES : null);
     } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
-      if (depth-- === 1 && is_object) endValue(i);
-    } else if (depth === 1 && is_object) {
-      if (byte === COLON) {
-        key = JSON.parse(bytes.toString('utf8', text_start, bytes.lastIndexOf(QUOTE, i) + 1)) as string;
-        value_start = i + 1;
-      } else if (byte === COMMA) {
-        endValue(i);
-      }
+      if (open.length === 1 && is_object) endValue(i);
+      open.pop();
+    } else if (byte === COLON) {
+      const names = open.at(-1) ?? null;
+      const is_own = open.length === 1;
+      if (names === null && !is_own) continue;
+      const name = JSON.parse(bytes.toString('utf8', text_start, text_end)) as string;
+      if (names?.has(name) === true)
+        throw new Problem('malformed_json', `The field ${JSON.stringify(name)} is there twice; send it once.`);
+      if (names === NO_NAMES) open[open.length - 1] = new Set([name]);
+      else (names as Set<string> | null)?.add(name);
+      if (!is_own) continue;
+      key = name;
+      value_start = i + 1;
+      is_free = repeats_allowed || key === SENDERS_OWN;
+    } else if (byte === COMMA && open.length === 1 && is_object) {
+      endValue(i);
     }
   }
   return spans;
