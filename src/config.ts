@@ -167,7 +167,7 @@ export const SETTINGS = {
   max_connections: setting(
     wholeNumber(16, 1_000_000),
     '10000',
-    'Connections of clients at a time; beyond them the one that has been idle for longest is closed.',
+    'Connections of clients at a time; beyond them the one that has been idle for longest is closed, or the slowest client.',
   ),
   max_feed_listeners: setting(wholeNumber(0, 10_000), '100', 'Connections that listen to the live feed at a time.'),
   trust_proxy: setting(

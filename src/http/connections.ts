@@ -5,7 +5,7 @@ import type { Clock } from '../delivery/clock.ts';
 import { Linked, LinkedList } from '../delivery/linked_list.ts';
 import { Problem } from '../domain/problem.ts';
 import { hasBody } from './framing.ts';
-import { answerOf } from './problems.ts';
+import { answerOf, endWithProblem } from './problems.ts';
 
 /**
  * How long, and how many bytes of, a request that was already refused is still read. Closed with bytes unread, a
@@ -20,6 +20,24 @@ const UNUSED_MS = 500;
 /** How long those who wait to be let in are let in before nobody is any more. */
 const LET_IN_MS_MAX = 100;
 
+/**
+ * Requests of one connection that came and are not answered. Node reads up to 64 KiB at a time and makes a request of each
+ * 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503, and the connection closes.
+ */
+const PIPELINED_MAX = 32;
+
+/**
+ * How long who asked may take to read: so long, and a second more for each 64 KiB that were written since anything waited.
+ * That holds for answers of every kind, also for those that are streamed and have no length.
+ */
+export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
+
+/** How often it is looked which connections wait for their clients. */
+const LOOK_MS = 1_000;
+
+/** One that has waited for its client for so long makes room for others, though its request is under way. */
+const SLOW_MS = 3_000;
+
 const RETRY_AFTER_S = 1;
 
 /** A request and its answer. */
@@ -32,8 +50,7 @@ export interface Exchange {
   refuseBody: ((problem: Problem) => void) | null;
   /** Bytes of the body that are in memory until the answer is written, or the connection is gone. */
   release: (() => void) | null;
-  /** Null when the connection was gone before. */
-  readonly connection: Connection | null;
+  readonly connection: Connection;
 }
 
 /**
@@ -48,6 +65,12 @@ class Connection extends Linked {
   readonly #idle: LinkedList<Connection>;
   /** Requests that came and are not answered: more than one when they are pipelined. */
   #under_way = 0;
+  /** Too many were: nothing that comes now is looked at. */
+  is_over = false;
+  /** Since when it waits for its client, to read or to write; null while it does not. */
+  waits_since: number | null = null;
+  /** What the client had read by then. */
+  #read_bytes = 0;
   /** The latest, until it is answered. */
   exchange: Exchange | null = null;
   was_asked = false;
@@ -64,6 +87,10 @@ class Connection extends Linked {
 
   get is_idle(): boolean {
     return this.#under_way === 0;
+  }
+
+  get under_way(): number {
+    return this.#under_way;
   }
 
   begin(exchange: Exchange): void {
@@ -83,6 +110,21 @@ class Connection extends Linked {
     this.#gone = true;
     this.#idle.delete(this);
   }
+
+  /** @returns whether its client reads too slowly to be waited for any longer */
+  look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
+    const { bytesWritten: written, writableLength: unread } = this.socket;
+    if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
+      this.waits_since = null;
+      return false;
+    }
+    if (this.waits_since === null) {
+      this.waits_since = now;
+      this.#read_bytes = written - unread;
+    }
+    // Bodies have their own rate (request_body.ts).
+    return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
+  }
 }
 
 /**
@@ -93,35 +135,49 @@ class Connection extends Linked {
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
   exchange?.release?.();
-  exchange?.connection?.end(exchange);
+  exchange?.connection.end(exchange);
 }
 
 /**
  * The connections of clients. Idle ones, that ask for nothing now, are kept in the order in which they became so. When
- * there are too many connections, the one that has been idle for longest makes room; a request under way never does.
+ * there are too many connections, the one that has been idle for longest makes room, or else the one that has waited for its
+ * client for longest, to read the answer or to write the request. A request that waits for us never does.
  */
 export class Connections {
   readonly #connections_max: number;
   readonly #clock: Clock;
+  readonly #read_limits: typeof READ_LIMITS;
   readonly #open = new Map<Socket, Connection>();
   readonly #idle = new LinkedList<Connection>();
+  /** Those that wait for their clients for too long, as of the last look: the one that waits for longest comes last. */
+  #slow: Connection[] = [];
+  #is_looking = false;
   /** How many came since the start. */
   #came = 0;
   /** Each connection is closed with its next answer. */
   #is_farewell = false;
   #onLastGone: (() => void) | null = null;
 
-  constructor(connections_max: number, clock: Clock) {
+  constructor(connections_max: number, clock: Clock, read_limits = READ_LIMITS) {
     this.#connections_max = connections_max;
     this.#clock = clock;
+    this.#read_limits = read_limits;
   }
 
   /** Looks after the connections of a server that does not listen yet. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    server.prependListener('request', (request, response) => void this.#begin(request, response));
+    // In front of the routes, so that what nobody is answered costs nothing more.
+    const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
+    server.removeAllListeners('request');
+    server.on('request', (request, response) => {
+      if (this.#begin(request, response) === null) return;
+      for (const answer of answerers) answer(request, response);
+    });
     server.on('checkContinue', (request, response) => {
-      this.#begin(request, response).awaits_continue = true;
+      const exchange = this.#begin(request, response);
+      if (exchange === null) return;
+      exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
     // Refused where all heads are judged: Node would answer nothing but a status.
@@ -199,6 +255,8 @@ export class Connections {
       socket.destroy();
       return;
     }
+    // It has its last answer.
+    if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
     const refuseBody = exchange?.refuseBody ?? null;
@@ -227,11 +285,36 @@ export class Connections {
   }
 
   #makeRoom(): boolean {
-    const { first: longest_idle } = this.#idle;
-    if (longest_idle === null) return false;
-    this.#forget(longest_idle);
-    longest_idle.socket.destroy();
+    const one = this.#idle.first ?? this.#takeSlowest();
+    if (one === null) return false;
+    this.#forget(one);
+    one.socket.destroy();
     return true;
+  }
+
+  #takeSlowest(): Connection | null {
+    for (let one = this.#slow.pop(); one !== undefined; one = this.#slow.pop()) {
+      if (one.waits_since !== null && this.#open.has(one.socket)) return one;
+    }
+    return null;
+  }
+
+  /** One timer for all of them, while there are requests under way. */
+  #look(): void {
+    const now = this.#clock.now();
+    this.#slow = [];
+    let is_busy = false;
+    for (const connection of this.#open.values()) {
+      if (connection.is_idle) connection.waits_since = null;
+      else {
+        is_busy = true;
+        if (connection.look(now, this.#read_limits)) connection.socket.destroy();
+        else if (now - (connection.waits_since ?? now) >= SLOW_MS) this.#slow.push(connection);
+      }
+    }
+    this.#slow.sort((a, b) => (b.waits_since ?? now) - (a.waits_since ?? now));
+    this.#is_looking = is_busy;
+    if (is_busy) this.#clock.after(LOOK_MS, () => this.#look());
   }
 
   #forget(connection: Connection): void {
@@ -240,10 +323,16 @@ export class Connections {
     if (this.#open.size === 0) this.#onLastGone?.();
   }
 
-  #begin(request: IncomingMessage, response: ServerResponse): Exchange {
+  /** Null when nobody is to answer it: its connection is gone, or too much of it is under way. */
+  #begin(request: IncomingMessage, response: ServerResponse): Exchange | null {
     const known = (request as Watched)[EXCHANGE];
     if (known !== undefined) return known;
-    const connection = this.#open.get(request.socket) ?? null;
+    const connection = this.#open.get(request.socket);
+    if (connection === undefined || connection.is_over || request.socket.destroyed) return null;
+    if (connection.under_way >= PIPELINED_MAX) {
+      this.#endBehind(connection, response);
+      return null;
+    }
     const exchange: Exchange = {
       request,
       response,
@@ -253,10 +342,22 @@ export class Connections {
       connection,
     };
     (request as Watched)[EXCHANGE] = exchange;
-    if (connection === null) return exchange;
     connection.begin(exchange);
     response.on('close', onResponseClosed);
+    if (!this.#is_looking) {
+      this.#is_looking = true;
+      this.#clock.after(LOOK_MS, () => this.#look());
+    }
     return exchange;
+  }
+
+  /** Answers what is one too many behind all that came before it. What follows is not read. */
+  #endBehind(connection: Connection, response: ServerResponse): void {
+    const { socket } = connection;
+    connection.is_over = true;
+    socket.pause();
+    this.#leaveSlowly(socket);
+    endWithProblem(response, tooManyPipelined());
   }
 
   #end(connection: Connection, problem: Problem): void {
@@ -265,7 +366,6 @@ export class Connections {
     this.#destroyLater(connection.socket);
   }
 
-  /** Node closes the connection by destroySoon when the answer is written. */
   #linger(connection: Connection, request: IncomingMessage): void {
     const { socket } = connection;
     connection.closing = true;
@@ -274,6 +374,11 @@ export class Connections {
       bytes += chunk.length;
       if (bytes > LINGER_BYTES_MAX) socket.destroy();
     });
+    this.#leaveSlowly(socket);
+  }
+
+  /** Node closes the connection by destroySoon when the answer is written. */
+  #leaveSlowly(socket: Socket): void {
     socket.destroySoon = () => {
       socket.end();
       this.#destroyLater(socket);
@@ -305,4 +410,12 @@ function tooManyConnections(): Problem {
   return new Problem('overloaded', 'There are too many connections with requests under way. Try again soon.', {
     retry_after_s: RETRY_AFTER_S,
   });
+}
+
+function tooManyPipelined(): Problem {
+  return new Problem(
+    'overloaded',
+    `More than ${PIPELINED_MAX} requests on this connection wait for their answers. Send the next one when one was answered.`,
+    { retry_after_s: RETRY_AFTER_S },
+  );
 }

@@ -10,7 +10,7 @@ import { parseJsonBody } from './json_body.ts';
 import type { Pages } from './pages.ts';
 import type { App } from './parts.ts';
 import { BodyBudget, BodyReader } from './request_body.ts';
-import { ANSWER_LIMITS, limitSlowReaders } from './slow_readers.ts';
+import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
 /** What a route that takes no body reads of one, to find that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
@@ -35,7 +35,7 @@ export function addIntake(
       done(error as Error);
     }
   });
-  app.addHook('onSend', limitSlowReaders(clock, ANSWER_LIMITS));
+  app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
   app.addHook('onSend', (request, reply, _payload, done) => {
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();

@@ -1,6 +1,6 @@
 /** Problems (RFC 9457) as they go over the wire. */
 import type { FastifyReply } from 'fastify';
-import { STATUS_CODES } from 'node:http';
+import { type ServerResponse, STATUS_CODES } from 'node:http';
 import { PROBLEMS, type Problem } from '../domain/problem.ts';
 
 const PROBLEM_JSON = 'application/problem+json';
@@ -18,11 +18,24 @@ export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply
 /** The whole answer as bytes, for a connection on which there is no request that could be answered. */
 export function answerOf(problem: Problem): string {
   const document = documentOf(problem);
-  const retry_after = problem.retry_after_s === undefined ? '' : `retry-after: ${problem.retry_after_s}\r\n`;
-  return (
-    `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status]}\r\ncontent-type: ${PROBLEM_JSON}\r\n` +
-    `content-length: ${Buffer.byteLength(document)}\r\n${retry_after}connection: close\r\n\r\n${document}`
-  );
+  const head = Object.entries(lastHeadersOf(problem, document)).map(([name, value]) => `${name}: ${value}\r\n`);
+  return `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status]}\r\n${head.join('')}\r\n${document}`;
+}
+
+/** Answers a request that no route sees, and closes its connection. */
+export function endWithProblem(response: ServerResponse, problem: Problem): void {
+  const document = documentOf(problem);
+  response.writeHead(problem.status, lastHeadersOf(problem, document)).end(document);
+}
+
+function lastHeadersOf({ retry_after_s }: Problem, document: string): Record<string, string> {
+  return {
+    'content-type': PROBLEM_JSON,
+    'x-content-type-options': 'nosniff',
+    'content-length': String(Buffer.byteLength(document)),
+    ...(retry_after_s === undefined ? {} : { 'retry-after': String(retry_after_s) }),
+    connection: 'close',
+  };
 }
 
 function documentOf({ code, message: detail, errors }: Problem): string {
