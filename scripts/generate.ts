@@ -1,5 +1,6 @@
 /**
- * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/ and openapi.json.
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/, openapi.json and the
+ * SDK's types.
  * With --check it writes nothing and fails when one of them is stale, but for the schema of PostgreSQL, which takes a server:
  * test/schema.test.ts looks at that.
  */
@@ -8,16 +9,20 @@ import { settingsTable } from '../src/config.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
 import { openapiDocument } from '../src/http/openapi.ts';
 import { licencesTable } from './licences.ts';
+import { sdkTypes } from './sdk_types.ts';
 import { postgresSchema, sqliteSchema } from './schema.ts';
 
 const ROOT = new URL('../', import.meta.url);
+
+const document = await openapiDocument();
 
 const texts: Record<string, string> = {
   'docs/settings.md': settingsTable(),
   'docs/errors.md': errorsTable(),
   'docs/licences.md': licencesTable(await readFile(new URL('package-lock.json', ROOT), 'utf8')),
   'docs/schema/sqlite.sql': sqliteSchema(),
-  'openapi.json': `${JSON.stringify(await openapiDocument(), null, 2)}\n`,
+  'openapi.json': `${JSON.stringify(document, null, 2)}\n`,
+  'sdk/typescript/src/schemas.ts': await sdkTypes(document),
 };
 
 const is_check = process.argv.includes('--check');

@@ -205,7 +205,7 @@ describe('over the API', () => {
       ({ status }) => status !== 202,
     );
     assert.equal(whole.status, 200);
-    assert.equal(whole.headers['content-type'], 'application/vnd.sqlite3');
+    assert.equal(whole.headers['content-type'], 'application/octet-stream');
     assert.ok(whole.text.startsWith('SQLite format 3\0'));
     assertProblem(await service.get(path), 404, 'backup_does_not_exist');
     assert.equal((await service.post('/api/v1/backups/')).status, 201, 'the next one may be made');

@@ -23,6 +23,9 @@ const OF_THE_STATE = [404, 409];
 /** Only what the service printed is a link. */
 const OF_LINKS = 'sign_in_link_not_valid';
 
+/** Headers that OpenAPI leaves to HTTP. */
+const OF_HTTP = new Set(['content-type', 'content-length', 'transfer-encoding', 'connection', 'keep-alive', 'date']);
+
 describe('every operation:', () => {
   // It comes with links that are none more often than anybody should.
   const service = useService({ auth_failure_rate: '0' });
@@ -42,12 +45,15 @@ describe('every operation:', () => {
     return service.request(method, to, body === null ? { headers } : { body: input.body, headers });
   }
 
-  /** Its status is in the document, and its body is as the document says of that status. */
-  function assertDescribed({ method, path, answers }: Operation, answer: Answer<unknown>): void {
+  /** Its status is in the document, its body is as the document says of that status, and no header is missing there. */
+  function assertDescribed({ method, path, answers, headers }: Operation, answer: Answer<unknown>): void {
     const said = `${method} ${path}: ${answer.status} ${answer.text}`;
     assert.ok(answer.status < 500, said);
     const schema = answers.get(answer.status);
     assert.ok(schema !== undefined, `not in the document: ${said}`);
+    const known = headers.get(answer.status) ?? [];
+    const unknown = Object.keys(answer.headers).filter((name) => !OF_HTTP.has(name) && !known.includes(name));
+    assert.deepEqual(unknown, [], said);
     if (schema === null) assert.equal(answer.text, '', said);
     else assert.ok(schema.Check(answer.body), `${said}: ${JSON.stringify(schema.Errors(answer.body))}`);
   }
@@ -108,6 +114,7 @@ describe('every operation:', () => {
     assert.throws(() => assertDescribed(operation, answer), /not in the document/);
     assert.throws(() => assertDescribed(operation, { ...answer, status: 500 }));
     assert.throws(() => assertDescribed(operation, { ...answer, status: 201 }));
+    assert.throws(() => assertDescribed(operation, { ...answer, status: 201, headers: { etag: '"a"' } }), /etag/);
     assert.throws(() =>
       assertNames({ ...answer, status: 422, body: { errors: [{ path: 'other', message: '' }] } }, 'one'),
     );

@@ -1,6 +1,6 @@
 import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
-import { ProblemSchema } from './schemas.ts';
+import { PROBLEM_HEADERS, ProblemSchema } from './schemas/problem.ts';
 
 /** What a request can be answered before its route sees it, or because of what all routes need. */
 const COMMON_CODES = [
@@ -24,12 +24,13 @@ const COMMON_CODES = [
   'overloaded',
 ] as const;
 
-type Answer = readonly [description: string, schema?: TSchema];
+type Answer = readonly [description: string, schema?: TSchema | undefined, headers?: Record<string, TSchema>];
 
 type AnswerSchemas<Answers> = {
   [Status in keyof Answers as Status extends number ? Status : never]: Answers[Status] extends readonly [
     string,
     infer Schema extends TSchema,
+    ...unknown[],
   ]
     ? Schema
     : TSchema & { static: null };
@@ -46,12 +47,13 @@ export function answers<const Answers extends { [status: number]: Answer; codes:
     response[status] = {
       description: named.map((code) => `${code}: ${PROBLEMS[code].title}.`).join(' '),
       content: { 'application/problem+json': { schema: ProblemSchema } },
+      headers: PROBLEM_HEADERS[status],
     };
   }
   for (const [status, answer] of Object.entries(given)) {
     if (status === 'codes') continue;
-    const [description, schema] = answer as Answer;
-    response[status] = schema === undefined ? { description, type: 'null' } : { ...schema, description };
+    const [description, schema = { type: 'null' }, headers] = answer as Answer;
+    response[status] = { ...schema, 'x-response-description': description, headers };
   }
   return response as AnswerSchemas<Answers>;
 }

@@ -11,9 +11,9 @@ import {
   type CreateKeyInput,
   KeyParams,
   ListKeysQuery,
-  pageOf,
   RotateKeyBody,
-} from './schemas.ts';
+} from './schemas/api_keys.ts';
+import { pageOf } from './schemas/page.ts';
 import { wireApiKey } from './wire.ts';
 
 const OVERLAP_S = 86_400;
@@ -61,6 +61,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         operationId: 'listKeys',
         tags: ['keys'],
         summary: 'List the keys, revoked ones included, in the order of their making',
+        description: 'Without their tokens, which nobody can ask for again.',
         querystring: ListKeysQuery,
         response: answers({ 200: ['A page of keys.', pageOf(ApiKeySchema)], codes: [] }),
       },
@@ -79,6 +80,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         operationId: 'getKey',
         tags: ['keys'],
         summary: 'One key, without its token',
+        description: 'What it may be used for, and when it was last used.',
         params: KeyParams,
         response: answers({ 200: ['The key.', ApiKeySchema], codes: ['key_does_not_exist'] }),
       },
@@ -119,7 +121,8 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
       schema: {
         operationId: 'rotateKey',
         tags: ['keys'],
-        summary: 'Make a new token for a key; the former one is taken as well until the overlap ends',
+        summary: 'Make a new token for a key; the one before is taken as well until the overlap ends',
+        description: 'The key keeps its id, its scopes and its limits. The new token is answered only now.',
         params: KeyParams,
         body: RotateKeyBody,
         response: answers({

@@ -1,6 +1,7 @@
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
-import { AuditEntrySchema, ListAuditQuery, pageOf } from './schemas.ts';
+import { AuditEntrySchema, ListAuditQuery } from './schemas/audit.ts';
+import { pageOf } from './schemas/page.ts';
 
 export function auditRoutes(app: App, { store }: HttpParts): void {
   app.get(

@@ -1,13 +1,10 @@
 import { createReadStream } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
-import Type from 'typebox';
 import { Problem } from '../domain/problem.ts';
 import type { BackupStore, Store } from '../store/store.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
-import { BackupParams, BackupProgressSchema, BackupSchema } from './schemas.ts';
-
-const COPY_TYPE = 'application/vnd.sqlite3';
+import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from './schemas/backups.ts';
 
 /** A call answers after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
@@ -47,7 +44,7 @@ export function backupRoutes(app: App, { store, audit_trail }: HttpParts): void 
           'A SQLite file when it is whole; until then how far it is. It is handed over once, and removed when nobody asks for it for a minute.',
         params: BackupParams,
         response: answers({
-          200: ['The file.', Type.Unsafe<string>({ content: { [COPY_TYPE]: { schema: { type: 'string' } } } })],
+          200: ['The file.', BackupFile],
           202: ['It is not whole yet: ask again.', BackupProgressSchema],
           codes: ['backup_does_not_exist', 'backup_not_made_here'],
         }),
@@ -63,7 +60,7 @@ export function backupRoutes(app: App, { store, audit_trail }: HttpParts): void 
       await rm(path, { force: true });
       const { size } = await file.stat();
       return reply
-        .type(COPY_TYPE)
+        .type(BACKUP_TYPE)
         .header('content-length', size)
         .send(createReadStream('', { fd: file, highWaterMark: 1 << 20 }) as never);
     },

@@ -3,7 +3,13 @@ import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import { queuedEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
-import { DeliveryParams, DeliverySchema, DeliveryWithAttemptsSchema, ListDeliveriesQuery, pageOf } from './schemas.ts';
+import {
+  DeliveryParams,
+  DeliverySchema,
+  DeliveryWithAttemptsSchema,
+  ListDeliveriesQuery,
+} from './schemas/deliveries.ts';
+import { pageOf } from './schemas/page.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from './wire.ts';
 
 export function deliveryRoutes(
@@ -18,6 +24,7 @@ export function deliveryRoutes(
         operationId: 'listDeliveries',
         tags: ['deliveries'],
         summary: 'List deliveries, newest first',
+        description: 'What became of each message at each instance. Those that are settled are removed after a while.',
         querystring: ListDeliveriesQuery,
         response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
       },
@@ -37,6 +44,7 @@ export function deliveryRoutes(
         operationId: 'getDelivery',
         tags: ['deliveries'],
         summary: 'One delivery with every attempt',
+        description: 'What was answered to each attempt, when the next one comes, and what the delivery waits for.',
         params: DeliveryParams,
         response: answers({
           200: ['The delivery.', DeliveryWithAttemptsSchema],
@@ -59,6 +67,8 @@ export function deliveryRoutes(
         operationId: 'retryDelivery',
         tags: ['deliveries'],
         summary: 'Queue a delivery again at once, with the same webhook-id',
+        description:
+          'One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by its webhook-id.',
         params: DeliveryParams,
         response: answers({
           200: ['The delivery, pending.', DeliveryWithAttemptsSchema],

@@ -2,7 +2,7 @@ import type { FastifyRequest } from 'fastify';
 import { answers } from './answers.ts';
 import type { DemoActor } from './demo_meeting.ts';
 import type { App, HttpParts } from './parts.ts';
-import { DemoSchema } from './schemas.ts';
+import { DemoSchema } from './schemas/demo.ts';
 
 export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
   const actorOf = (request: FastifyRequest): DemoActor => ({
@@ -18,6 +18,7 @@ export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
         operationId: 'getDemo',
         tags: ['service'],
         summary: 'Whether the demo runs',
+        description: 'What the demo does now, and where.',
         response: answers({ 200: ['The demo.', DemoSchema], codes: [] }),
       },
     },

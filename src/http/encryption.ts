@@ -1,6 +1,6 @@
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
-import { ReencryptionSchema } from './schemas.ts';
+import { ReencryptionSchema } from './schemas/encryption.ts';
 
 /** Instances in one transaction: what arrives meanwhile waits for some 2 ms. */
 const ROWS_PER_STEP = 50;

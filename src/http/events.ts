@@ -4,7 +4,7 @@ import type { ProblemCode } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { FeedSink } from './feed_listener.ts';
 import type { App, HttpParts } from './parts.ts';
-import { EventsHeaders, EventsQuery, EventStream } from './schemas.ts';
+import { EventsHeaders, EventsQuery, EventStream, StreamHeaders } from './schemas/events.ts';
 
 /** How soon a browser comes back when the connection is lost. */
 const RETRY_MS = 1_000;
@@ -24,7 +24,10 @@ export function eventRoutes(app: App, parts: HttpParts): void {
           'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.removed, instance.joined, instance.left, instance.up, instance.failing, instance.down; gap when not everything could be told: read your view anew; overflow and end before the connection is closed. Each has an id: give the last one as Last-Event-ID to go on where you were. docs/events.md has the data of each.',
         querystring: EventsQuery,
         headers: EventsHeaders,
-        response: answers({ 200: ['The stream; it does not end by itself.', EventStream], codes: ['shutting_down'] }),
+        response: answers({
+          200: ['The stream; it does not end by itself.', EventStream, StreamHeaders],
+          codes: ['shutting_down'],
+        }),
       },
     },
     async (request, reply) => {

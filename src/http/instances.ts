@@ -13,13 +13,12 @@ import { changedEvent, queuedEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
 import { answers } from './answers.ts';
 import { registerInstance, removeInstance } from './registry.ts';
+import { LIST_BODY_BYTES_MAX } from './schemas/fields.ts';
 import {
   DiagnosisSchema,
   InstanceParams,
   InstanceSchema,
-  LIST_BODY_BYTES_MAX,
   ListInstancesQuery,
-  pageOf,
   PatchInstanceBody,
   RecoverBody,
   RecoveredSchema,
@@ -28,7 +27,8 @@ import {
   RotateSecretBody,
   RotatedSecretSchema,
   WebhookTestBody,
-} from './schemas.ts';
+} from './schemas/instances.ts';
+import { pageOf } from './schemas/page.ts';
 import { isoTime, wireInstance } from './wire.ts';
 
 const OVERLAP_S = 86_400;
@@ -94,6 +94,8 @@ export function instanceRoutes(
         operationId: 'listInstances',
         tags: ['instances'],
         summary: 'List instances, in the order of their ids',
+        description:
+          'Pages of what the filters leave. A key that is limited to instances or meetings finds only those.',
         querystring: ListInstancesQuery,
         response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
       },
@@ -113,6 +115,7 @@ export function instanceRoutes(
         operationId: 'getInstance',
         tags: ['instances'],
         summary: 'One instance',
+        description: 'With its health, its last failure, and how much waits for it.',
         params: InstanceParams,
         response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
@@ -130,6 +133,8 @@ export function instanceRoutes(
         operationId: 'updateInstance',
         tags: ['instances'],
         summary: 'Change an instance, or switch it on or off',
+        description:
+          'Only the fields that are given change. Switching it on lifts its back-off, and what waits for it is sent.',
         params: InstanceParams,
         body: PatchInstanceBody,
         response: answers({
@@ -159,6 +164,7 @@ export function instanceRoutes(
         operationId: 'deleteInstance',
         tags: ['instances'],
         summary: 'Delete an instance; what is pending for it is cancelled',
+        description: 'It leaves every meeting. The history of the meetings stays.',
         params: InstanceParams,
         response: answers({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
       },
@@ -182,6 +188,8 @@ export function instanceRoutes(
         operationId: 'heartbeat',
         tags: ['instances'],
         summary: 'Say that the machine is there; lifts its back-off',
+        description:
+          'Sets last_seen_at. What waits for the instance is sent at once instead of at the end of its back-off.',
         params: InstanceParams,
         response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
@@ -205,6 +213,8 @@ export function instanceRoutes(
         operationId: 'rotateSecret',
         tags: ['instances'],
         summary: 'Make a new webhook secret; both sign until the overlap ends',
+        description:
+          'Until the overlap ends every push carries two signatures, so that a receiver that knows either secret accepts it.',
         params: InstanceParams,
         body: RotateSecretBody,
         response: answers({
@@ -237,6 +247,7 @@ export function instanceRoutes(
         operationId: 'recover',
         tags: ['instances'],
         summary: 'Queue the failed deliveries of an instance again',
+        description: 'Those that failed at or after `since`, with the webhook-id that they had.',
         params: InstanceParams,
         body: RecoverBody,
         response: answers({
@@ -271,6 +282,8 @@ export function instanceRoutes(
         operationId: 'testWebhook',
         tags: ['instances'],
         summary: 'Push a sample message to an instance and say what came of it',
+        description:
+          'One signed push with the header convoke-test to the stored address. A push that fails is no error here: the diagnosis says what came of it, stage by stage.',
         body: WebhookTestBody,
         response: answers({
           200: ['The diagnosis, whatever came back.', DiagnosisSchema],

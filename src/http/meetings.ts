@@ -5,19 +5,19 @@ import type { JsonBody } from './json_body.ts';
 import { answers } from './answers.ts';
 import { membershipEvent } from './feed_events.ts';
 import type { App, HttpParts } from './parts.ts';
+import { LIST_BODY_BYTES_MAX } from './schemas/fields.ts';
 import {
   JoinMeetingBody,
   LeaveMeetingBody,
   LeftMeetingSchema,
-  LIST_BODY_BYTES_MAX,
   ListMeetingInstancesQuery,
   ListMeetingsQuery,
   MeetingInstanceSchema,
   MeetingParams,
   MeetingSchema,
   MembershipSchema,
-  pageOf,
-} from './schemas.ts';
+} from './schemas/meetings.ts';
+import { pageOf } from './schemas/page.ts';
 import { isoTimeOrNull, wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
 
 export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }: HttpParts): void {
@@ -87,6 +87,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         operationId: 'listMeetings',
         tags: ['meetings'],
         summary: 'List meetings, in the order of their ids',
+        description: 'With how many take part in each, and when something last happened in it.',
         querystring: ListMeetingsQuery,
         response: answers({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
       },
@@ -105,6 +106,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         operationId: 'listMeetingInstances',
         tags: ['meetings'],
         summary: 'The instances in a meeting',
+        description: 'The memberships of a meeting, each with the name and the health of its instance.',
         params: MeetingParams,
         querystring: ListMeetingInstancesQuery,
         response: answers({

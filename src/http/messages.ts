@@ -8,15 +8,16 @@ import { fieldText } from './json_body.ts';
 import { noSuchMeeting } from './meetings.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
+import { LIST_BODY_BYTES_MAX } from './schemas/fields.ts';
+import { MeetingParams } from './schemas/meetings.ts';
 import {
-  LIST_BODY_BYTES_MAX,
   ListMessagesQuery,
-  MeetingParams,
   MessagePageSchema,
   SendHeaders,
   SendMessageBody,
+  SentHeaders,
   SentMessageSchema,
-} from './schemas.ts';
+} from './schemas/messages.ts';
 import { isoTime } from './wire.ts';
 
 /** A page of history ends early when its messages come to this. */
@@ -39,7 +40,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         headers: SendHeaders,
         body: SendMessageBody,
         response: answers({
-          201: ['Accepted.', SentMessageSchema],
+          201: ['Accepted.', SentMessageSchema, SentHeaders],
           codes: ['idempotency_key_reused', 'shutting_down'],
         }),
       },
@@ -77,6 +78,8 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         operationId: 'listMessages',
         tags: ['messages'],
         summary: 'The messages of a meeting, in the order in which they were sent',
+        description:
+          'The latest ones, or those after or before a seq. A page may end early when its messages are large.',
         params: MeetingParams,
         querystring: ListMessagesQuery,
         response: answers({

@@ -1,10 +1,9 @@
-import Type from 'typebox';
 import { assertNoMeetingLimit } from '../domain/access.ts';
 import { PARTITIONS } from '../domain/partition.ts';
 import type { NodeRow, Store } from '../store/store.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts, ThisNode } from './parts.ts';
-import { NodeSchema } from './schemas.ts';
+import { NodeListSchema } from './schemas/nodes.ts';
 import { wireNode } from './wire.ts';
 
 export function nodeRoutes(app: App, { store, clock, node }: HttpParts): void {
@@ -19,7 +18,7 @@ export function nodeRoutes(app: App, { store, clock, node }: HttpParts): void {
         description:
           'Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without PostgreSQL there is one node, which holds all.',
         response: answers({
-          200: ['The nodes, in the order in which they joined.', Type.Object({ data: Type.Array(NodeSchema) })],
+          200: ['The nodes, in the order in which they joined.', NodeListSchema],
           codes: [],
         }),
       },

@@ -23,6 +23,7 @@ import { finished } from './openapi_document.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpParts } from './parts.ts';
 import { sendProblem } from './problems.ts';
+import { WEBHOOKS } from './schemas/push.ts';
 import { serviceRoutes } from './service.ts';
 import { sessionRoutes } from './session.ts';
 import { validatorCompiler } from './validate.ts';
@@ -116,10 +117,11 @@ export async function createServer(parts: HttpParts): Promise<App> {
         version: VERSION,
         description:
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
-        license: { name: 'MIT' },
+        license: { name: 'MIT', identifier: 'MIT' },
       },
       // Relative: requests tried on the page go to where the page came from.
       servers: [{ url: '/' }],
+      webhooks: WEBHOOKS,
       components: {
         securitySchemes: {
           [SECURITY_SCHEME]: {

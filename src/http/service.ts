@@ -1,9 +1,9 @@
 /** What machines that watch the service ask for. */
-import Type from 'typebox';
 import { assertNoMeetingLimit } from '../domain/access.ts';
 import { Problem } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
+import { MetricsText, ServiceStatusSchema } from './schemas/service.ts';
 
 export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): void {
   app.get(
@@ -14,7 +14,8 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         operationId: 'healthz',
         tags: ['service'],
         summary: 'Whether the process is alive',
-        response: answers({ 200: ['It is.', Type.Object({ status: Type.String({ examples: ['ok'] }) })], codes: [] }),
+        description: 'For a supervisor that restarts a process that hangs. It looks at nothing else.',
+        response: answers({ 200: ['It is.', ServiceStatusSchema], codes: [] }),
       },
     },
     async () => ({ status: 'ok' }),
@@ -28,8 +29,9 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         operationId: 'readyz',
         tags: ['service'],
         summary: 'Whether messages can be accepted',
+        description: 'For a load balancer: 503 while the store does not answer, or the service is shutting down.',
         response: answers({
-          200: ['They can.', Type.Object({ status: Type.String({ examples: ['ready'] }) })],
+          200: ['They can.', ServiceStatusSchema],
           codes: ['shutting_down'],
         }),
       },
@@ -53,8 +55,9 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         operationId: 'metrics',
         tags: ['service'],
         summary: 'Metrics as Prometheus text',
+        description: 'For Prometheus. docs/operating.md says what each of them means.',
         response: answers({
-          200: ['The metrics.', Type.Unsafe<string>({ content: { 'text/plain': { schema: { type: 'string' } } } })],
+          200: ['The metrics.', MetricsText],
           codes: [],
         }),
       },

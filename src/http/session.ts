@@ -7,7 +7,7 @@ import { Problem } from '../domain/problem.ts';
 import { VERSION } from '../version.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
-import { SessionSchema, UseLinkBody } from './schemas.ts';
+import { CookieHeaders, SessionHeaders, SessionSchema, UseLinkBody } from './schemas/session.ts';
 import type { SignedIn } from './sessions.ts';
 import { isoTimeOrNull } from './wire.ts';
 
@@ -24,7 +24,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         tags: ['session'],
         summary: 'Who is signed in, and what he may do',
         description: 'Needs no key: a page asks it to know whether it has to ask for one.',
-        response: answers({ 200: ['The session, or that there is none.', SessionSchema], codes: [] }),
+        response: answers({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
       },
     },
     async (request, reply) => {
@@ -44,7 +44,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         summary: 'Exchange a key for a session: a cookie, for pages',
         description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
         response: answers({
-          201: ['Signed in; the cookie is set.', SessionSchema],
+          201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
           200: ['Nothing was needed.', SessionSchema],
           codes: [],
         }),
@@ -72,7 +72,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         description: `A link can be used once, within five minutes. ${COOKIE_IS_SET}`,
         body: UseLinkBody,
         response: answers({
-          201: ['Signed in; the cookie is set.', SessionSchema],
+          201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
           codes: ['sign_in_link_not_valid'],
         }),
       },
@@ -94,7 +94,8 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         operationId: 'signOut',
         tags: ['session'],
         summary: 'End the session, and everything that listens by it',
-        response: answers({ 204: ['There is none any more.'], codes: [] }),
+        description: 'The cookie is taken away. Live feeds that were opened by it end, too.',
+        response: answers({ 204: ['There is none any more.', undefined, CookieHeaders], codes: [] }),
       },
     },
     async (request, reply) => {

@@ -4,16 +4,11 @@ import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership, NodeRow } from '../store/store.ts';
-import type {
-  ApiKeySchema,
-  DeliverySchema,
-  DeliveryWithAttemptsSchema,
-  InstanceSchema,
-  MeetingInstanceSchema,
-  MeetingSchema,
-  MembershipSchema,
-  NodeSchema,
-} from './schemas.ts';
+import type { ApiKeySchema } from './schemas/api_keys.ts';
+import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliveries.ts';
+import type { InstanceSchema } from './schemas/instances.ts';
+import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
+import type { NodeSchema } from './schemas/nodes.ts';
 
 export const isoTime = (ms: number): string => new Date(ms).toISOString();
 export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));

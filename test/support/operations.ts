@@ -22,7 +22,6 @@ export interface Schema {
   properties?: Record<string, Schema>;
   patternProperties?: Record<string, Schema>;
   required?: string[];
-  $ref?: string;
 }
 
 interface Parameter {
@@ -39,6 +38,8 @@ export interface Operation {
   body: Schema | null;
   /** By status; null where there is no body. */
   answers: Map<number, Validator | null>;
+  /** The names of headers, by status. */
+  headers: Map<number, string[]>;
 }
 
 export type Place = Parameter['in'] | 'body';
@@ -54,18 +55,28 @@ interface Document {
       {
         parameters?: Parameter[];
         requestBody?: { content: Record<string, { schema: Schema }> };
-        responses: Record<string, { content?: Record<string, { schema: Schema }> }>;
+        responses: Record<string, { content?: Record<string, { schema: Schema }>; headers?: object }>;
       }
     >
   >;
   components: { schemas: Record<string, Schema> };
 }
 
+/** The document with each schema where a $ref names it. */
+export function resolved<Given extends Pick<Document, 'components'>>(document: Given): Given {
+  const { schemas } = document.components;
+  const within = (node: unknown): unknown => {
+    if (Array.isArray(node)) return node.map(within);
+    if (typeof node !== 'object' || node === null) return node;
+    if ('$ref' in node) return within(schemas[String(node.$ref).split('/').at(-1) as string]);
+    return Object.fromEntries(Object.entries(node).map(([name, value]) => [name, within(value)]));
+  };
+  return within(document) as Given;
+}
+
 /** Every operation that answers JSON and nothing else. */
-export function operationsOf({ paths, components }: Document): Operation[] {
-  const resolved = (schema: Schema): Schema =>
-    schema.$ref === undefined ? schema : (components.schemas[schema.$ref.split('/').at(-1) as string] as Schema);
-  return Object.entries(paths).flatMap(([path, methods]) =>
+export function operationsOf(document: Document): Operation[] {
+  return Object.entries(resolved(document).paths).flatMap(([path, methods]) =>
     Object.entries(methods)
       .filter(([, { responses }]) => {
         const types = Object.keys(responses['200']?.content ?? {});
@@ -79,8 +90,11 @@ export function operationsOf({ paths, components }: Document): Operation[] {
         answers: new Map(
           Object.entries(responses).map(([status, { content }]) => {
             const [of_type] = Object.values(content ?? {});
-            return [Number(status), of_type === undefined ? null : Compile(resolved(of_type.schema) as TSchema)];
+            return [Number(status), of_type === undefined ? null : Compile(of_type.schema as TSchema)];
           }),
+        ),
+        headers: new Map(
+          Object.entries(responses).map(([status, { headers = {} }]) => [Number(status), Object.keys(headers)]),
         ),
       })),
   );

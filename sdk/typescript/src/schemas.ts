@@ -1,0 +1,674 @@
+// Written from the OpenAPI document by `npm run generate`: change the schemas in src/http/schemas/ instead.
+
+/** A key, without its token. */
+export interface ApiKey {
+  /** The key of an API key: the 12 characters behind cvk_ in its token. */
+  key_id: string;
+  /** What people know it by. */
+  name: string | null;
+  /** What the key may be used for. */
+  scopes: Scope[];
+  /** Limits sending, reading and joining to these meetings; null: no limit. */
+  meeting_ids: string[] | null;
+  /** Limits the scope `instance` to this one; null: no limit. */
+  instance_id: string | null;
+  /** When it was made. */
+  created_at: string;
+  /** From then on it is refused; null: never. */
+  expires_at: string | null;
+  /** Since then it is refused; null: it is not revoked. */
+  revoked_at: string | null;
+  /** When it was last used, to the minute. */
+  last_used_at: string | null;
+  /** Until then the token before the last rotation is taken as well. */
+  previous_token_expires_at: string | null;
+}
+
+/** A key with its token, which is answered only when it is made. */
+export interface ApiKeyWithToken extends ApiKey {
+  /** Sent as `authorization: Bearer`. It is not shown again. */
+  token: string;
+}
+
+/** One HTTP POST made for a delivery. */
+export interface Attempt {
+  /** The number of the attempt, from 1. */
+  attempt: number;
+  /** When it began. */
+  started_at: string;
+  /** How long it took. */
+  duration_ms: number;
+  outcome: Outcome;
+  /** The status that was answered; null when no status line came. */
+  status_code: number | null;
+  /** What happened, in words; empty after a success. */
+  detail: string;
+  /** The beginning of the answer's body. */
+  response_excerpt: string;
+}
+
+/** What was done or refused. */
+export type AuditAction =
+  | 'instance.register'
+  | 'instance.update'
+  | 'instance.hand_over'
+  | 'instance.delete'
+  | 'instance.rotate_secret'
+  | 'instance.recover'
+  | 'instance.webhook_test'
+  | 'meeting.join'
+  | 'meeting.leave'
+  | 'delivery.retry'
+  | 'key.create'
+  | 'key.rotate'
+  | 'key.revoke'
+  | 'session.begin'
+  | 'session.end'
+  | 'encryption.reencrypt'
+  | 'authenticate'
+  | 'service.start'
+  | 'service.backup'
+  | 'service.import'
+  | 'demo.start'
+  | 'demo.stop';
+
+/** Who did what to what, from where and when. */
+export interface AuditEntry {
+  /** From 1, without gaps. */
+  seq: number;
+  /** When it was done or refused. */
+  at: string;
+  /**
+   * Who did it: a key_id, or open (no key is needed yet), local command (on the data file), sign-in link (printed by
+   * convoke serve), service, unknown (no right key).
+   */
+  principal: string;
+  /** From where; for strangers of IPv6 the /64. Null for a local command. */
+  address: string | null;
+  action: AuditAction;
+  /** To what kind of thing. */
+  target_kind: 'instance' | 'delivery' | 'key' | 'service';
+  /** To what; null where it was not said. */
+  target_id: string | null;
+  /** Whether it was done. */
+  outcome: 'done' | 'refused';
+  /** Why it was refused: the code of the problem; null when it was done. */
+  code: string | null;
+  /** Names of the fields that were given, and the like. Never a secret. */
+  details: Record<string, string | number | boolean | null | string[]>;
+  /** The hash of the entry before; 64 zeros before the first. */
+  prev_hash: string;
+  /** SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON. */
+  hash: string;
+}
+
+/** A copy of all data that is being made. */
+export interface Backup {
+  /** The key of the copy. */
+  backup_id: string;
+}
+
+/** How far a copy is. */
+export interface BackupProgress {
+  /** Pages of the data file; 0 while nothing is copied. */
+  pages_total: number;
+  /** Those that are not copied yet. */
+  pages_left: number;
+}
+
+/** What a new key may be used for. */
+export interface CreateKeyInput {
+  /** What the key may be used for. */
+  scopes: Scope[];
+  /** What people know it by. */
+  name?: string | undefined;
+  /** Limits sending, reading and joining to these meetings. At most 1000. */
+  meeting_ids?: string[] | undefined;
+  /** Limits the scope `instance` to this one. */
+  instance_id?: string | undefined;
+  /** RFC 3339. From then on the key is refused; absent: never. */
+  expires_at?: string | undefined;
+}
+
+/** One message on its way to one instance. */
+export interface Delivery {
+  /** The key of the delivery, and the webhook-id of every attempt. */
+  delivery_id: string;
+  /** The message that it delivers. */
+  message_id: string;
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** The number of the message in its meeting. */
+  seq: number;
+  /** The key of an instance. */
+  instance_id: string;
+  /** The agents of the instance to notify. */
+  target_agents: string[];
+  state: DeliveryState;
+  /** Why it failed or was cancelled; null otherwise. */
+  reason: DeliveryReason | null;
+  /** Why a pending delivery is not delivered yet; null once it is settled. */
+  waiting_for: WaitingFor | null;
+  /** How many attempts were made. */
+  attempt_count: number;
+  /** No sooner than this, while pending and retried. */
+  next_attempt_at: string | null;
+  /** When the message was accepted. */
+  created_at: string;
+  /** When it left `pending`. */
+  settled_at: string | null;
+  /** The latest attempt; null before the first. */
+  last_attempt: Attempt | null;
+}
+
+/**
+ * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
+ * answers; `expired`: not reached for too long; `instance_deleted`: cancelled.
+ */
+export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted';
+
+/** What became of a delivery; all but `pending` are its end. */
+export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
+
+/** A delivery, with its attempts. */
+export interface DeliveryWithAttempts extends Delivery {
+  /** The attempts that were made: the first ten and the latest ninety. */
+  attempts: Attempt[];
+}
+
+/** Two agents within the service that talk in a meeting. */
+export interface Demo {
+  /** `talking`: the agents take their turns; `listening`: they answer what others say. */
+  state: 'stopped' | 'talking' | 'listening';
+  /** The meeting that they talk in; null while it is stopped. */
+  meeting_id: string | null;
+  /** Their instances. */
+  instance_ids: string[];
+  /** How many turns were taken, of 20. */
+  turns: number;
+}
+
+/** What a webhook test found, stage by stage. */
+export interface Diagnosis {
+  /** Whether a delivery with this answer would be delivered. */
+  success: boolean;
+  /** The status that was answered; null when no status line came. */
+  status_code: number | null;
+  outcome: Outcome;
+  /** How long all of it took. */
+  duration_ms: number;
+  /** How far it came, stage by stage. */
+  stages: DiagnosisStage[];
+  /** The beginning of the answer's body. */
+  response_excerpt: string;
+  /** One sentence: what to do about it. */
+  advice: string;
+}
+
+/** One stage of a webhook test. */
+export interface DiagnosisStage {
+  /** Which stage it is. */
+  stage: 'dns' | 'connect' | 'tls' | 'request' | 'response';
+  /** Whether it succeeded. */
+  ok: boolean;
+  /** How long it took. */
+  duration_ms: number;
+  /** What happened, in words. */
+  detail: string;
+}
+
+/** One field that is not valid. */
+export interface FieldError {
+  /** The field, dotted: `agent_ids.3`; empty for the body as a whole. */
+  path: string;
+  /** What is expected of it. */
+  message: string;
+}
+
+/**
+ * `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4 failures in a row; `down`: 5 or
+ * more.
+ */
+export type Health = 'unknown' | 'up' | 'failing' | 'down';
+
+/** One machine that runs an agent runtime. */
+export interface Instance {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The name that people see. */
+  instance_name: string;
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  agent_ids: string[];
+  /** Where pushes are sent: http or https, no user name or password in it. */
+  webhook_url: string;
+  /** Whether pushes are sent; false after an answer of 410. */
+  webhook_enabled: boolean;
+  /** Whether the instance takes part at all. */
+  is_active: boolean;
+  success_statuses: SuccessStatuses;
+  /** The names of the headers sent with every push; their values are never answered. */
+  webhook_header_names: string[];
+  health: Health;
+  /** Failed attempts since the last success. */
+  consecutive_failures: number;
+  /** When a push was last answered with a success, up to a second late; null before the first. */
+  last_success_at: string | null;
+  /** The last attempt that failed; null when none did. */
+  last_failure: LastFailure | null;
+  /** Deliveries that are not settled yet. */
+  pending_deliveries: number;
+  /** The key that owns it; null when it was registered without keys: only admins touch it. */
+  owner_key_id: string | null;
+  /** The last registration or heartbeat. */
+  last_seen_at: string | null;
+  /** When it was first registered. */
+  created_at: string;
+  /** When a field of the registration last changed. */
+  updated_at: string;
+}
+
+/** An instance and its agents that take part in a meeting. */
+export interface JoinMeetingInput {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The meeting; an integer is taken as its decimal string. */
+  meeting_id: string | number;
+  /** The agents of the instance that take part; they replace those of an earlier join. */
+  agent_ids: string[];
+}
+
+/** Any JSON object. It is stored and pushed value for value, as it was written. */
+export type JsonObject = Record<string, unknown>;
+
+/** The last attempt that failed. */
+export interface LastFailure {
+  /** When the attempt ended. */
+  at: string;
+  outcome: Outcome;
+  /** The status that was answered; null when no status line came. */
+  status_code: number | null;
+  /** What happened, in words. */
+  detail: string;
+  /** One sentence: what to do about it. */
+  advice: string;
+}
+
+/** An instance that leaves a meeting. */
+export interface LeaveMeetingInput {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The meeting; an integer is taken as its decimal string. */
+  meeting_id: string | number;
+}
+
+/** What came of leaving a meeting. */
+export interface LeftMeeting {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** When it left; null when there was nothing to leave. */
+  left_at: string | null;
+}
+
+/** A conversation. It exists as soon as an instance joins it or a message is sent in it. */
+export interface Meeting {
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** How many messages were ever sent in it. */
+  last_seq: number;
+  /** Instances in the meeting now. */
+  instance_count: number;
+  /** Agents in the meeting now, over all instances. */
+  agent_count: number;
+  /** Deliveries of its messages that are not settled yet. */
+  pending_deliveries: number;
+  /** The first join or message. */
+  created_at: string;
+  /** The last join, leave or message. */
+  last_activity_at: string;
+}
+
+/** A membership, with the name of its instance and how it does. */
+export interface MeetingInstance extends Membership {
+  /** The name that people see. */
+  instance_name: string;
+  health: Health;
+}
+
+/** An instance in a meeting, with the agents that take part. */
+export interface Membership {
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** The key of an instance. */
+  instance_id: string;
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  agent_ids: string[];
+  /** When the instance last joined. */
+  joined_at: string;
+  /** When it left; null while the instance is in the meeting. */
+  left_at: string | null;
+}
+
+/**
+ * A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of long
+ * ones.
+ */
+export interface Message {
+  /** The key of a message. */
+  message_id: string;
+  /** The number of the message in its meeting, from 1. */
+  seq: number;
+  /** When it was stored. */
+  accepted_at: string;
+  /** The agents it was for; null when it went to all of the meeting. */
+  target_agents: string[] | null;
+  message: JsonObject;
+}
+
+/** Messages that follow each other. */
+export interface MessagePage {
+  /** In the order of seq. */
+  data: Message[];
+  /** Whether there are more in the direction that was asked for. */
+  has_more: boolean;
+}
+
+/** How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached. */
+export type Outcome =
+  | 'blocked'
+  | 'dns_failed'
+  | 'connect_refused'
+  | 'connect_timeout'
+  | 'unreachable'
+  | 'tls_failed'
+  | 'timeout'
+  | 'broken_response'
+  | 'bad_status'
+  | 'gone'
+  | 'not_200'
+  | 'ok';
+
+/** An error as it is answered: RFC 9457, application/problem+json. */
+export interface ProblemDetails {
+  /** `urn:convoke:problem:` and the code. */
+  type: string;
+  /** What the code means. */
+  title: string;
+  /** The status of the answer. */
+  status: number;
+  /** What happened in this case, and what to do about it. */
+  detail: string;
+  /** Stable: branch on this, and not on the text. docs/errors.md lists the codes. */
+  code: string;
+  /** The fields that are not valid. */
+  errors?: FieldError[];
+}
+
+/** Which failed deliveries are queued again. */
+export interface RecoverInput {
+  /** RFC 3339; deliveries that failed at or after it are queued again. */
+  since: string;
+}
+
+/** What a recovery came to. */
+export interface Recovered {
+  /** How many failed deliveries were queued again. */
+  recovered: number;
+}
+
+/** What a step of changing the data key came to. */
+export interface Reencryption {
+  /** The data key that secrets are encrypted under from now on. */
+  key_id: string;
+  /** Instances whose secrets this call encrypted again. */
+  rewritten: number;
+  /** Whether the data key before is dropped. While false, call again. */
+  done: boolean;
+}
+
+/** An instance as its machine registers it. An id that is known already updates that instance. */
+export interface RegisterInput {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The name that people see. */
+  instance_name: string;
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  agent_ids: string[];
+  /** Where pushes are sent: http or https, no user name or password in it. */
+  webhook_url: string;
+  /**
+   * Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace
+   * all that were there; absent: they stay.
+   */
+  webhook_headers?: Record<string, string> | undefined;
+  /** Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the first registration makes one. */
+  webhook_secret?: string | undefined;
+  success_statuses?: SuccessStatuses | undefined;
+}
+
+/** An instance, and its secret when the registration made one. */
+export interface RegisteredInstance extends Instance {
+  /** Only when it was just made: keep it, it is not shown again. */
+  webhook_secret?: string;
+}
+
+/** How two tokens of a key overlap. */
+export interface RotateKeyInput {
+  /** How long the token before is taken as well; a day when absent, 30 days at most. */
+  overlap_seconds?: number | undefined;
+}
+
+/** How two secrets overlap. */
+export interface RotateSecretInput {
+  /** How long the secret before signs as well; a day when absent, 30 days at most. */
+  overlap_seconds?: number | undefined;
+}
+
+/** The new secret of an instance. */
+export interface RotatedSecret {
+  /** The new secret; it is not shown again. */
+  webhook_secret: string;
+  /** Until then every push carries two signatures. */
+  previous_secret_expires_at: string;
+}
+
+/**
+ * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, and its own instances.
+ */
+export type Scope = 'admin' | 'send' | 'read' | 'instance';
+
+/** The answer to a send: the message and its deliveries are on disk. */
+export interface SentMessage {
+  /** The key of a message. */
+  message_id: string;
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** The number of the message in its meeting, from 1. */
+  seq: number;
+  /** When it was stored. */
+  accepted_at: string;
+  /** To how many instances it goes. */
+  deliveries_queued: number;
+}
+
+/** One running process of the service. */
+export interface ServiceNode {
+  /** The name of its machine, and what tells this start of it from every other. */
+  node_id: string;
+  /** The version of Convoke that it runs. */
+  version: string;
+  /** Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says. */
+  address: string;
+  /** When it joined. */
+  started_at: string;
+  /** When it last renewed its lease: every 3 s. */
+  last_seen_at: string;
+  /** `stopping`: it gives back what it holds; `lost`: not heard of for 15 s, and the others take over. */
+  state: 'up' | 'stopping' | 'lost';
+  /** How many of the 64 partitions it holds. */
+  partitions: number;
+}
+
+/** Who is signed in, and what they may do. */
+export interface Session {
+  /** `open`: no key was made, and everybody on this machine may do everything; `signed_out`: a key is needed. */
+  state: 'open' | 'signed_out' | 'signed_in';
+  /** The key that was given; null when open, signed out, or signed in by a link. */
+  key_id: string | null;
+  /** What people know that key by. */
+  key_name: string | null;
+  /** What it permits. */
+  scopes: Scope[];
+  /** The meetings that it is limited to; null: no limit. */
+  meeting_ids: string[] | null;
+  /** The instance that it is limited to; null: no limit. */
+  instance_id: string | null;
+  /** When the session ends; null without a cookie. */
+  expires_at: string | null;
+  /** Sent as the header convoke-csrf with what changes something; null without a cookie. */
+  csrf_token: string | null;
+  /** The version of the service. */
+  version: string;
+  /** What this service can do. */
+  features: {
+    /** Whether there may be several nodes. */
+    cluster: boolean;
+  };
+}
+
+/** Which answers to a push count as a success: only 200 (the default), or every 2xx. */
+export type SuccessStatuses = '200' | '2xx';
+
+/** What is to change of an instance: at least one field. */
+export interface UpdateInstanceInput {
+  /** The name that people see. */
+  instance_name?: string | undefined;
+  /** Whether the instance takes part at all. */
+  is_active?: boolean | undefined;
+  /** Whether pushes are sent. */
+  webhook_enabled?: boolean | undefined;
+  /**
+   * Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace
+   * all that were there; absent: they stay.
+   */
+  webhook_headers?: Record<string, string> | undefined;
+  success_statuses?: SuccessStatuses | undefined;
+  /** Hands the instance over to another key, or to nobody but admins. Only admins may. */
+  owner_key_id?: string | null | undefined;
+}
+
+/**
+ * What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of
+ * its instance, or an instance that is `switched_off`.
+ */
+export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'switched_off';
+
+/** The query of the operation `listInstances`. */
+export interface ListInstancesQuery {
+  /** Only instances that host this agent. */
+  agent_id?: string | undefined;
+  /** Only instances that are in this meeting. */
+  meeting_id?: string | undefined;
+  /** Only active, or only inactive ones. */
+  is_active?: boolean | undefined;
+  /**
+   * `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4 failures in a row; `down`: 5
+   * or more.
+   */
+  health?: Health | undefined;
+  /** Part of the id or the name. */
+  q?: string | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listMeetings`. */
+export interface ListMeetingsQuery {
+  /** Part of the id. */
+  q?: string | undefined;
+  /** Only meetings that this instance is in. */
+  instance_id?: string | undefined;
+  /** With instance_id: also those that it has left. */
+  include_left?: boolean | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listMeetingInstances`. */
+export interface ListMeetingInstancesQuery {
+  /** Also those that have left. */
+  include_left?: boolean | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listMessages`. */
+export interface ListMessagesQuery {
+  /** The messages that follow this one. */
+  after_seq?: number | undefined;
+  /** The messages that come just before this one. Neither: the latest. */
+  before_seq?: number | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+}
+
+/** The query of the operation `listDeliveries`. */
+export interface ListDeliveriesQuery {
+  /** Only deliveries to this instance. */
+  instance_id?: string | undefined;
+  /** Only deliveries of messages of this meeting. */
+  meeting_id?: string | undefined;
+  /** Only deliveries of this message. */
+  message_id?: string | undefined;
+  /** What became of a delivery; all but `pending` are its end. */
+  state?: DeliveryState | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `streamEvents`. */
+export interface EventsQuery {
+  /** Only what happens to this instance. */
+  instance_id?: string | undefined;
+  /** Only what happens in this meeting. */
+  meeting_id?: string | undefined;
+  /** The id of the last event that was seen: the same as the header Last-Event-ID, which wins. */
+  last_event_id?: string | undefined;
+}
+
+/** The query of the operation `listKeys`. */
+export interface PageQuery {
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listAudit`. */
+export interface ListAuditQuery {
+  /** What was done or refused. */
+  action?: AuditAction | undefined;
+  /** Who did it: a key_id, or open, local command, sign-in link, service, unknown. */
+  key_id?: string | undefined;
+  /** Only what was done to this instance. */
+  instance_id?: string | undefined;
+  /** At or after this time. */
+  since?: string | undefined;
+  /** Before this time. */
+  until?: string | undefined;
+  /** Which entry comes first; newest when absent. */
+  order?: 'newest' | 'oldest' | undefined;
+  /** The most that one page holds: 1 to 500, 50 when absent. */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}

@@ -1,0 +1,126 @@
+import Type, { type Static } from 'typebox';
+import { SCOPES } from '../../domain/api_key.ts';
+import {
+  enumOf,
+  expected,
+  ID_PATTERN,
+  instanceId,
+  InstanceId,
+  MeetingId,
+  named,
+  nullable,
+  time,
+  timeInput,
+} from './fields.ts';
+import { cursor, limit } from './page.ts';
+
+export const KeyId = Type.String({
+  pattern: '^[0-9a-v]{12}$',
+  description: 'The key of an API key: the 12 characters behind cvk_ in its token.',
+  examples: ['4f7k2m9q0a1b'],
+  ...expected('must be the 12 characters of a key_id'),
+});
+
+export const ScopeSchema = enumOf(
+  SCOPES,
+  named(
+    'Scope',
+    '`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, and its own instances.',
+  ),
+);
+
+const Scopes = Type.Array(ScopeSchema, {
+  minItems: 1,
+  maxItems: SCOPES.length,
+  description: 'What the key may be used for.',
+  examples: [['instance', 'send']],
+  ...expected(`must be a list of ${SCOPES.join(', ')}`),
+});
+
+const KEY_MEETINGS_MAX = 1000;
+
+const KeyName = Type.String({
+  pattern: ID_PATTERN,
+  description: 'What people know it by.',
+  examples: ["Anna's laptop"],
+  ...expected('must be a string of 1 to 200 characters without control characters'),
+});
+
+const KeyMeetings = Type.Array(MeetingId, {
+  minItems: 1,
+  maxItems: KEY_MEETINGS_MAX,
+  description: `Limits sending, reading and joining to these meetings. At most ${KEY_MEETINGS_MAX}.`,
+  ...expected(`must be a list of 1 to ${KEY_MEETINGS_MAX} meeting ids`),
+});
+
+export const ApiKeySchema = Type.Object(
+  {
+    key_id: KeyId,
+    name: nullable(KeyName, 'What people know it by.'),
+    scopes: Scopes,
+    meeting_ids: nullable(KeyMeetings, 'Limits sending, reading and joining to these meetings; null: no limit.'),
+    instance_id: nullable(InstanceId, 'Limits the scope `instance` to this one; null: no limit.'),
+    created_at: time('When it was made.'),
+    expires_at: nullable(time('A time.'), 'From then on it is refused; null: never.'),
+    revoked_at: nullable(time('A time.'), 'Since then it is refused; null: it is not revoked.'),
+    last_used_at: nullable(time('A time.'), 'When it was last used, to the minute.'),
+    previous_token_expires_at: nullable(
+      time('A time.'),
+      'Until then the token before the last rotation is taken as well.',
+    ),
+  },
+  named('ApiKey', 'A key, without its token.'),
+);
+
+export const ApiKeyWithTokenSchema = Type.Object(
+  {
+    ...ApiKeySchema.properties,
+    token: Type.String({
+      description: 'Sent as `authorization: Bearer`. It is not shown again.',
+      examples: ['cvk_4f7k2m9q0a1b_…'],
+    }),
+  },
+  named('ApiKeyWithToken', 'A key with its token, which is answered only when it is made.'),
+);
+
+export const CreateKeyBody = Type.Object(
+  {
+    scopes: Scopes,
+    name: Type.Optional(KeyName),
+    meeting_ids: Type.Optional(KeyMeetings),
+    instance_id: Type.Optional(instanceId('Limits the scope `instance` to this one.')),
+    expires_at: Type.Optional(
+      timeInput('RFC 3339. From then on the key is refused; absent: never.', '2027-03-01T09:30:00Z'),
+    ),
+  },
+  {
+    ...named('CreateKeyInput', 'What a new key may be used for.'),
+    additionalProperties: false,
+    examples: [{ scopes: ['instance', 'send'], name: "Anna's laptop", instance_id: 'laptop-anna' }],
+  },
+);
+export type CreateKeyInput = Static<typeof CreateKeyBody>;
+
+export const RotateKeyBody = Type.Object(
+  {
+    overlap_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: 2_592_000,
+        description: 'How long the token before is taken as well; a day when absent, 30 days at most.',
+        default: 86_400,
+      }),
+    ),
+  },
+  {
+    ...named('RotateKeyInput', 'How two tokens of a key overlap.'),
+    additionalProperties: false,
+    examples: [{ overlap_seconds: 3600 }],
+  },
+);
+
+export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
+
+export const KeyParams = Type.Object({
+  key_id: Type.String({ maxLength: 100, description: 'The key of an API key.' }),
+});

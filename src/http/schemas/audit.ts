@@ -1,0 +1,55 @@
+import Type from 'typebox';
+import { AUDIT_ACTIONS, AUDIT_OUTCOMES, AUDIT_TARGETS, type AuditDetails } from '../../domain/audit.ts';
+import { enumOf, instanceId, named, nullable, text, time, timeInput } from './fields.ts';
+import { cursor, limit } from './page.ts';
+
+const AuditAction = enumOf(AUDIT_ACTIONS, named('AuditAction', 'What was done or refused.'));
+
+const PRINCIPALS =
+  'open (no key is needed yet), local command (on the data file), sign-in link (printed by convoke serve), service, unknown (no right key)';
+
+export const AuditEntrySchema = Type.Object(
+  {
+    seq: Type.Integer({ description: 'From 1, without gaps.' }),
+    at: time('When it was done or refused.'),
+    principal: Type.String({ description: `Who did it: a key_id, or ${PRINCIPALS}.` }),
+    address: nullable(Type.String(), 'From where; for strangers of IPv6 the /64. Null for a local command.'),
+    action: AuditAction,
+    target_kind: enumOf(AUDIT_TARGETS, { description: 'To what kind of thing.' }),
+    target_id: nullable(Type.String(), 'To what; null where it was not said.'),
+    outcome: enumOf(AUDIT_OUTCOMES, { description: 'Whether it was done.' }),
+    code: nullable(Type.String(), 'Why it was refused: the code of the problem; null when it was done.'),
+    details: Type.Unsafe<AuditDetails>({
+      type: 'object',
+      additionalProperties: {
+        anyOf: [
+          { type: 'string' },
+          { type: 'number' },
+          { type: 'boolean' },
+          { type: 'null' },
+          { type: 'array', items: { type: 'string' } },
+        ],
+      },
+      description: 'Names of the fields that were given, and the like. Never a secret.',
+    }),
+    prev_hash: Type.String({ description: 'The hash of the entry before; 64 zeros before the first.' }),
+    hash: Type.String({ description: 'SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON.' }),
+  },
+  named('AuditEntry', 'Who did what to what, from where and when.'),
+);
+
+export const ListAuditQuery = Type.Object(
+  {
+    action: Type.Optional(AuditAction),
+    key_id: text('Who did it: a key_id, or open, local command, sign-in link, service, unknown.'),
+    instance_id: Type.Optional(instanceId('Only what was done to this instance.')),
+    since: Type.Optional(timeInput('At or after this time.', '2026-03-01T09:30:00Z')),
+    until: Type.Optional(timeInput('Before this time.', '2026-03-01T09:30:00Z')),
+    order: Type.Optional(
+      enumOf(['newest', 'oldest'] as const, { description: 'Which entry comes first; newest when absent.' }),
+    ),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);

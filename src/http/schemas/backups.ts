@@ -1,0 +1,26 @@
+import Type from 'typebox';
+import { named } from './fields.ts';
+
+export const BackupSchema = Type.Object(
+  { backup_id: Type.String({ description: 'The key of the copy.' }) },
+  named('Backup', 'A copy of all data that is being made.'),
+);
+
+export const BackupProgressSchema = Type.Object(
+  {
+    pages_total: Type.Integer({ description: 'Pages of the data file; 0 while nothing is copied.' }),
+    pages_left: Type.Integer({ description: 'Those that are not copied yet.' }),
+  },
+  named('BackupProgress', 'How far a copy is.'),
+);
+
+export const BackupParams = Type.Object({
+  backup_id: Type.String({ maxLength: 100, description: 'The key of a copy.' }),
+});
+
+/** A SQLite file. Its own type, application/vnd.sqlite3, makes openapi-python-client leave the answer out. */
+export const BACKUP_TYPE = 'application/octet-stream';
+
+export const BackupFile = Type.Unsafe<string>({
+  content: { [BACKUP_TYPE]: { schema: { type: 'string', format: 'binary', description: 'A SQLite file.' } } },
+});

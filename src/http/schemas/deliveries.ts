@@ -1,0 +1,97 @@
+import Type from 'typebox';
+import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../../domain/delivery.ts';
+import {
+  agentIds,
+  enumOf,
+  instanceId,
+  InstanceId,
+  madeId,
+  meetingId,
+  MeetingId,
+  named,
+  nullable,
+  OutcomeSchema,
+  time,
+} from './fields.ts';
+import { cursor, limit } from './page.ts';
+
+const DeliveryState = enumOf(
+  DELIVERY_STATES,
+  named('DeliveryState', 'What became of a delivery; all but `pending` are its end.'),
+);
+
+const DeliveryReason = enumOf(
+  DELIVERY_REASONS,
+  named(
+    'DeliveryReason',
+    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: cancelled.',
+  ),
+);
+
+const WaitingFor = enumOf(
+  WAITING_FOR,
+  named(
+    'WaitingFor',
+    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, or an instance that is `switched_off`.',
+  ),
+);
+
+const AttemptSchema = Type.Object(
+  {
+    attempt: Type.Integer({ description: 'The number of the attempt, from 1.' }),
+    started_at: time('When it began.'),
+    duration_ms: Type.Number({ description: 'How long it took.' }),
+    outcome: OutcomeSchema,
+    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    detail: Type.String({ description: 'What happened, in words; empty after a success.' }),
+    response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
+  },
+  named('Attempt', 'One HTTP POST made for a delivery.'),
+);
+
+export const DeliverySchema = Type.Object(
+  {
+    delivery_id: Type.String({
+      description: 'The key of the delivery, and the webhook-id of every attempt.',
+      examples: ['dlv_7f3k9q2m00r3vljl5tg01'],
+    }),
+    message_id: Type.String({ description: 'The message that it delivers.' }),
+    meeting_id: MeetingId,
+    seq: Type.Integer({ description: 'The number of the message in its meeting.' }),
+    instance_id: InstanceId,
+    target_agents: agentIds('The agents of the instance to notify.'),
+    state: DeliveryState,
+    reason: nullable(DeliveryReason, 'Why it failed or was cancelled; null otherwise.'),
+    waiting_for: nullable(WaitingFor, 'Why a pending delivery is not delivered yet; null once it is settled.'),
+    attempt_count: Type.Integer({ description: 'How many attempts were made.' }),
+    next_attempt_at: nullable(time('A time.'), 'No sooner than this, while pending and retried.'),
+    created_at: time('When the message was accepted.'),
+    settled_at: nullable(time('A time.'), 'When it left `pending`.'),
+    last_attempt: nullable(AttemptSchema, 'The latest attempt; null before the first.'),
+  },
+  named('Delivery', 'One message on its way to one instance.'),
+);
+
+export const DeliveryWithAttemptsSchema = Type.Object(
+  {
+    ...DeliverySchema.properties,
+    attempts: Type.Array(AttemptSchema, {
+      description: 'The attempts that were made: the first ten and the latest ninety.',
+    }),
+  },
+  named('DeliveryWithAttempts', 'A delivery, with its attempts.'),
+);
+
+export const ListDeliveriesQuery = Type.Object(
+  {
+    instance_id: Type.Optional(instanceId('Only deliveries to this instance.')),
+    meeting_id: Type.Optional(meetingId('Only deliveries of messages of this meeting.')),
+    message_id: Type.Optional(madeId('Only deliveries of this message.')),
+    state: Type.Optional(DeliveryState),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);
+
+export const DeliveryParams = Type.Object({ delivery_id: madeId('The key of a delivery.') });

@@ -1,0 +1,11 @@
+import Type from 'typebox';
+import { named } from './fields.ts';
+
+export const ReencryptionSchema = Type.Object(
+  {
+    key_id: Type.String({ description: 'The data key that secrets are encrypted under from now on.' }),
+    rewritten: Type.Integer({ description: 'Instances whose secrets this call encrypted again.' }),
+    done: Type.Boolean({ description: 'Whether the data key before is dropped. While false, call again.' }),
+  },
+  named('Reencryption', 'What a step of changing the data key came to.'),
+);

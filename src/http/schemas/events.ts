@@ -1,0 +1,41 @@
+import Type from 'typebox';
+import { expected, instanceId, meetingId, NO_CONTROLS_PATTERN } from './fields.ts';
+
+const lastEventId = (description: string) =>
+  Type.Optional(
+    Type.String({
+      maxLength: 400,
+      pattern: NO_CONTROLS_PATTERN,
+      description,
+      ...expected('must be the id of an event, at most 400 characters'),
+    }),
+  );
+
+export const EventsQuery = Type.Object(
+  {
+    instance_id: Type.Optional(instanceId('Only what happens to this instance.')),
+    meeting_id: Type.Optional(meetingId('Only what happens in this meeting.')),
+    last_event_id: lastEventId(
+      'The id of the last event that was seen: the same as the header Last-Event-ID, which wins.',
+    ),
+  },
+  { additionalProperties: false },
+);
+
+export const EventsHeaders = Type.Object({
+  'last-event-id': lastEventId('The id of the last event that was seen: the stream goes on after it.'),
+});
+
+/** Server-sent events (WHATWG HTML, section 9.2). */
+export const EventStream = Type.Unsafe<void>({
+  content: {
+    'text/event-stream': { schema: { type: 'string', description: 'Server-sent events; docs/events.md lists them.' } },
+  },
+});
+
+/** Headers of the stream. */
+export const StreamHeaders = {
+  'cache-control': Type.String({ description: 'no-store: the stream is of this moment.' }),
+  'x-accel-buffering': Type.String({ description: 'no: a proxy must not gather events.' }),
+  'x-content-type-options': Type.String({ description: 'nosniff: it is what its type says.' }),
+};

@@ -1,0 +1,101 @@
+/** What fields of several nouns are made of. */
+import Type, { type TSchema } from 'typebox';
+import { AGENT_IDS_MAX, ID_CHARS_MAX } from '../../domain/id.ts';
+import { OUTCOMES, type Outcome } from '../../domain/outcome.ts';
+
+/** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
+export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
+
+export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
+
+/**
+ * The largest body around a list of agent ids and a set of webhook headers. JSON may take 12 bytes for a character of an
+ * id, and 6 for one of a header value.
+ */
+export const LIST_BODY_BYTES_MAX = 4 << 20;
+
+/**
+ * The name of a schema in the OpenAPI document, in the clients that are made from it, and in the SDK: `finished` in
+ * openapi_document.ts makes a component of every schema with a title.
+ */
+export const named = (title: string, description: string) => ({ title, description });
+
+/** `x-expected` is what the 422 says when the value does not fit. */
+export const expected = (text: string) => ({ 'x-expected': text });
+
+export const enumOf = <T extends string>(values: readonly T[], options: { title?: string; description: string }) =>
+  Type.Unsafe<T>({ type: 'string', enum: [...values], ...options });
+
+export const nullable = <T extends TSchema>(schema: T, description?: string) =>
+  Type.Union([schema, Type.Null()], description === undefined ? {} : { description });
+
+export const time = (description: string) =>
+  Type.String({ format: 'date-time', description, examples: ['2026-03-01T09:30:00.000Z'] });
+
+/** A time that the caller gives. */
+export const timeInput = (description: string, example: string) =>
+  Type.String({
+    format: 'date-time',
+    description,
+    examples: [example],
+    ...expected(`must be an RFC 3339 time such as ${example}`),
+  });
+
+const id = (what: string, example: string) =>
+  Type.String({
+    pattern: ID_PATTERN,
+    description: what,
+    examples: [example],
+    ...expected(`must be a string of 1 to ${ID_CHARS_MAX} characters without control characters`),
+  });
+
+export const instanceId = (what: string) => id(what, 'laptop-anna');
+export const meetingId = (what: string) => id(what, 'standup-42');
+export const agentId = (what: string) => id(what, 'anna-planner');
+
+export const InstanceId = instanceId('The key of an instance.');
+export const MeetingId = meetingId('The key of a meeting.');
+const AgentId = agentId('An agent hosted by an instance.');
+
+export const agentIds = (description: string) =>
+  Type.Array(AgentId, {
+    maxItems: AGENT_IDS_MAX,
+    description,
+    ...expected(`must be a list of at most ${AGENT_IDS_MAX} agent ids`),
+  });
+
+export const AgentIds = agentIds(`Agent ids; duplicates are dropped, order is kept. At most ${AGENT_IDS_MAX}.`);
+
+export const JsonObject = Type.Unsafe<Record<string, unknown>>({
+  type: 'object',
+  additionalProperties: true,
+  ...named('JsonObject', 'Any JSON object. It is stored and pushed value for value, as it was written.'),
+  ...expected('must be a JSON object'),
+});
+
+export const OutcomeSchema = enumOf(
+  Object.keys(OUTCOMES) as Outcome[],
+  named('Outcome', 'How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached.'),
+);
+
+export const text = (description: string) =>
+  Type.Optional(
+    Type.String({
+      maxLength: 200,
+      pattern: NO_CONTROLS_PATTERN,
+      description,
+      ...expected('must be a string of at most 200 characters without control characters'),
+    }),
+  );
+
+/** The id of what the service made. */
+export const madeId = (description: string) =>
+  Type.String({
+    maxLength: 100,
+    pattern: NO_CONTROLS_PATTERN,
+    description,
+    ...expected('must be an id of at most 100 characters, as it was answered'),
+  });
+
+export const flag = (description: string) =>
+  Type.Optional(Type.Boolean({ description, ...expected('must be true or false') }));

@@ -1,0 +1,262 @@
+import Type from 'typebox';
+import { HEALTH } from '../../domain/instance.ts';
+import {
+  agentId,
+  AgentIds,
+  enumOf,
+  expected,
+  flag,
+  ID_PATTERN,
+  InstanceId,
+  meetingId,
+  named,
+  nullable,
+  OutcomeSchema,
+  text,
+  time,
+  timeInput,
+} from './fields.ts';
+import { KeyId } from './api_keys.ts';
+import { cursor, limit } from './page.ts';
+
+export const InstanceName = Type.String({
+  minLength: 1,
+  maxLength: 200,
+  pattern: ID_PATTERN,
+  description: 'The name that people see.',
+  examples: ["Anna's laptop"],
+  ...expected('must be a string of 1 to 200 characters without control characters'),
+});
+
+const WebhookUrl = Type.String({
+  minLength: 1,
+  maxLength: 2048,
+  description: 'Where pushes are sent: http or https, no user name or password in it.',
+  examples: ['http://127.0.0.1:9000/convoke'],
+  ...expected('must be an http or https URL of at most 2048 bytes'),
+});
+
+const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
+
+// By propertyNames, and not as patternProperties: those get lost on the way into the OpenAPI document.
+const WebhookHeaders = Type.Unsafe<Record<string, string>>({
+  type: 'object',
+  propertyNames: { pattern: HEADER_NAME_PATTERN },
+  additionalProperties: { type: 'string', maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' },
+  maxProperties: 32,
+  description:
+    'Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace all that were there; absent: they stay.',
+  examples: [{ authorization: 'Bearer 3f9c20d1' }],
+  ...expected('must be an object of at most 32 header names to string values'),
+});
+
+const SuccessStatuses = enumOf(
+  ['200', '2xx'] as const,
+  named('SuccessStatuses', 'Which answers to a push count as a success: only 200 (the default), or every 2xx.'),
+);
+
+const WebhookSecret = Type.String({
+  pattern: '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$',
+  description:
+    'Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the first registration makes one.',
+  examples: ['whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD'],
+  ...expected('must be whsec_ followed by the base64 of 24 to 64 bytes'),
+});
+
+export const Health = enumOf(
+  HEALTH,
+  named(
+    'Health',
+    '`unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4 failures in a row; `down`: 5 or more.',
+  ),
+);
+
+const LastFailure = Type.Object(
+  {
+    at: time('When the attempt ended.'),
+    outcome: OutcomeSchema,
+    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    detail: Type.String({ description: 'What happened, in words.' }),
+    advice: Type.String({ description: 'One sentence: what to do about it.' }),
+  },
+  named('LastFailure', 'The last attempt that failed.'),
+);
+
+export const InstanceSchema = Type.Object(
+  {
+    instance_id: InstanceId,
+    instance_name: InstanceName,
+    agent_ids: AgentIds,
+    webhook_url: WebhookUrl,
+    webhook_enabled: Type.Boolean({ description: 'Whether pushes are sent; false after an answer of 410.' }),
+    is_active: Type.Boolean({ description: 'Whether the instance takes part at all.' }),
+    success_statuses: SuccessStatuses,
+    webhook_header_names: Type.Array(Type.String(), {
+      description: 'The names of the headers sent with every push; their values are never answered.',
+    }),
+    health: Health,
+    consecutive_failures: Type.Integer({ description: 'Failed attempts since the last success.' }),
+    last_success_at: nullable(
+      time('A time.'),
+      'When a push was last answered with a success, up to a second late; null before the first.',
+    ),
+    last_failure: nullable(LastFailure, 'The last attempt that failed; null when none did.'),
+    pending_deliveries: Type.Integer({ description: 'Deliveries that are not settled yet.' }),
+    owner_key_id: nullable(
+      Type.String(),
+      'The key that owns it; null when it was registered without keys: only admins touch it.',
+    ),
+    last_seen_at: nullable(time('A time.'), 'The last registration or heartbeat.'),
+    created_at: time('When it was first registered.'),
+    updated_at: time('When a field of the registration last changed.'),
+  },
+  named('Instance', 'One machine that runs an agent runtime.'),
+);
+
+export const RegisteredInstanceSchema = Type.Object(
+  {
+    ...InstanceSchema.properties,
+    webhook_secret: Type.Optional(
+      Type.String({ description: 'Only when it was just made: keep it, it is not shown again.' }),
+    ),
+  },
+  named('RegisteredInstance', 'An instance, and its secret when the registration made one.'),
+);
+
+export const RegisterBody = Type.Object(
+  {
+    instance_id: InstanceId,
+    instance_name: InstanceName,
+    agent_ids: AgentIds,
+    webhook_url: WebhookUrl,
+    webhook_headers: Type.Optional(WebhookHeaders),
+    webhook_secret: Type.Optional(WebhookSecret),
+    success_statuses: Type.Optional(SuccessStatuses),
+  },
+  {
+    ...named(
+      'RegisterInput',
+      'An instance as its machine registers it. An id that is known already updates that instance.',
+    ),
+    additionalProperties: false,
+    examples: [
+      {
+        instance_id: 'laptop-anna',
+        instance_name: "Anna's laptop",
+        agent_ids: ['anna-planner', 'anna-coder'],
+        webhook_url: 'http://127.0.0.1:9000/convoke',
+      },
+    ],
+  },
+);
+
+export const PatchInstanceBody = Type.Object(
+  {
+    instance_name: Type.Optional(InstanceName),
+    is_active: Type.Optional(Type.Boolean({ description: 'Whether the instance takes part at all.' })),
+    webhook_enabled: Type.Optional(Type.Boolean({ description: 'Whether pushes are sent.' })),
+    webhook_headers: Type.Optional(WebhookHeaders),
+    success_statuses: Type.Optional(SuccessStatuses),
+    owner_key_id: Type.Optional(
+      Type.Union([KeyId, Type.Null()], {
+        description: 'Hands the instance over to another key, or to nobody but admins. Only admins may.',
+        ...expected('must be the key_id of a key, or null'),
+      }),
+    ),
+  },
+  {
+    ...named('UpdateInstanceInput', 'What is to change of an instance: at least one field.'),
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ webhook_enabled: false }],
+  },
+);
+
+export const RotateSecretBody = Type.Object(
+  {
+    overlap_seconds: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: 2_592_000,
+        description: 'How long the secret before signs as well; a day when absent, 30 days at most.',
+        default: 86_400,
+      }),
+    ),
+  },
+  {
+    ...named('RotateSecretInput', 'How two secrets overlap.'),
+    additionalProperties: false,
+    examples: [{ overlap_seconds: 3600 }],
+  },
+);
+
+export const RotatedSecretSchema = Type.Object(
+  {
+    webhook_secret: Type.String({ description: 'The new secret; it is not shown again.' }),
+    previous_secret_expires_at: time('Until then every push carries two signatures.'),
+  },
+  named('RotatedSecret', 'The new secret of an instance.'),
+);
+
+export const RecoverBody = Type.Object(
+  {
+    since: timeInput('RFC 3339; deliveries that failed at or after it are queued again.', '2026-03-01T09:30:00Z'),
+  },
+  {
+    ...named('RecoverInput', 'Which failed deliveries are queued again.'),
+    additionalProperties: false,
+    examples: [{ since: '2026-03-01T09:30:00Z' }],
+  },
+);
+
+export const RecoveredSchema = Type.Object(
+  { recovered: Type.Integer({ description: 'How many failed deliveries were queued again.' }) },
+  named('Recovered', 'What a recovery came to.'),
+);
+
+export const WebhookTestBody = Type.Object(
+  { instance_id: InstanceId },
+  {
+    ...named('WebhookTestInput', 'The instance to push a sample message to.'),
+    additionalProperties: false,
+    examples: [{ instance_id: 'laptop-anna' }],
+  },
+);
+
+const DiagnosisStage = Type.Object(
+  {
+    stage: enumOf(['dns', 'connect', 'tls', 'request', 'response'] as const, { description: 'Which stage it is.' }),
+    ok: Type.Boolean({ description: 'Whether it succeeded.' }),
+    duration_ms: Type.Number({ description: 'How long it took.' }),
+    detail: Type.String({ description: 'What happened, in words.' }),
+  },
+  named('DiagnosisStage', 'One stage of a webhook test.'),
+);
+
+export const DiagnosisSchema = Type.Object(
+  {
+    success: Type.Boolean({ description: 'Whether a delivery with this answer would be delivered.' }),
+    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    outcome: OutcomeSchema,
+    duration_ms: Type.Number({ description: 'How long all of it took.' }),
+    stages: Type.Array(DiagnosisStage, { description: 'How far it came, stage by stage.' }),
+    response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
+    advice: Type.String({ description: 'One sentence: what to do about it.' }),
+  },
+  named('Diagnosis', 'What a webhook test found, stage by stage.'),
+);
+
+export const ListInstancesQuery = Type.Object(
+  {
+    agent_id: Type.Optional(agentId('Only instances that host this agent.')),
+    meeting_id: Type.Optional(meetingId('Only instances that are in this meeting.')),
+    is_active: flag('Only active, or only inactive ones.'),
+    health: Type.Optional(Health),
+    q: text('Part of the id or the name.'),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);
+
+export const InstanceParams = Type.Object({ instance_id: InstanceId });

@@ -1,0 +1,105 @@
+import Type from 'typebox';
+import { ID_CHARS_MAX } from '../../domain/id.ts';
+import {
+  agentIds,
+  AgentIds,
+  expected,
+  flag,
+  instanceId,
+  InstanceId,
+  MeetingId,
+  named,
+  nullable,
+  text,
+  time,
+} from './fields.ts';
+import { Health, InstanceName } from './instances.ts';
+import { cursor, limit } from './page.ts';
+
+const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
+  description: 'The meeting; an integer is taken as its decimal string.',
+  examples: ['standup-42'],
+  ...expected(`must be a string of 1 to ${ID_CHARS_MAX} characters without control characters, or an integer`),
+});
+
+export const JoinMeetingBody = Type.Object(
+  {
+    instance_id: InstanceId,
+    meeting_id: MeetingIdInput,
+    agent_ids: agentIds('The agents of the instance that take part; they replace those of an earlier join.'),
+  },
+  {
+    ...named('JoinMeetingInput', 'An instance and its agents that take part in a meeting.'),
+    additionalProperties: false,
+    examples: [{ instance_id: 'laptop-anna', meeting_id: 'standup-42', agent_ids: ['anna-planner'] }],
+  },
+);
+
+export const LeaveMeetingBody = Type.Object(
+  { instance_id: InstanceId, meeting_id: MeetingIdInput },
+  {
+    ...named('LeaveMeetingInput', 'An instance that leaves a meeting.'),
+    additionalProperties: false,
+    examples: [{ instance_id: 'laptop-anna', meeting_id: 'standup-42' }],
+  },
+);
+
+export const LeftMeetingSchema = Type.Object(
+  {
+    instance_id: InstanceId,
+    meeting_id: MeetingId,
+    left_at: nullable(time('A time.'), 'When it left; null when there was nothing to leave.'),
+  },
+  named('LeftMeeting', 'What came of leaving a meeting.'),
+);
+
+export const MembershipSchema = Type.Object(
+  {
+    meeting_id: MeetingId,
+    instance_id: InstanceId,
+    agent_ids: AgentIds,
+    joined_at: time('When the instance last joined.'),
+    left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
+  },
+  named('Membership', 'An instance in a meeting, with the agents that take part.'),
+);
+
+export const MeetingInstanceSchema = Type.Object(
+  {
+    ...MembershipSchema.properties,
+    instance_name: InstanceName,
+    health: Health,
+  },
+  named('MeetingInstance', 'A membership, with the name of its instance and how it does.'),
+);
+
+export const MeetingSchema = Type.Object(
+  {
+    meeting_id: MeetingId,
+    last_seq: Type.Integer({ description: 'How many messages were ever sent in it.' }),
+    instance_count: Type.Integer({ description: 'Instances in the meeting now.' }),
+    agent_count: Type.Integer({ description: 'Agents in the meeting now, over all instances.' }),
+    pending_deliveries: Type.Integer({ description: 'Deliveries of its messages that are not settled yet.' }),
+    created_at: time('The first join or message.'),
+    last_activity_at: time('The last join, leave or message.'),
+  },
+  named('Meeting', 'A conversation. It exists as soon as an instance joins it or a message is sent in it.'),
+);
+
+export const ListMeetingsQuery = Type.Object(
+  {
+    q: text('Part of the id.'),
+    instance_id: Type.Optional(instanceId('Only meetings that this instance is in.')),
+    include_left: flag('With instance_id: also those that it has left.'),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);
+
+export const ListMeetingInstancesQuery = Type.Object(
+  { include_left: flag('Also those that have left.'), limit, cursor },
+  { additionalProperties: false },
+);
+
+export const MeetingParams = Type.Object({ meeting_id: MeetingId });

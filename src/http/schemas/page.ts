@@ -1,0 +1,36 @@
+/** A long list comes in pages. */
+import Type, { type TSchema } from 'typebox';
+import { expected, nullable } from './fields.ts';
+
+/** `{data, next_cursor}`: next_cursor is null on the last page. */
+export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
+  Type.Object(
+    {
+      data: Type.Array(item, { description: 'What is on this page.' }),
+      next_cursor: nullable(
+        Type.String({ description: 'A place in the list.' }),
+        'Give it as cursor to get the next page; null on the last one.',
+      ),
+    },
+    { title: `${item.title}Page`, description: 'One page of a list.' },
+  );
+
+export const limit = Type.Optional(
+  Type.Integer({
+    minimum: 1,
+    maximum: 500,
+    default: 50,
+    description: 'The most that one page holds: 1 to 500, 50 when absent.',
+    ...expected('must be a whole number from 1 to 500'),
+  }),
+);
+
+export const cursor = Type.Optional(
+  Type.String({
+    minLength: 1,
+    maxLength: 2000,
+    pattern: '^[A-Za-z0-9_-]*$',
+    description: 'next_cursor of the page before; from the beginning when absent.',
+    ...expected('must be the next_cursor of a page made with the same filters'),
+  }),
+);

@@ -1,0 +1,91 @@
+/** What the service sends to a webhook_url: the event of the specification, as OpenAPI tells of it. */
+import Type from 'typebox';
+import { agentIds, JsonObject, MeetingId } from './fields.ts';
+
+// Without a title, and so no component: oapi-codegen throws away what only a webhook names, and then does not compile.
+export const PushBody = Type.Object(
+  {
+    event: Type.Unsafe<'new_message'>({ type: 'string', enum: ['new_message'], description: 'Always `new_message`.' }),
+    meeting_id: MeetingId,
+    message: JsonObject,
+    target_agents: agentIds('The agents of this instance to notify.'),
+    timestamp: Type.String({ description: 'The created_at of the message; empty when it has none.' }),
+  },
+  { description: 'The body of a push: one message, for the agents of one instance.' },
+);
+
+const header = (name: string, required: boolean, description: string, schema: Type.TSchema = Type.String()) => ({
+  in: 'header',
+  name,
+  required,
+  description,
+  schema,
+});
+
+const PUSH_HEADERS = [
+  header('webhook-id', true, 'The delivery, the same on every attempt: skip one that was handled.'),
+  header(
+    'webhook-timestamp',
+    true,
+    'When this attempt was made, in seconds since 1970: refuse one that is off by more than 5 minutes.',
+  ),
+  header(
+    'webhook-signature',
+    true,
+    'Standard Webhooks v1: `v1,` and the base64 of HMAC-SHA256 over webhook-id, a full stop, webhook-timestamp, a full stop and the body. Two of them, with a space between, while a rotated secret overlaps.',
+  ),
+  header('idempotency-key', true, 'The same as webhook-id.'),
+  header('convoke-message-id', true, 'The message. The signature does not cover it.'),
+  header(
+    'convoke-seq',
+    true,
+    'The number of the message in its meeting, from 1. The signature does not cover it.',
+    Type.Integer(),
+  ),
+  header(
+    'convoke-attempt',
+    true,
+    'The number of the attempt, from 1. The signature does not cover it.',
+    Type.Integer(),
+  ),
+  header('convoke-test', false, '`true` on the sample push of a webhook test: verify it, answer 200, and wake nobody.'),
+  header('user-agent', true, 'Convoke and its version.'),
+];
+
+const retried = {
+  'retry-after': {
+    description: 'When to try again, held between the next time of the schedule and one hour.',
+    schema: Type.String(),
+  },
+};
+
+/** The `webhooks` of the document. */
+export const WEBHOOKS = {
+  new_message: {
+    post: {
+      operationId: 'newMessage',
+      tags: ['messages'],
+      summary: 'A message was sent in a meeting that the instance is in',
+      description:
+        'Sent to the webhook_url of every instance in the meeting that is switched on and has an agent to notify, with its webhook_headers. One after the other for each meeting of an instance, in the order of convoke-seq. It must be answered within 5 seconds; redirects are not followed. An instance may get a push again, with the same webhook-id.',
+      security: [],
+      parameters: PUSH_HEADERS,
+      requestBody: {
+        required: true,
+        description: 'The message. Verify the signature over the bytes as they came.',
+        content: { 'application/json': { schema: PushBody } },
+      },
+      responses: {
+        200: { description: 'It is delivered. What the body says is not looked at.' },
+        '2XX': {
+          description:
+            'It is delivered if the success_statuses of the instance is 2xx. Otherwise it failed, and is not tried again: what answered may have begun to work.',
+        },
+        410: { description: 'It failed, and the webhook of the instance is switched off.' },
+        429: { description: 'It is tried again.', headers: retried },
+        503: { description: 'It is tried again.', headers: retried },
+        default: { description: 'It is tried again, by the schedule of the service.' },
+      },
+    },
+  },
+};

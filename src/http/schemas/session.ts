@@ -1,0 +1,52 @@
+import Type from 'typebox';
+import { ScopeSchema } from './api_keys.ts';
+import { enumOf, expected, InstanceId, MeetingId, named, nullable, time } from './fields.ts';
+
+export const SessionSchema = Type.Object(
+  {
+    state: enumOf(['open', 'signed_out', 'signed_in'] as const, {
+      description:
+        '`open`: no key was made, and everybody on this machine may do everything; `signed_out`: a key is needed.',
+    }),
+    key_id: nullable(Type.String(), 'The key that was given; null when open, signed out, or signed in by a link.'),
+    key_name: nullable(Type.String(), 'What people know that key by.'),
+    scopes: Type.Array(ScopeSchema, { description: 'What it permits.' }),
+    meeting_ids: nullable(Type.Array(MeetingId), 'The meetings that it is limited to; null: no limit.'),
+    instance_id: nullable(InstanceId, 'The instance that it is limited to; null: no limit.'),
+    expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
+    csrf_token: nullable(
+      Type.String(),
+      'Sent as the header convoke-csrf with what changes something; null without a cookie.',
+    ),
+    version: Type.String({ description: 'The version of the service.' }),
+    features: Type.Object(
+      { cluster: Type.Boolean({ description: 'Whether there may be several nodes.' }) },
+      { description: 'What this service can do.' },
+    ),
+  },
+  named('Session', 'Who is signed in, and what they may do.'),
+);
+
+export const UseLinkBody = Type.Object(
+  {
+    token: Type.String({
+      pattern: '^[A-Za-z0-9_-]{43}$',
+      description: 'What stands behind #sign-in= in the link.',
+      ...expected('must be the 43 characters behind #sign-in= in the link'),
+    }),
+  },
+  { ...named('SignInByLinkInput', 'The token of a sign-in link.'), additionalProperties: false },
+);
+
+const set_cookie = Type.String({
+  description: 'The session, HttpOnly and SameSite=Strict; or, with Max-Age=0, its end.',
+});
+
+/** Headers of answers that begin or end a session. */
+export const CookieHeaders = { 'set-cookie': set_cookie };
+
+/** Headers of the answer to who is signed in. */
+export const SessionHeaders = {
+  'cache-control': Type.String({ description: 'no-store: the answer is of this moment.' }),
+  'set-cookie': set_cookie,
+};
