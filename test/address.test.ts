@@ -149,8 +149,19 @@ const RANGES: { range: string; inside: string[]; outside: string[]; opened_by: E
   },
   {
     range: 'cloud metadata behind a translator',
-    inside: ['64:ff9b::a9fe:a9fe', '64:ff9b::a83f:8110', '::a9fe:a9fe', '2002:a9fe:a9fe::', '2002:6464:64c8:1::1'],
+    inside: [
+      ['64:ff9b::a9fe:a9fe', '64:ff9b::a83f:8110', '::a9fe:a9fe', '2002:a9fe:a9fe::', '2002:6464:64c8:1::1'],
+      // NAT64 for local use, in each of its lengths; SIIT; Teredo by its server and by its client.
+      ['64:ff9b:1:a9fe:a9:fe00::', '64:ff9b:1:a9:fe:a9fe::', '64:ff9b:1:0:a9:fea9:fe00:0', '64:ff9b:1::a9fe:a9fe'],
+      ['::ffff:0:a9fe:a9fe', '2001:0:a9fe:a9fe::', '2001::5601:5601', '2001:0:1:2:3:4:5601:5601'],
+    ].flat(),
     outside: [],
+    opened_by: 'exact',
+  },
+  {
+    range: 'cloud metadata behind a prefix of some network, or through ISATAP',
+    inside: ['2001:470:64::a9fe:a9fe', '2001:470::5efe:a9fe:a9fe', '2001:470::200:5efe:a83f:8110'],
+    outside: ['2001:470:64::1:a9fe:a9fe', '2001:470:64::a9ff:a9fe', '2001:470::5eff:a9fe:a9fe'],
     opened_by: 'exact',
   },
   { range: 'fe80::/10', inside: ['fe80::', 'fe80::1', 'febf:ffff::'], outside: [], opened_by: 'exact' },

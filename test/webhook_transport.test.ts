@@ -439,6 +439,28 @@ describe('a machine that misbehaves', { concurrency: 4 }, () => {
     await assert.rejects(client.request({ path: '/', method: 'POST', body: 'x' }));
   });
 
+  const UNBOUNDED: [string, string][] = [
+    ['chunk extensions', `1;${'e'.repeat(9_000)}\r\na\r\n`],
+    ['chunks of one byte', '1\r\na\r\n'],
+    ['trailers', ''],
+  ];
+  for (const [what, repeated] of UNBOUNDED) {
+    test(`of an answer in ${what} without an end only so much is taken as of one with a long body`, async (t) => {
+      const head = 'HTTP/1.1 500 X\r\ntransfer-encoding: chunked\r\n\r\n';
+      const receiver = await answering(t, (socket) => {
+        socket.write(what === 'trailers' ? `${head}0\r\n` : head);
+        flood(socket, (repeated || `x-trailer: ${'e'.repeat(9_000)}\r\n`).repeat(8));
+      });
+      const result = await transportFor(t).push(pushTo(receiver.url));
+      assert.deepEqual(outcomeOf(result), ['bad_status', 500], result.detail);
+      assertBounded(result, 2000);
+      await receiver.allClosed();
+      // What the sockets of both ends hold comes on top.
+      const taken = receiver.sockets[0]!.bytesWritten;
+      assert.ok(taken < 20 << 20, `${taken} bytes`);
+    });
+  }
+
   test('the real deadline is 5 s, and a push is over by 5.1 s', async (t) => {
     const { url } = await machine(t, () => {});
     const result = await transportFor(t).push(pushTo(url));

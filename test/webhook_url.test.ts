@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { createRequire } from 'node:module';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { judgeAddress, parseCidr } from '../src/domain/address.ts';
@@ -228,4 +229,69 @@ test('whatever the text: no exception, and an accepted address is one that the p
     }),
     { numRuns: 5000 },
   );
+});
+
+test('a name that can never be public is refused under public, with what to do; lan and an allow-list take it', () => {
+  const names = [
+    [
+      'printer',
+      'redis',
+      'ip6-localhost',
+      'xn--localhost-',
+      'laptop.local',
+      'LAPTOP.LOCAL.',
+      'agent.internal',
+      'a.home.arpa',
+    ],
+    [
+      'agent.default.svc',
+      'agent.default.svc.cluster.local',
+      'localhost.localdomain',
+      'nas.lan',
+      'pc.home',
+      'x.corp',
+      'l\u00e5n.lan',
+    ],
+  ].flat();
+  for (const name of names) {
+    const { message, policy_denied } = refused(`https://${name}/`, policyOf('public'));
+    assert.ok(policy_denied);
+    assert.match(message, /is a name of a private network; the range .* CONVOKE_EGRESS=lan would allow it$/);
+    for (const policy of [policyOf('lan'), policyOf('local'), policyOf('public', true, '10.0.0.0/8')]) {
+      accepted(`https://${name}/`, policy);
+    }
+  }
+  for (const name of ['example.com', 'local.example.com', 'internal.example', 'svc.dev', 'mylocal', 'corporate.com']) {
+    if (name.includes('.')) accepted(`https://${name}/`, policyOf('public'));
+  }
+});
+
+test('a name of a metadata service is refused everywhere, unless its one address is allowed', () => {
+  for (const name of ['metadata.google.internal', 'METADATA.google.internal.', 'metadata.goog']) {
+    for (const mode of ['public', 'lan', 'local'] as const) {
+      assert.match(
+        refused(`http://${name}/`, policyOf(mode)).message,
+        /CONVOKE_EGRESS_ALLOW=169\.254\.169\.254\/32 would/,
+      );
+      refused(`http://${name}/`, policyOf(mode, true, '169.254.0.0/16'));
+      accepted(`http://${name}/`, policyOf(mode, true, '169.254.169.254/32'));
+    }
+  }
+});
+
+test('the ports that the fetch standard blocks are refused under public, and no others', async () => {
+  const standard = createRequire(import.meta.resolve('undici'))('./lib/web/fetch/constants.js') as {
+    badPorts: string[];
+  };
+  const blocked = new Set(standard.badPorts.map(Number));
+  assert.ok(blocked.size > 80);
+  for (let port = 1; port <= 12_000; port++) {
+    const url = `https://example.com:${port}/`;
+    assert.equal(isRefusal(parseWebhookUrl(url, policyOf('public'))), blocked.has(port), url);
+  }
+  const { message } = refused('https://example.com:25/', policyOf('public'));
+  assert.match(message, /^is not allowed: port 25 .*; another port, .* would allow it$/);
+  for (const mode of ['lan', 'local'] as const) accepted('https://example.com:25/', policyOf(mode));
+  accepted('https://93.184.216.34:25/', policyOf('public', true, '93.184.216.34/32'));
+  refused('https://93.184.216.34:25/', policyOf('public'));
 });

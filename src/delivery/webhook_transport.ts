@@ -44,6 +44,8 @@ export interface WebhookTransport extends Transport {
 export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** Of an answer's body no more than this is read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
+/** Of all that comes behind the head no more than this: chunk extensions and trailers are no body, and have no end of their own. */
+const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
 
 const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
 /** A character takes four bytes at most. */
@@ -206,6 +208,7 @@ class Connection extends Linked {
   head_expected = false;
   #status_line_expected = false;
   #head_bytes = 0;
+  #bytes_behind_head = 0;
 
   constructor(transport: PooledTransport, pool: InstancePool | null, target: WebhookTarget, socket: Socket) {
     super();
@@ -233,8 +236,15 @@ class Connection extends Linked {
     const read = socket.read;
     socket.read = (size?: number) => {
       const chunk: unknown = read.call(socket, size);
-      if (chunk === null || !this.head_expected || this.#passes(chunk as Buffer)) return chunk;
-      socket.destroy(new errors.HeadersOverflowError());
+      if (chunk === null) return null;
+      if (this.head_expected) {
+        if (this.#passes(chunk as Buffer)) return chunk;
+        socket.destroy(new errors.HeadersOverflowError());
+        return null;
+      }
+      this.#bytes_behind_head += (chunk as Buffer).length;
+      if (this.#bytes_behind_head <= RESPONSE_RAW_BYTES_MAX) return chunk;
+      socket.destroy(new errors.ResponseExceededMaxSizeError());
       return null;
     };
     socket.on('error', ignore);
@@ -248,7 +258,7 @@ class Connection extends Linked {
   send(push: OngoingPush, options: Dispatcher.DispatchOptions): void {
     this.answered = false;
     this.head_expected = this.#status_line_expected = true;
-    this.#head_bytes = 0;
+    this.#head_bytes = this.#bytes_behind_head = 0;
     this.client.dispatch(options, push);
   }
 

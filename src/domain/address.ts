@@ -75,9 +75,9 @@ export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial 
     if (cidr.prefix_bits === exact_bits && contains(cidr, bytes)) return null;
   }
   const text = formatAddress(bytes);
-  const carried = carriedIPv4(bytes);
+  const meant = [bytes, ...carriedIPv4(bytes)];
   for (const { cidr, name } of NEVER) {
-    if (contains(cidr, bytes) || (carried !== null && contains(cidr, carried))) {
+    if (meant.some((each) => contains(cidr, each))) {
       return {
         reason: `${text} is ${name}, which only an entry for this very address opens`,
         allowed_by: `CONVOKE_EGRESS_ALLOW=${text}/${exact_bits}`,
@@ -136,11 +136,30 @@ const NEVER = named({
   'fd00:a9fe:a9fe::1/128': 'a cloud metadata address',
 });
 
-/** IPv6 that a translator or a tunnel takes to an IPv4 address, with the byte at which that stands. */
-const CARRIERS = [
-  { cidr: parseCidr('64:ff9b::/96')!, at: 12 },
-  { cidr: parseCidr('::/96')!, at: 12 },
-  { cidr: parseCidr('2002::/16')!, at: 2 },
+/**
+ * IPv6 that a translator or a tunnel takes to an IPv4 address, with the bytes that this stands in. The networks that translate
+ * by a prefix of their own (RFC 6052) are not known here: what ends in 32 zero bits and an IPv4 address may be one of theirs.
+ */
+const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
+  // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.
+  { cidr: parseCidr('64:ff9b::/96')!, at: [12, 13, 14, 15] },
+  { cidr: parseCidr('::ffff:0:0:0/96')!, at: [12, 13, 14, 15] },
+  { cidr: parseCidr('::/96')!, at: [12, 13, 14, 15] },
+  // NAT64 for local use (RFC 8215), with a prefix of 48, 56, 64 or 96 bits: byte 8 is left out.
+  { cidr: parseCidr('64:ff9b:1::/48')!, at: [6, 7, 9, 10] },
+  { cidr: parseCidr('64:ff9b:1::/48')!, at: [7, 9, 10, 11] },
+  { cidr: parseCidr('64:ff9b:1::/48')!, at: [9, 10, 11, 12] },
+  { cidr: parseCidr('64:ff9b:1::/48')!, at: [12, 13, 14, 15] },
+  // 6to4 (RFC 3056); Teredo (RFC 4380), its server and its client.
+  { cidr: parseCidr('2002::/16')!, at: [2, 3, 4, 5] },
+  { cidr: parseCidr('2001::/32')!, at: [4, 5, 6, 7] },
+  { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
+];
+/** Of the lower half of an address, when an IPv4 address follows: a translator's (RFC 6052), and ISATAP (RFC 5214). */
+const MIDDLES: readonly (readonly number[])[] = [
+  [0, 0, 0, 0],
+  [0, 0, 0x5e, 0xfe],
+  [2, 0, 0x5e, 0xfe],
 ];
 
 const LOOPBACK = named({
@@ -189,12 +208,16 @@ function reserved(text: string, exact_bits: number, name: string): Denial {
 }
 
 /**
- * The IPv4 address inside an IPv6 one. Who opens 64:ff9b::/96, because a network of IPv6 alone reaches all IPv4 through it
- * (RFC 6052), does not mean the metadata service behind it.
+ * The IPv4 addresses that an IPv6 one may be taken to. Who opens 64:ff9b::/96, because a network of IPv6 alone reaches all IPv4
+ * through it (RFC 6052), does not mean the metadata service behind it.
  */
-function carriedIPv4(bytes: AddressBytes): AddressBytes | null {
-  const carrier = CARRIERS.find(({ cidr }) => contains(cidr, bytes));
-  return carrier === undefined ? null : bytes.subarray(carrier.at, carrier.at + 4);
+function carriedIPv4(bytes: AddressBytes): AddressBytes[] {
+  if (bytes.length === 4) return [];
+  const carried = CARRIERS.filter(({ cidr }) => contains(cidr, bytes)).map(({ at, inverted }) =>
+    Uint8Array.from(at, (i) => bytes[i]! ^ (inverted ? 0xff : 0)),
+  );
+  if (MIDDLES.some((middle) => middle.every((byte, i) => bytes[8 + i] === byte))) carried.push(bytes.slice(12));
+  return carried;
 }
 
 /** Whether an address lies in a range. */

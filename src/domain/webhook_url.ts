@@ -1,4 +1,4 @@
-import { judgeAddress, LOOPBACK_ADDRESSES, parseAddress } from './address.ts';
+import { contains, judgeAddress, LOOPBACK_ADDRESSES, parseAddress } from './address.ts';
 import type { AddressBytes, Denial, EgressPolicy } from './address.ts';
 
 export const WEBHOOK_URL_BYTES_MAX = 2048;
@@ -49,14 +49,17 @@ export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarg
   if (!tls && policy.mode === 'public' && !policy.allow_http) {
     return { message: NEEDS_HTTPS, policy_denied: true };
   }
-  const denial = address !== null ? judgeAddress(address, policy) : judgeName(hostname, policy);
+  const port = url.port === '' ? (tls ? 443 : 80) : Number(url.port);
+  const denial =
+    (address !== null ? judgeAddress(address, policy) : judgeName(hostname, policy)) ??
+    judgePort(port, address, policy);
   if (denial !== null) return { message: sayDenial(denial), policy_denied: true };
   return {
     url: text,
     origin: url.origin,
     path: url.pathname + url.search,
     hostname,
-    port: url.port === '' ? (tls ? 443 : 80) : Number(url.port),
+    port,
     tls,
     ...(address !== null && { address }),
   };
@@ -104,11 +107,51 @@ function faultOfName(hostname: string): string | null {
   return null;
 }
 
+/**
+ * Names that no public name server answers with a public address: RFC 6762, RFC 8375, ICANN's .internal, what routers and
+ * Kubernetes give, and those that ICANN does not delegate because private networks use them.
+ */
+const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
+/** Names of the metadata services of clouds, as far as they stand for one address. */
+const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']);
+const METADATA_ADDRESS = Uint8Array.of(169, 254, 169, 254);
+
+/** What a name says by itself; the addresses that it stands for are judged when a connection is made. */
 function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
-  if (!isLocalhostName(hostname)) return null;
-  for (const address of LOOPBACK_ADDRESSES) {
-    const denial = judgeAddress(address, policy);
-    if (denial !== null) return { ...denial, reason: `${hostname} is this machine` };
+  if (METADATA_NAMES.has(hostname)) {
+    const denial = judgeAddress(METADATA_ADDRESS, policy);
+    return denial === null ? null : { ...denial, reason: `${hostname} is a cloud metadata service` };
   }
-  return null;
+  if (isLocalhostName(hostname)) {
+    for (const address of LOOPBACK_ADDRESSES) {
+      const denial = judgeAddress(address, policy);
+      if (denial !== null) return { ...denial, reason: `${hostname} is this machine` };
+    }
+    return null;
+  }
+  // It may stand for what the allow-list names.
+  if (policy.mode !== 'public' || policy.allow.length > 0) return null;
+  const is_private = !hostname.includes('.') || PRIVATE_SUFFIXES.some((suffix) => hostname.endsWith(`.${suffix}`));
+  if (!is_private) return null;
+  return {
+    reason: `${hostname} is a name of a private network`,
+    allowed_by: 'the range of its addresses in CONVOKE_EGRESS_ALLOW, or CONVOKE_EGRESS=lan',
+  };
+}
+
+/** The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): other protocols may read HTTP as theirs. */
+const BAD_PORTS = new Set([
+  ...[1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109],
+  ...[110, 111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530],
+  ...[531, 532, 540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190],
+  ...[5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080],
+]);
+
+function judgePort(port: number, address: AddressBytes | null, policy: EgressPolicy): Denial | null {
+  if (policy.mode !== 'public' || !BAD_PORTS.has(port)) return null;
+  if (address !== null && policy.allow.some((cidr) => contains(cidr, address))) return null;
+  return {
+    reason: `port ${port} is one of another protocol, which the fetch standard blocks`,
+    allowed_by: 'another port, the address itself as host and in CONVOKE_EGRESS_ALLOW, or CONVOKE_EGRESS=lan',
+  };
 }
