@@ -113,7 +113,7 @@ export const SETTINGS = {
   egress: setting(
     oneOf(EGRESS_MODES),
     'local',
-    'How far pushes may go: local is everywhere but link-local, cloud metadata and reserved ranges, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback.',
+    'How far pushes may go: local is everywhere but link-local, cloud metadata and reserved ranges, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback, and behind a proxy (trust_proxy).',
   ),
   egress_allow: setting(
     cidrs(),
@@ -274,8 +274,9 @@ export function readConfig({
     sources[name] = isSecret(name) && source.from !== 'default' ? { ...source, value: HIDDEN } : source;
     values[name] = value;
   }
-  const { host } = values as Partial<SettingValues>;
-  const is_local = host === undefined || isLoopbackHost(host);
+  const { host, trust_proxy } = values as Partial<SettingValues>;
+  // Behind a proxy the callers are elsewhere, whatever address the service has.
+  const is_local = (host === undefined || isLoopbackHost(host)) && trust_proxy?.length === 0;
   faults.push(...faultsOfKeys(values as Partial<SettingValues>));
   if (faults.length > 0) throw new ConfigError(faults);
 

@@ -134,6 +134,14 @@ test('a host that other machines can reach is told from loopback, and pushes are
   }
 });
 
+test('behind a proxy pushes are public unless told, on loopback too: those who call are elsewhere', () => {
+  const flags = { trust_proxy: '127.0.0.1/32' };
+  const { config, sources } = readConfig({ flags });
+  assert.deepEqual([config.egress_policy.mode, sources.egress.value], ['public', 'public']);
+  assert.equal(readConfig({ flags: { ...flags, egress: 'local' } }).config.egress_policy.mode, 'local');
+  assert.equal(readConfig({}).config.egress_policy.mode, 'local');
+});
+
 test('the egress policy is made of its three settings', () => {
   const { egress_policy } = readConfig({
     flags: { egress: 'public', egress_allow: '10.0.0.0/8, fd00::/8', egress_allow_http: 'true' },

@@ -7,6 +7,8 @@ import { fileURLToPath } from 'node:url';
 import { test, type TestContext } from 'node:test';
 import { parse } from 'yaml';
 import { settingNames, variableOf } from '../src/config.ts';
+import { contains, parseAddress, parseCidr } from '../src/domain/address.ts';
+import { clientAddress } from '../src/domain/client_address.ts';
 import { temporaryDirectory } from './support/command_line.ts';
 import { outcomeOf } from './support/raw_client.ts';
 import { startService } from './support/service.ts';
@@ -54,10 +56,15 @@ test('the unit is hardened, and gives a stop the time it takes', () => {
 interface Compose {
   services: Record<
     string,
-    { environment?: Record<string, string>; volumes?: string[]; networks?: string[]; depends_on?: object }
+    {
+      environment?: Record<string, string>;
+      volumes?: string[];
+      networks?: string[] | Record<string, { ipv4_address: string }>;
+      depends_on?: object;
+    }
   >;
   volumes: object;
-  networks: object;
+  networks: Record<string, { ipam: { config: { subnet: string }[] } }>;
 }
 
 test('every setting that the files name is one', () => {
@@ -78,7 +85,8 @@ test('compose: what services refer to is there, and all nodes are alike but for 
   for (const [name, { depends_on = {}, networks: used = [], volumes: mounted = [] }] of Object.entries(services)) {
     const needed = Array.isArray(depends_on) ? depends_on : Object.keys(depends_on);
     for (const other of needed) assert.ok(other in services, `${name} depends on ${other}`);
-    for (const network of used) assert.ok(network in networks, `${name}: ${network}`);
+    for (const network of Array.isArray(used) ? used : Object.keys(used))
+      assert.ok(network in networks, `${name}: ${network}`);
     for (const volume of mounted) {
       const [source = ''] = volume.split(':');
       assert.ok(source.startsWith('./') ? read(source) !== '' : source in volumes, `${name}: ${source}`);
@@ -92,6 +100,21 @@ test('compose: what services refer to is there, and all nodes are alike but for 
       file,
     );
   }
+});
+
+test('compose: X-Forwarded-For counts from nginx alone, and pushes go to public addresses', () => {
+  const { services, networks } = parse(read('compose.yaml'), { merge: true }) as Compose;
+  const { environment = {} } = services['node-1']!;
+  const trusted = environment['CONVOKE_TRUST_PROXY']!.split(',').map((range) => parseCidr(range)!);
+  const { ipv4_address: nginx } = (services['nginx']!.networks as Record<string, { ipv4_address: string }>)['convoke']!;
+  const { subnet } = networks['convoke']!.ipam.config[0]!;
+  assert.ok(contains(parseCidr(subnet)!, parseAddress(nginx)!));
+  const gateway = nginx.replace(/\d+$/, '1');
+  // Whoever calls the published port comes to nginx from the gateway, which adds that to what the client wrote.
+  assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, trusted), gateway);
+  assert.equal(clientAddress(gateway, '203.0.113.7', trusted), gateway);
+  assert.equal(clientAddress(nginx, `203.0.113.7, ${gateway}`, [parseCidr(subnet)!]), '203.0.113.7', 'the control');
+  assert.equal(environment['CONVOKE_EGRESS'], 'public');
 });
 
 test('nginx passes the live feed on as it comes', () => {
