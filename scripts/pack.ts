@@ -6,9 +6,10 @@
  * When a pack is interrupted, the next one, or `node scripts/pack.ts restore`, puts back what was there.
  */
 import { execFileSync } from 'node:child_process';
-import { existsSync, mkdirSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { dirname, join, posix } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { bundle } from './bundle.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 /** What the clone had before, by path; null for a file that it did not have. */
@@ -20,6 +21,9 @@ interface Manifest {
   description: string;
   license: string;
   repository: { type: string; url: string };
+  type: string;
+  engines: object;
+  files: string[];
   exports: Record<string, string>;
   private?: true;
   scripts?: object;
@@ -74,6 +78,48 @@ function packSdk(): void {
   put({ [`${SDK}/package.json`]: json(packed), [`${SDK}/LICENSE`]: read('LICENSE') });
 }
 
+/** Nothing is left to install with it: what the service needs is in the bundle. */
+async function packConvoke(): Promise<void> {
+  await bundle();
+  const { name, version, description, license, repository, type, engines, files } = manifestOf('package.json');
+  const packed = {
+    name,
+    version,
+    description,
+    license,
+    repository,
+    type,
+    engines,
+    files,
+    bin: { convoke: './dist/convoke.cjs' },
+    exports: { './package.json': './package.json' },
+  };
+  const shipped = new Set(['README.md', 'LICENSE', ...globSync(files, { cwd: ROOT }).flatMap(filesBelow)]);
+  const documents = [...shipped].filter((path) => path.endsWith('.md'));
+  const texts = documents.map((path) => [path, withoutLooseEnds(path, read(path), shipped)] as const);
+  const changed = texts.filter(([path, text]) => text !== read(path));
+  put({ 'package.json': json(packed), ...Object.fromEntries(changed) });
+}
+
+function filesBelow(path: string): string[] {
+  if (!statSync(join(ROOT, path)).isDirectory()) return [path];
+  return readdirSync(join(ROOT, path)).flatMap((entry) => filesBelow(posix.join(path, entry)));
+}
+
+/** A document without pictures, and with no link to what is in the repository only. */
+function withoutLooseEnds(path: string, markdown: string, shipped: ReadonlySet<string>): string {
+  const is_there = (link: string): boolean => {
+    const [target = ''] = link.split('#');
+    return /^https?:/.test(link) || target === '' || shipped.has(posix.join(posix.dirname(path), target));
+  };
+  return markdown
+    .replaceAll(/<picture>[^]*?<\/picture>\n+/g, '')
+    .replaceAll(/!\[[^\]]*\]\(([^)]+)\)\n*/g, (image, link: string) => (is_there(link) ? image : ''))
+    .replaceAll(/(?<!!)\[([^\]]+)\]\(([^)]+)\)/g, (whole, words: string, link: string) =>
+      is_there(link) ? whole : words,
+    );
+}
+
 function json(value: object): string {
   return `${JSON.stringify(value, null, 2)}\n`;
 }
@@ -81,3 +127,4 @@ function json(value: object): string {
 restore();
 const [what = ''] = process.argv.slice(2);
 if (what === 'sdk') packSdk();
+if (what === 'convoke') await packConvoke();

@@ -15,8 +15,10 @@ const DIST = join(ROOT, 'web/dist');
 /** Holds the digest of the sources that were built. */
 const STAMP = join(DIST, '.built-from');
 const SOURCES = ['web/{index.html,vite.config.ts,tsconfig.json}', 'web/{src,public}/**/*.*', 'sdk/typescript/src/*.ts'];
+/** What becomes a part of them. */
+export const TOOLS_IN_PAGES = ['preact', 'uplot'];
 /** What builds them: another version may build something else. */
-const TOOLS = ['vite', 'preact', 'uplot'];
+const TOOLS = ['vite', ...TOOLS_IN_PAGES];
 
 /** Builds when the sources are others than those of the last build. Several processes may do so at the same time. */
 export async function buildIfStale(): Promise<'built' | 'fresh'> {

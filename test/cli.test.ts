@@ -41,8 +41,8 @@ function olderNode(): string | null {
     const node = join(directory, 'node');
     try {
       accessSync(node);
-      const [major, minor] = execFileSync(node, ['--version'], { encoding: 'utf8' }).slice(1).split('.').map(Number);
-      if (major! * 1000 + minor! < 24_015) return node;
+      const [major] = execFileSync(node, ['--version'], { encoding: 'utf8' }).slice(1).split('.').map(Number);
+      if (major! < 22) return node;
     } catch {
       // Not there, or not to be run: the next may be.
     }

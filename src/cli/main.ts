@@ -32,19 +32,32 @@
     }
   };
 
-  const versions = [require('../../package.json').engines.node, process.versions.node];
-  const [needed, running] = versions.map((version) => {
-    const [major, minor] = version.replace(/[^0-9.]/g, '').split('.');
-    return Number(major) * 1000 + Number(minor);
+  const { version, engines, private: is_clone } = require('../../package.json');
+  const needed = String(engines.node);
+  const running = process.versions.node.split('.').map(Number);
+  const is_recent = needed.split('||').some((range) => {
+    const from = range
+      .replace(/[^0-9.]/g, '')
+      .split('.')
+      .map(Number);
+    if (range.includes('^') && from[0] !== running[0]) return false;
+    const i = from.findIndex((number, at) => number !== running[at]);
+    return i === -1 || Number(running[i]) > Number(from[i]);
   });
-  if (Number(running) >= Number(needed)) {
+  if (is_recent) {
     // Only under an older Node is there a channel: when that one is killed, this one must not be left behind.
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();
     if (process.argv.length === 3 && /^(-V|--version)$/.test(process.argv[2] || '')) {
-      process.stdout.write(`${require('../../package.json').version}\n`);
+      process.stdout.write(`${version}\n`);
       return;
     }
+    // Node 22 says so with every command. What is used of it is tested there as well.
+    process.emitWarning = new Proxy(process.emitWarning.bind(process), {
+      apply(emitWarning, self, args) {
+        if (!String(args[0]).startsWith('SQLite is an experimental')) Reflect.apply(emitWarning, self, args);
+      },
+    });
     const directory = cacheDirectory();
     if (directory !== null) require('module').enableCompileCache(directory);
     void import('./program/program.ts').then((program) => program.main());
@@ -53,8 +66,8 @@
 
   const fail = () => {
     process.stderr.write(
-      `convoke: this is Node ${versions[1]}, and ${versions[0]} is needed; ` +
-        'run `npm ci` in the repository, which brings it, or install it from https://nodejs.org\n',
+      `convoke: this is Node ${process.versions.node}, and ${needed} is needed; ` +
+        `${is_clone ? 'run `npm ci` in the repository, which brings it, or ' : ''}install it from https://nodejs.org\n`,
     );
     process.exitCode = 1;
   };

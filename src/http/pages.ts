@@ -9,7 +9,10 @@ import { extname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
-const DIRECTORY = fileURLToPath(new URL('../../web/dist/', import.meta.url));
+/** In a clone where the build leaves them, in the package beside the bundle. */
+const DIRECTORY = fileURLToPath(
+  new URL(import.meta.url.endsWith('.ts') ? '../../web/dist/' : './pages/', import.meta.url),
+);
 const INDEX = 'index.html';
 
 /** Every view is a path. What a segment says is for the page to judge. */

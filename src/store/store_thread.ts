@@ -25,8 +25,9 @@ export function openThread(
     changeOf = (heard) => heard,
   }: { transfer?: MessagePort[]; has_cluster?: boolean; changeOf?: (heard: never) => Change } = {},
 ): { store: Store; opened: Promise<void> } {
-  // What this process was started with (--input-type, --eval) is not meant for the thread.
-  const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv: [] });
+  // What this process was started with (--input-type, --eval) is not meant for the thread. Node 22 calls its SQLite experimental.
+  const execArgv = ['--disable-warning=ExperimentalWarning'];
+  const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
   const calls = new Calls(worker, observer, changeOf);
   const store: Store = {
     cluster: has_cluster ? calls.of('cluster') : null,

@@ -2,7 +2,7 @@
  * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a stranger would, on every runtime that it
  * is for. Words after `--` choose checks by their names. What it needs of others is installed at the first run.
  */
-import { copyFile, mkdir, mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -10,7 +10,18 @@ import { pino } from 'pino';
 import { readConfig } from '../../src/config.ts';
 import { createConvoke } from '../../src/convoke.ts';
 import { run } from './run.ts';
-import { bun, compiler, deno, node, NODES_OF_SDK, type Runtime, TYPESCRIPTS } from './runtimes.ts';
+import {
+  bun,
+  compiler,
+  deno,
+  node,
+  NODES_OF_SDK,
+  NODES_OF_SERVICE,
+  NODES_ON_POSTGRES,
+  type Runtime,
+  TYPESCRIPTS,
+} from './runtimes.ts';
+import { demo, links, serve, tooOld } from './service.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PROGRAMS = fileURLToPath(new URL('programs/', import.meta.url));
@@ -28,7 +39,9 @@ const service = await createConvoke(config, { log: pino({ level: 'silent' }) });
 try {
   const tarballs = await pack();
   const wanted = process.argv.slice(2);
-  const checks = sdkChecks(tarballs.sdk).filter(({ name }) => wanted.every((word) => name.includes(word)));
+  const checks = [...serviceChecks(tarballs.convoke), ...sdkChecks(tarballs.sdk)].filter(({ name }) =>
+    wanted.every((word) => name.includes(word)),
+  );
   process.exitCode = (await all(checks)) ? 0 : 1;
 } finally {
   await service.close();
@@ -61,15 +74,17 @@ async function all(checks: Check[]): Promise<boolean> {
 }
 
 /** Both packages, as the release makes them. */
-async function pack(): Promise<{ sdk: string }> {
+async function pack(): Promise<{ convoke: string; sdk: string }> {
   const before = await run(['git', 'status', '--porcelain'], { cwd: ROOT });
-  const made = await run(['npm', 'pack', '--json', '--workspaces', '--pack-destination', work], { cwd: ROOT });
-  const files = (JSON.parse(made.slice(made.indexOf('[\n'))) as { name: string; filename: string }[]).map(
-    ({ name, filename }) => [name, join(work, filename)] as const,
+  const both = ['--workspaces', '--include-workspace-root'];
+  const made = await run(['npm', 'pack', ...both, '--pack-destination', work], { cwd: ROOT });
+  const [convoke, sdk] = ['convoke', 'convoke-sdk'].map(
+    (name) => new RegExp(`^${name}-\\d\\S*\\.tgz$`, 'm').exec(made)?.[0],
   );
+  if (convoke === undefined || sdk === undefined) throw new Error(`npm pack makes otherwise:\n${made}`);
   const after = await run(['git', 'status', '--porcelain'], { cwd: ROOT });
   if (before !== after) throw new Error(`npm pack leaves the clone changed:\n${after}`);
-  return { sdk: Object.fromEntries(files)['@convoke/sdk']! };
+  return { convoke: join(work, convoke), sdk: join(work, sdk) };
 }
 
 /** An empty directory where packages were installed. */
@@ -79,6 +94,49 @@ async function installed(name: string, packages: string[]): Promise<string> {
   await writeFile(join(directory, 'package.json'), '{ "private": true, "type": "module" }\n');
   await run(['npm', 'install', '--no-audit', '--no-fund', ...packages], { cwd: directory });
   return directory;
+}
+
+function serviceChecks(tarball: string): Check[] {
+  const local = once(() => installed('service', [tarball]));
+  const prefix = join(work, 'global');
+  const global = once(() => run(['npm', 'install', '--global', '--prefix', prefix, tarball], { cwd: work }));
+  return [
+    ...NODES_OF_SERVICE.map((version) => ({
+      name: `service, npx convoke demo, Node ${version}`,
+      run: async () => demo(await node(version), await local()),
+    })),
+    ...NODES_OF_SERVICE.map((version) => ({
+      name: `service, convoke serve, Node ${version}`,
+      run: async () => serve(await node(version), await local(), 'SQLite'),
+    })),
+    ...NODES_ON_POSTGRES.map((version) => ({
+      name: `service, convoke serve on PostgreSQL, Node ${version}`,
+      run: async () => serve(await node(version), await local(), 'PostgreSQL'),
+    })),
+    {
+      name: 'service, a global install',
+      async run() {
+        await global();
+        return demo(await node(NODES_OF_SERVICE.at(-1)!), work, [join(prefix, 'bin/convoke')]);
+      },
+    },
+    {
+      name: `service, a Node that is too old, ${NODES_OF_SDK[0]}`,
+      run: async () => tooOld(await node(NODES_OF_SDK[0]!), await local()),
+    },
+    {
+      name: 'service, nothing else is installed with it',
+      async run() {
+        const names = (await readdir(join(await local(), 'node_modules'))).filter((name) => !name.startsWith('.'));
+        if (names.join() !== 'convoke') throw new Error(`installed with it: ${names}`);
+        return 'one package';
+      },
+    },
+    {
+      name: 'service, the documents',
+      run: async () => links(join(await local(), 'node_modules/convoke')),
+    },
+  ];
 }
 
 function sdkChecks(tarball: string): Check[] {

@@ -1,15 +1,16 @@
 /** Programs of others that the packages are tried with. Each is installed when it is first needed, into a cache directory. */
 import { existsSync } from 'node:fs';
 import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { run, SYSTEM_PATH } from './run.ts';
 
 const CACHE = fileURLToPath(new URL('../../node_modules/.cache/convoke/packages/', import.meta.url));
 
-/** The oldest of each line that works, and the newest when this was written. */
 export const NODES_OF_SDK = ['20.20.2', '22.23.3', '24.21.0'];
+/** The oldest of each line that is new enough, and the newest when this was written. */
 export const NODES_OF_SERVICE = ['22.22.3', '22.23.3', '24.15.0', '24.21.0', '26.10.0'];
+export const NODES_ON_POSTGRES = ['22.23.3', '24.21.0'];
 const DENO = '2.9.6';
 const BUN = '1.4.5';
 /** The last ones written in JavaScript, and the one that this clone checks its types with. */
@@ -65,9 +66,4 @@ async function installed(name: string, version: string, file: string): Promise<s
   }
   if (!existsSync(path)) throw new Error(`${name}@${version} has no ${file}`);
   return path;
-}
-
-/** The directory to put before PATH so that `node` is this one. */
-export function directoryOf({ command: [program = ''] }: Runtime): string {
-  return dirname(program);
 }

@@ -33,7 +33,7 @@ export function openPostgresStore(
   quotas: Quotas = NO_QUOTAS,
 ): { store: Store; opened: Promise<void> } {
   const key_source: KeySource = keys === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys };
-  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './postgres_thread.js', import.meta.url);
   const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
     changeOf,

@@ -28,7 +28,7 @@ export function openSqliteStore(
     keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
   const backup_channel = new MessageChannel();
   const backups = new Backups(backup_channel.port1, file);
-  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './thread.js', import.meta.url);
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './sqlite_thread.js', import.meta.url);
   const data = { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 };
   const { store, opened } = openThread(module, data, observer, { transfer: [backup_channel.port2] });
   return { store: { ...store, backups }, opened };

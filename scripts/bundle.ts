@@ -1,0 +1,128 @@
+/**
+ * Builds `dist/`: the commands, the service, the threads of both engines and the pages, as JavaScript that needs nothing but
+ * Node. What is published is this. A clone does not need it: it runs the TypeScript.
+ */
+import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join, relative, sep } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { type Plugin, rolldown } from 'rolldown';
+import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
+
+const ROOT = fileURLToPath(new URL('..', import.meta.url));
+const DIST = join(ROOT, 'dist');
+const MODULES = join(ROOT, 'node_modules');
+
+/** Modules that are started by their address are files of their own, and all of them lie beside each other. */
+const ENTRIES = {
+  main: 'src/cli/program/program.ts',
+  sqlite_thread: 'src/store/sqlite/thread.ts',
+  postgres_thread: 'src/store/postgres/thread.ts',
+};
+
+const SWAGGER_UI = '@fastify/swagger-ui';
+/** Its page at /docs/ asks for the others; this one is for those who bundle it. */
+const SWAGGER_UI_UNUSED = 'swagger-ui.js';
+
+/** Builds it from nothing. */
+export async function bundle(): Promise<void> {
+  await rm(DIST, { recursive: true, force: true });
+  const bundled = await bundleProgram();
+  await bundleWayIn();
+  await cp(join(MODULES, SWAGGER_UI, 'static'), join(DIST, 'swagger-ui/static'), {
+    recursive: true,
+    filter: (path) => !path.endsWith(sep + SWAGGER_UI_UNUSED),
+  });
+  await buildIfStale();
+  await cp(join(ROOT, 'web/dist'), join(DIST, 'pages'), {
+    recursive: true,
+    filter: (path) => !path.endsWith('.built-from'),
+  });
+  await writeFile(join(DIST, 'LICENSES.txt'), await licencesOf([...bundled, ...TOOLS_IN_PAGES]));
+}
+
+/** @returns the names of the packages whose code is in it */
+async function bundleProgram(): Promise<Set<string>> {
+  const build = await rolldown({
+    cwd: ROOT,
+    input: ENTRIES,
+    platform: 'node',
+    // Whoever has it gets it from pg; nobody needs it.
+    external: ['pg-native'],
+    plugins: [placesOfSwaggerUi],
+    onLog(level, { message }) {
+      if (level !== 'debug') throw new Error(`the bundle: ${message}`);
+    },
+  });
+  const { output } = await build.write({
+    dir: DIST,
+    format: 'esm',
+    chunkFileNames: '[name]-[hash].js',
+    // What a licence demands stays where it stood; names stay as they are, for the sake of stacks.
+    comments: { legal: true, annotation: false, jsdoc: false },
+  });
+  await build.close();
+  const paths = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
+  return new Set(paths.flatMap((path) => packageOf(path) ?? []));
+}
+
+/** It finds its files by the directory of the module, which a bundle has not got. */
+const placesOfSwaggerUi: Plugin = {
+  name: 'places of swagger-ui',
+  transform(code, path) {
+    if (packageOf(path) !== SWAGGER_UI || !code.includes('__dirname')) return null;
+    const place = relative(MODULES, join(path, '..')).split(sep).slice(1).join('/');
+    return code.replaceAll('__dirname', `path.join(import.meta.dirname, '${place}')`);
+  },
+};
+
+/** Every Node can load it as it is (see there): only where the others lie is different. */
+async function bundleWayIn(): Promise<void> {
+  let text = await readFile(join(ROOT, 'src/cli/main.ts'), 'utf8');
+  for (const [from, to] of [
+    ['./program/program.ts', './main.js'],
+    ['../../package.json', '../package.json'],
+  ] as const) {
+    if (!text.includes(from)) throw new Error(`src/cli/main.ts does not name ${from}`);
+    text = text.replaceAll(from, to);
+  }
+  await writeFile(join(DIST, 'convoke.cjs'), text);
+  await chmod(join(DIST, 'convoke.cjs'), 0o755);
+}
+
+/** `@scope/name` of a path under node_modules; null for our own. */
+function packageOf(path: string): string | null {
+  return /.*[/\\]node_modules[/\\]((?:@[^/\\]+[/\\])?[^/\\]+)[/\\]/.exec(path)?.[1]?.replaceAll('\\', '/') ?? null;
+}
+
+/** The licences of what is in the bundle, whole: each of them asks for that. */
+async function licencesOf(names: string[]): Promise<string> {
+  const parts: string[] = ['Convoke contains the following packages, each under its own licence.\n'];
+  parts.push(await licenceOfSwagger());
+  for (const name of [...new Set(names)].toSorted()) {
+    const directory = join(MODULES, name);
+    const { version, license, author } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8')) as {
+      version: string;
+      license: string;
+      author?: string | { name: string };
+    };
+    const files = (await readdir(directory)).filter((file) => /^(licen[cs]e|copying|notice)/i.test(file));
+    const texts = await Promise.all(files.toSorted().map((file) => readFile(join(directory, file), 'utf8')));
+    const by = typeof author === 'object' ? author.name : author;
+    if (files.length === 0) texts.push(`By ${by ?? 'its authors'}; the package brings no text of its licence.`);
+    parts.push(
+      `${'='.repeat(80)}\n${name} ${version} (${license})\n\n${texts.map((text) => text.trim()).join('\n\n')}\n`,
+    );
+  }
+  return parts.join('\n');
+}
+
+/** Its package holds files that were built by others, and not their licence: the text is that of Apache itself. */
+async function licenceOfSwagger(): Promise<string> {
+  const text = await readFile(join(MODULES, '@opentelemetry/api/LICENSE'), 'utf8');
+  return `${'='.repeat(80)}\nSwagger UI, by SmartBear Software Inc. (Apache-2.0)\n\n${text.trim()}\n`;
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) {
+  await mkdir(DIST, { recursive: true });
+  await bundle();
+}

@@ -1,0 +1,106 @@
+/** The packed service as somebody runs it who has nothing of this repository. */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { readFile, readdir, rm } from 'node:fs/promises';
+import { delimiter, dirname, join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { text } from 'node:stream/consumers';
+import { PostgresServer } from '../support/postgres_server.ts';
+import { environment, run, SYSTEM_PATH } from './run.ts';
+import type { Runtime } from './runtimes.ts';
+
+/** A directory in which `node` is this one and `npx` that of the system. */
+const pathOf = ({ command: [program = ''] }: Runtime): string => [dirname(program), SYSTEM_PATH].join(delimiter);
+
+/** Two agents talk, and every push of it arrives. */
+export async function demo(runtime: Runtime, cwd: string, command = ['npx', 'convoke']): Promise<string> {
+  const shown = await run([...command, 'demo'], { cwd, path: pathOf(runtime) });
+  const done = /^done .*$/m.exec(shown)?.[0] ?? '';
+  if (!/\b6 of 6 pushes/.test(done)) throw new Error(`the demo ends otherwise:\n${shown}`);
+  return done.replace(/^done +/, '');
+}
+
+/** It serves its pages and the page of its API, tests a webhook, backs up, and stops with 0. */
+export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 'PostgreSQL'): Promise<string> {
+  const data = join(cwd, 'data');
+  const server = database === 'PostgreSQL' ? await PostgresServer.start() : null;
+  const env = server === null ? {} : { CONVOKE_DATABASE_URL: server.urlOf('postgres') };
+  const path = pathOf(runtime);
+  const program = join(cwd, 'node_modules/.bin/convoke');
+  const child = spawn(program, ['serve', '--port', '0', '--data', data, '--log-format', 'pretty'], {
+    cwd,
+    env: environment({ path, env }),
+    stdio: ['ignore', 'pipe', 'pipe'],
+  });
+  const errors = text(child.stderr);
+  try {
+    const lines = createInterface({ input: child.stdout });
+    const [line] = (await Promise.race([once(lines, 'line'), once(child, 'close')])) as [unknown];
+    const url = /^convoke ready (http:\S+)/.exec(String(line))?.[1];
+    if (url === undefined) throw new Error(`it is not ready: ${await errors}`);
+    const bytes = await pagesOf(url);
+    const env_of_client = { CONVOKE_URL: url };
+    await run([program, 'instances'], { cwd, path, env: env_of_client });
+    if (server === null) await run([program, 'backup', join(cwd, 'copy.db')], { cwd, path, env: env_of_client });
+    child.kill('SIGTERM');
+    await once(child, 'close');
+    const log = await errors;
+    if (child.exitCode !== 0) throw new Error(`SIGTERM ends it with ${child.exitCode}: ${log}`);
+    if (/warning/i.test(log)) throw new Error(`it warns: ${log}`);
+    return `ready, ${bytes} bytes of pages, stopped with 0`;
+  } finally {
+    child.kill('SIGKILL');
+    await server?.stop();
+    await rm(data, { recursive: true, force: true });
+    await rm(join(cwd, 'copy.db'), { force: true });
+  }
+}
+
+/** Walks from each page to what it loads, and fails where something is missing. */
+async function pagesOf(url: string): Promise<number> {
+  let bytes = 0;
+  for (const start of ['/', '/docs/']) {
+    const page = await fetch(url + start, { headers: { accept: 'text/html' } });
+    const html = await page.text();
+    const loaded = [...html.matchAll(/(?:src|href)="([^"#]+)"/g)].map(([, link = '']) => new URL(link, page.url));
+    if (!page.ok || loaded.length < 3) throw new Error(`${start} is answered ${page.status}:\n${html}`);
+    for (const link of loaded) {
+      const answer = await fetch(link);
+      if (!answer.ok) throw new Error(`${start} loads ${link}, which is answered ${answer.status}`);
+      bytes += (await answer.bytes()).length;
+    }
+  }
+  const { openapi } = (await (await fetch(`${url}/openapi.json`)).json()) as { openapi?: string };
+  if (openapi !== '3.1.0') throw new Error('/openapi.json is no document');
+  return bytes;
+}
+
+/** Says which Node it needs, instead of a syntax error. */
+export async function tooOld(runtime: Runtime, cwd: string): Promise<string> {
+  const refused = await run(['npx', 'convoke', 'demo'], { cwd, path: pathOf(runtime) }).then(
+    () => 'it runs',
+    (error: Error) => error.message,
+  );
+  const said = /^convoke: .*$/m.exec(refused)?.[0];
+  if (said === undefined || said.includes('npm ci')) throw new Error(refused);
+  return said;
+}
+
+/** Follows every relative link of every document in an installed package. */
+export async function links(directory: string): Promise<string> {
+  const entries = await readdir(directory, { recursive: true });
+  let count = 0;
+  for (const document of entries.filter((path) => path.endsWith('.md'))) {
+    const markdown = (await readFile(join(directory, document), 'utf8')).replaceAll(/^```[^]*?^```$/gm, '');
+    const images = [...markdown.matchAll(/(?:src|srcset)="([^"]+)"/g)];
+    for (const [, link = ''] of [...markdown.matchAll(/\]\(([^)]+)\)/g), ...images]) {
+      if (/^https?:|^#/.test(link)) continue;
+      count += 1;
+      const target = join(directory, dirname(document), link.split('#')[0]!);
+      if (!existsSync(target)) throw new Error(`${document} links to ${link}, which is not in the package`);
+    }
+  }
+  if (count < 20) throw new Error(`only ${count} links were found`);
+  return `${count} links lead to files of the package`;
+}
