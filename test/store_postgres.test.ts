@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { partitionOf, PARTITIONS } from '../src/domain/partition.ts';
 import { openPostgresStore } from '../src/store/postgres/postgres_store.ts';
-import { ACCEPT_MESSAGES, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
+import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
 import { Running } from '../src/store/postgres/running.ts';
 import { migrateDatabase } from '../src/store/postgres/schema.ts';
 import { type Change, NO_QUOTAS, type Store, StoreError } from '../src/store/store.ts';
@@ -68,6 +68,13 @@ function seqsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): num
   return accepted.map((each) => (each.kind === 'accepted' ? each.message.seq : 0));
 }
 
+/** Of the messages and their deliveries. */
+function idsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): string[] {
+  return accepted.flatMap((each) =>
+    each.kind === 'accepted' ? [each.message.message_id, ...each.deliveries.map(({ delivery_id }) => delivery_id)] : [],
+  );
+}
+
 /** The function in the database without a part of it. */
 async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
   const spoilt = definition.replace(part, instead);
@@ -126,6 +133,56 @@ describe('a database that knows less than a node, because it took over without t
     await store.messages.accept(OF_ALL);
     assert.equal(await store.messages.list('m', FIRST_PAGE), null);
   });
+});
+
+describe('a database that went back while nodes are at work on it', () => {
+  for (const [lost, statement] of [
+    ['the last batch', 'DELETE FROM batches WHERE batch_no = 2'],
+    ['the run', 'WITH gone AS (DELETE FROM batches) DELETE FROM runs'],
+  ] as const) {
+    test(`does not know ${lost} of a node: that accepts all the same, in a new run, and everything is looked at`, async (t) => {
+      const url = await makeDatabase();
+      const store = await open(t, url);
+      const changes: Change[] = [];
+      store.onChange((change) => changes.push(change));
+      await meeting(store, 'm', 'i');
+      for (let batch = 1; batch <= 2; batch++) await store.messages.accept(messages('m', 1));
+      await sql(url, 'DELETE FROM messages WHERE seq = 2');
+      await sql(url, statement);
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [2]);
+      await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
+      const runs = await sql<{ run_no: string }>(url, 'SELECT run_no FROM runs ORDER BY started_at');
+      assert.equal(runs.length, lost === 'the run' ? 1 : 2);
+      // Far above those that the database gives in turn.
+      for (const { run_no } of runs) assert.ok(Number(run_no) > 1e12);
+    });
+  }
+
+  for (const raised of [true, false]) {
+    const name = 'gives no id again, with a clock that is behind as well';
+    test(raised ? name : `control: without what the node knows of its numbers it would`, async (t) => {
+      const url = await makeDatabase();
+      const proxy = await proxyTo(t, url);
+      const store = await open(t, through(url, proxy));
+      if (!raised)
+        await withoutPart(url, RAISE_NUMBERS, "PERFORM setval('numbers', greatest(given_no, reached_no));", '');
+      await meeting(store, 'm', 'i');
+      // A standby whose clock is behind: numbers follow one another until it has come to where they are.
+      const ahead = Number.MAX_SAFE_INTEGER - 1e12;
+      await sql(url, "SELECT setval('numbers', $1)", [ahead]);
+      const ids = idsOf(await store.messages.accept(messages('m', 2)));
+      await sql(url, 'DELETE FROM deliveries');
+      await sql(url, 'DELETE FROM messages');
+      await sql(url, "SELECT setval('numbers', $1)", [ahead]);
+      proxy.cutAll();
+      const again = idsOf(await store.messages.accept(messages('m', 2)));
+      assert.equal(
+        again.some((id) => ids.includes(id)),
+        !raised,
+      );
+    });
+  }
 });
 
 describe('a connection that is cut inside the commit of a batch', () => {

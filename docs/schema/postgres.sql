@@ -421,6 +421,21 @@ AS $function$
     RETURN NULL;
   END $function$;
 
+CREATE OR REPLACE FUNCTION raise_numbers(given_no bigint, reached_no bigint)
+ RETURNS boolean
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    last_no bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(1668247158, 2);
+    SELECT last_value INTO last_no FROM numbers;
+    IF last_no < greatest(given_no, reached_no) THEN
+      PERFORM setval('numbers', greatest(given_no, reached_no));
+    END IF;
+    RETURN last_no < given_no;
+  END $function$;
+
 CREATE OR REPLACE FUNCTION refuse_change_of_audit_log()
  RETURNS trigger
  LANGUAGE plpgsql

@@ -12,7 +12,7 @@ export function uniqueIds(ids: readonly string[]): string[] {
  * data file does not repeat the numbers of an old one. They stay below 2^53 until the year 2093.
  */
 const EPOCH_MS = Date.UTC(2024, 0, 1);
-const NUMBERS_PER_MS = 4096;
+export const NUMBERS_PER_MS = 4096;
 
 export class NumberSource {
   readonly #now: () => number;

@@ -100,11 +100,11 @@ export class PostgresServer {
 
   /**
    * Makes a standby that follows this server, and starts both. From now on a commit is answered when the standby has it too,
-   * and waits while there is none.
+   * and waits while there is none; unless nobody waits for the standby.
    *
    * @param by_port where the standby finds this server
    */
-  async startStandby(by_port = this.port): Promise<PostgresServer> {
+  async startStandby(by_port = this.port, { is_waited_for = true } = {}): Promise<PostgresServer> {
     await this.#end('SIGINT');
     const directory = directoryOf(this.#owner);
     execFileSync('cp', ['-a', join(this.directory, 'data'), directory]);
@@ -114,10 +114,24 @@ export class PostgresServer {
       ...this.#flags,
       primary,
     ]);
-    this.#flags = [...this.#flags, '-csynchronous_standby_names=*'];
+    if (is_waited_for) this.#flags = [...this.#flags, '-csynchronous_standby_names=*'];
     await this.resume();
     await standby.resume();
     return standby;
+  }
+
+  /** Makes a copy of its data, at rest; what it answers puts it back under the running server. */
+  async backup(): Promise<() => Promise<void>> {
+    const [data, copy] = [join(this.directory, 'data'), join(this.directory, 'backup')];
+    await this.#end('SIGINT');
+    execFileSync('cp', ['-a', data, copy]);
+    await this.resume();
+    return async () => {
+      await this.halt();
+      rmSync(data, { recursive: true });
+      renameSync(copy, data);
+      await this.resume();
+    };
   }
 
   /** Makes a standby a server that writes. */

@@ -1,10 +1,12 @@
+import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { Recent } from '../../domain/recent.ts';
-import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage, StoreError } from '../store.ts';
+import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage } from '../store.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { RUN_UNKNOWN } from './functions.ts';
+import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
 import { Line } from './line.ts';
 import { timestampText } from './messages.ts';
@@ -16,12 +18,28 @@ const ANSWER_MS_MAX = 2_500;
 /** Of how many meetings a seq is remembered. */
 const HINTS_MAX = 20_000;
 
-const ACCEPT = `SELECT * FROM accept_messages($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`;
+/**
+ * The run is known only where the last batch of it is that was answered, $18: elsewhere the database is behind what this node
+ * knows, and its run is another one.
+ */
+const ACCEPT = `SELECT * FROM accept_messages(
+  CASE WHEN $18::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $18::bigint) THEN $1 END,
+  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`;
 
 /** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
-const BEGIN_RUN = 'INSERT INTO runs (started_at) VALUES ($1) RETURNING run_no';
+const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
+/** Says whether the database knows less than this node. */
+const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
+
+/**
+ * The number of a run is a random one: a database that went back would give one in turn to two nodes. Nodes of the version
+ * before take theirs in turn, far below.
+ */
+const RUN_NO_MIN = 2 ** 40;
+/** `randomInt` takes a range of less than 2^48. */
+const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
 
 /** The JSON text of lists: see ACCEPT_MESSAGES. */
 interface AcceptedRow {
@@ -68,28 +86,38 @@ export interface Teller {
  * number, and what was stored already is answered and not stored again. If the database does not come back in time, the
  * batch is given up; it may be there all the same. Before the next one it is decided whether it is, and whoever delivers
  * looks for it; a seq that is missing says that what came before and after is not all there is.
+ *
+ * The database may be behind what this node knows: a standby took over that had not heard everything, or an older backup was
+ * put back. It says so when it is asked for the last batch, or for its numbers. Then the batch is stored in a new run, above
+ * all numbers that were given, and whoever delivers looks at everything.
  */
 export class Accepting {
   readonly #line: Line;
   readonly #ids: IdCodec;
   readonly #teller: Teller;
-  readonly #onGivenUp: () => void;
+  readonly #onUnsure: () => void;
+  readonly #numbers = new GivenNumbers();
   /** A seq of each meeting: what comes next is looked for from there on. */
   readonly #hints = new Recent<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
+  /** The last batch of the run of which something was stored; 0: none. */
+  #stored_no = 0;
+  /** Whose numbers are known to be above all that were given. */
+  #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #doubted: number | null = null;
 
   /**
    * @param teller who tells other nodes of what is stored
-   * @param onGivenUp is told when it is decided whether a batch that was given up is stored; it may be
+   * @param onUnsure is told when it is decided whether a batch that was given up is stored (it may be), and when the database
+   * is behind
    */
-  constructor(url: string, ids: IdCodec, teller: Teller, onGivenUp: () => void) {
+  constructor(url: string, ids: IdCodec, teller: Teller, onUnsure: () => void) {
     this.#line = new Line(url);
     this.#ids = ids;
     this.#teller = teller;
-    this.#onGivenUp = onGivenUp;
+    this.#onUnsure = onUnsure;
   }
 
   /** @throws StoreError when the database was not there for too long */
@@ -97,7 +125,10 @@ export class Accepting {
     const batch = batchOf(messages, this.#hints);
     const rows = await this.#stored(batch);
     const by_place: Stored[] = [];
-    for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) by_place[stored.place - 1] = stored;
+    for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
+      by_place[stored.place - 1] = stored;
+      this.#numbers.given(stored.message_no + stored.deliveries_queued);
+    }
     for (const [i, { meeting_id }] of messages.entries()) this.#hints.set(meeting_id, by_place[batch.places[i]!]!.seq);
     const firsts = new Map<number, NewMessage>();
     return messages.map((message, i) => {
@@ -120,20 +151,26 @@ export class Accepting {
     for (;;) {
       try {
         return await this.#line.use(async (connection) => {
+          if (this.#known !== connection) await this.#raiseNumbers(connection);
           const run_no = this.#run_no ?? (await this.#beginRun(connection));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
           const values = [run_no, batch_no, ...columns, this.#teller.signedName(), this.#teller.node_id];
-          return (await connection.batch<AcceptedRow>(ACCEPT, values, ANSWER_MS_MAX)).rows;
+          const { rows } = await connection.batch<AcceptedRow>(ACCEPT, [...values, this.#stored_no], ANSWER_MS_MAX);
+          if (rows.some(({ former_fingerprints }) => former_fingerprints === null)) this.#stored_no = batch_no;
+          return rows;
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
-        if (isRunUnknown(error)) {
+        // Nobody else ends it: the database is behind, and has nothing of this batch either.
+        const is_behind = isRunUnknown(error);
+        if (is_behind) {
           this.#run_no = null;
-          // It was there when the batch was sent for the first time: what became of that nobody can say any more.
-          if (sent !== null) throw new StoreError(RUN_UNKNOWN, 'the run of this node was ended by somebody else');
+          this.#known = null;
+          sent = null;
+          this.#onUnsure();
         }
-        if (!lost && !isCollision(error)) throw failureOf(error);
+        if (!lost && !is_behind && !isCollision(error)) throw failureOf(error);
         if (performance.now() > until_ms) {
           if (lost && sent !== null) this.#giveUp();
           throw error;
@@ -151,13 +188,24 @@ export class Accepting {
   async #beginRun(connection: Connection): Promise<number> {
     const doubted = this.#doubted;
     if (doubted !== null) await endRun(connection, doubted);
-    const { rows } = await connection.query<{ run_no: number }>(BEGIN_RUN, [Date.now()]);
-    const { run_no } = rows[0]!;
+    const run_no = randomInt(RUN_NO_MIN, RUN_NO_MAX);
+    await connection.query(BEGIN_RUN, [run_no, Date.now()], ANSWER_MS_MAX);
     this.#run_no = run_no;
     this.#batch_no = 0;
+    this.#stored_no = 0;
     this.#doubted = null;
-    if (doubted !== null) this.#onGivenUp();
+    if (doubted !== null) this.#onUnsure();
     return run_no;
+  }
+
+  /** A database that went back may be found behind any new connection. */
+  async #raiseNumbers(connection: Connection): Promise<void> {
+    const { last, reached } = this.#numbers;
+    if (last > 0) {
+      const { rows } = await connection.query<{ is_behind: boolean }>(RAISE_NUMBERS, [last, reached], ANSWER_MS_MAX);
+      if (rows[0]!.is_behind) this.#onUnsure();
+    }
+    this.#known = connection;
   }
 
   #acceptedOf({ meeting_id, idempotency }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {

@@ -40,6 +40,24 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
+ * Lets no number be given any more up to one that was given, as a node knows. Says whether the database did not know of the
+ * last one itself: then it went back. The lock ends with the statement.
+ */
+export const RAISE_NUMBERS = `
+  CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$
+  DECLARE
+    last_no bigint;
+  BEGIN
+    PERFORM pg_advisory_xact_lock(${NUMBERS});
+    SELECT last_value INTO last_no FROM numbers;
+    IF last_no < greatest(given_no, reached_no) THEN
+      PERFORM setval('numbers', greatest(given_no, reached_no));
+    END IF;
+    RETURN last_no < given_no;
+  END $$;
+`;
+
+/**
  * Whom of the agents of `r` the targeted message at `i.place` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
  * lists, and so is this. Not a function of its own: to call one takes longer than what it does.
  */

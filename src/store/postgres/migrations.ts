@@ -8,7 +8,7 @@
  * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
-import { ACCEPT_MESSAGES, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
+import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS } from './lease_functions.ts';
 
 /**
@@ -275,5 +275,9 @@ export const MIGRATIONS: readonly string[] = [
   -- Whether a node signs what it tells others: see messages_between.ts.
   ALTER TABLE nodes ADD COLUMN signs smallint NOT NULL DEFAULT 0;
   ${RENEW_LEASE_2}
+  `,
+  `
+  -- A database may go back to what it was some time ago, while nodes are at work on it.
+  ${RAISE_NUMBERS}
   `,
 ];

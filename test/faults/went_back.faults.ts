@@ -1,0 +1,132 @@
+/**
+ * A database that goes back under running nodes: a standby takes over that has not heard everything, or an older backup is
+ * put back. What was accepted in between is lost; everything else is delivered, by itself and soon.
+ */
+import assert from 'node:assert/strict';
+import { after, test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { PostgresServer } from '../support/postgres_server.ts';
+import type { Heard, Record, Sent } from './checker.ts';
+import { Nodes } from './cluster.ts';
+import { assertClean } from './run.ts';
+
+const LOAD_MS = 2_000;
+/** What was answered is known to be on the other server, and what came of it is written. */
+const SETTLED_MS = 1_000;
+/** Until when nodes go on with what they remember. */
+const NOTICED_MS = 2_000;
+/** Everything that is accepted afterwards is delivered within this. */
+const DELIVERED_MS_MAX = 30_000;
+
+/** What goes back, and from where on it is lost. */
+interface Database {
+  url: string;
+  /** From now on everything will be lost. */
+  losesFromHere: () => Promise<void>;
+  goesBack: () => Promise<void>;
+}
+
+test('a standby that has not heard everything takes over', async (t) => {
+  const primary = await PostgresServer.start();
+  after(() => primary.stop());
+  const replication = await CuttingProxy.start(primary.port);
+  t.after(() => replication.close());
+  const standby = await primary.startStandby(replication.port, { is_waited_for: false });
+  after(() => standby.stop());
+  const proxy = await CuttingProxy.start(primary.port);
+  t.after(() => proxy.close());
+  await flowsOn(t, {
+    url: primary.urlOf('postgres', proxy.port),
+    async losesFromHere() {
+      replication.onAnswer = () => 'swallow';
+    },
+    async goesBack() {
+      await primary.halt();
+      proxy.to_port = standby.port;
+      await standby.promote();
+    },
+  });
+});
+
+test('an older backup is put back', async (t) => {
+  const server = await PostgresServer.start();
+  after(() => server.stop());
+  let putBack = async (): Promise<void> => {};
+  await flowsOn(t, {
+    url: server.urlOf('postgres'),
+    async losesFromHere() {
+      putBack = await server.backup();
+    },
+    goesBack: () => putBack(),
+  });
+});
+
+async function flowsOn(t: TestContext, database: Database): Promise<void> {
+  const nodes = await Nodes.start(t, [database.url, database.url]);
+  nodes.speakers.is_503_in_doubt = true;
+  const { sent } = nodes.speakers;
+  await pause(LOAD_MS);
+  const kept = new Set(sent.filter(({ told }) => told === 'ok'));
+  await pause(SETTLED_MS);
+  const lost_from_ms = Date.now();
+  await database.losesFromHere();
+  const at_risk = sent.length;
+  await pause(LOAD_MS);
+  const lost = sent.slice(at_risk).filter(({ told }) => told === 'ok').length;
+  await database.goesBack();
+  const back_at_ms = Date.now();
+  const before = sent.length;
+  await pause(LOAD_MS);
+  const since = sent.slice(before).filter(({ told }) => told === 'ok').length;
+  const ended_at = performance.now();
+  const record = await nodes.record({ from_ms: 0, to_ms: 0 });
+  const took_ms = Math.round(performance.now() - ended_at);
+  const ids = idsForSeveral(record.sent, record.heard);
+  t.diagnostic(`${lost} were answered and may be lost, ${since} accepted since; all delivered after ${took_ms} ms`);
+  assert.ok(lost > 20 && since > 20, 'there was load before and after');
+  assert.deepEqual(ids, []);
+  assert.ok(took_ms < DELIVERED_MS_MAX, `it took ${took_ms} ms`);
+  const forgotten = { from_ms: lost_from_ms - SETTLED_MS, to_ms: back_at_ms + NOTICED_MS };
+  const may_be_lost = sent.slice(0, before).filter((one) => !kept.has(one));
+  assertClean(t, withoutLost({ ...record, heard: heardOnce(record.heard, forgotten) }, may_be_lost));
+}
+
+/** What was heard in a time that is forgotten is heard again; that is left out. */
+function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Heard[] {
+  const first = new Map<string, Heard>();
+  return heard
+    .toSorted((a, b) => a.at_ms - b.at_ms)
+    .filter((push) => {
+      const before = first.get(push.webhook_id);
+      if (before === undefined) first.set(push.webhook_id, push);
+      return before === undefined || before.at_ms < from_ms || before.at_ms > to_ms;
+    });
+}
+
+/** The record without what was sent while it was lost, as far as it is. */
+function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
+  const stored = new Set(record.stored.map(({ number }) => number));
+  const lost = new Set(may_be_lost.map(({ number }) => number).filter((number) => !stored.has(number)));
+  assert.ok(lost.size > 20, 'the database went back');
+  return {
+    ...record,
+    sent: record.sent.filter(({ number }) => !lost.has(number)),
+    heard: record.heard.filter(({ number }) => !lost.has(number)),
+  };
+}
+
+/** Ids that stand for more than one message, or for more than one delivery. */
+function idsForSeveral(sent: readonly Sent[], heard: readonly Heard[]): string[] {
+  const meanings = new Map<string, string>();
+  const found: string[] = [];
+  const see = (id: string, meaning: string): void => {
+    const known = meanings.get(id);
+    if (known === undefined) meanings.set(id, meaning);
+    else if (known !== meaning) found.push(`${id} is ${known} and ${meaning}`);
+  };
+  for (const { message_id, number } of sent) if (message_id !== null) see(message_id, `message ${number}`);
+  for (const { message_id, number } of heard) see(message_id, `message ${number}`);
+  for (const { webhook_id, number, instance_id } of heard) see(webhook_id, `${number} to ${instance_id}`);
+  return found;
+}
