@@ -97,6 +97,7 @@ export class ForgetfulStore implements Store {
     loadAside: async () => ({ deliveries: [], next_at: null }),
     pendingLanes: async () => [],
     pendingAside: async () => [],
+    boundAside: async () => 0,
     countPending: async () => this.#pending.size,
   } as unknown as DeliveryStore;
 

@@ -341,3 +341,37 @@ describe('a step of the wall clock', () => {
     });
   }
 });
+
+describe('a start with a clock that is five hours behind', () => {
+  const BEHIND_MS = 5 * HOUR;
+
+  test('makes no delivery wait for longer than the schedule can say: in its lane, beside it, or backing off', async (t) => {
+    const node = await startNode(t);
+    for (const name of ['held', 'aside', 'dead']) await node.meeting(name, name);
+    node.transport.answer('held', [{ says: 503, retry_after: '3600' }]);
+    node.transport.answer('aside', 500);
+    node.transport.answer('dead', 'connect_refused');
+    for (const name of ['held', 'aside', 'dead']) await node.send(name);
+    await node.clock.advance(3 * MINUTE);
+    node.transport.answer('aside', 200);
+    node.transport.answer('dead', 200);
+    await node.restart(-BEHIND_MS);
+    await node.clock.advance(73 * MINUTE);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered', 'delivered']);
+  });
+
+  test('nor when the registration comes before its row is read', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ['connect_refused']);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    const gate = Promise.withResolvers<void>();
+    node.meddle = (name) => (name === 'instances.load' ? gate.promise : undefined);
+    await node.restart(-BEHIND_MS);
+    await node.patch('i', { instance_name: 'another' });
+    gate.resolve();
+    await node.clock.advance(7 * MINUTE);
+    assert.deepEqual(await node.states(), ['delivered']);
+  });
+});

@@ -37,15 +37,14 @@ export class Discovery {
    * @returns for how many milliseconds it read, without the time in which the storage failed
    */
   async run(partitions: readonly Partition[], found: Found): Promise<number> {
-    const [first] = partitions;
-    if (first === undefined) return 0;
+    if (partitions.length === 0) return 0;
     let reading_ms = 0;
     const read = async <T>(page: () => Promise<T>): Promise<T> => {
       const { value, took_ms } = await this.#persistently(page);
       reading_ms += took_ms;
       return value;
     };
-    const only = first.is_everything ? undefined : partitions.map(({ partition_no }) => partition_no);
+    const only = numbersOf(partitions);
     for (const { instance_id, next_at } of await read(() => this.#store.deliveries.pendingAside(only))) {
       found.beside(instance_id, next_at);
     }
@@ -59,6 +58,12 @@ export class Discovery {
       if (lanes.length < PAGE) break;
     } while (!this.#stopped);
     return reading_ms;
+  }
+
+  /** What others wrote on a clock that was ahead is due at `latest_ms` at the latest; rejects only after `stop`. */
+  async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
+    const only = numbersOf(partitions);
+    await this.#persistently(() => this.#store.deliveries.boundAside(latest_ms, only));
   }
 
   stop(): void {
@@ -78,4 +83,9 @@ export class Discovery {
       }
     }
   }
+}
+
+/** Undefined for that of a node which has everything for itself. */
+function numbersOf(partitions: readonly Partition[]): number[] | undefined {
+  return partitions[0]?.is_everything === true ? undefined : partitions.map(({ partition_no }) => partition_no);
 }

@@ -1015,10 +1015,14 @@ export class Engine {
    * longer than it could have been told to.
    */
   #laneDeliveryOf({ message, ...row }: QueuedDelivery): LaneDelivery {
-    const longest_ms = jittered(Math.max(RETRY_AFTER_MS_MAX, ...this.#settings.retry_schedule_ms), 1);
-    const latest = this.#clock.now() + longest_ms;
-    const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest);
+    const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, this.#latest);
     return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message) };
+  }
+
+  /** Nothing that was written on this clock is due later. */
+  get #latest(): number {
+    const longest_ms = jittered(Math.max(RETRY_AFTER_MS_MAX, ...this.#settings.retry_schedule_ms), 1);
+    return this.#clock.now() + longest_ms;
   }
 
   #withinBackoff(row: Instance): Instance {
@@ -1043,7 +1047,7 @@ export class Engine {
     instance.unsure = false;
     const moved = instance.target !== null && instance.target.url !== row.webhook_url;
     if (moved) this.#transport.forget(row.instance_id);
-    instance.use(row);
+    instance.use(this.#withinBackoff(row));
     if (lifts) this.#lift(instance);
     this.#wakeAfterBackoff(instance);
     this.#offer(instance);
@@ -1232,6 +1236,8 @@ export class Engine {
   async #taken(partitions: readonly Partition[]): Promise<void> {
     this.#requeues++;
     for (const partition of partitions) partition.taken_at = this.#requeues;
+    // Whoever had them may have had another clock.
+    await this.#discovery.bound(partitions, this.#latest).catch(() => {});
     await this.#find(partitions, (lane) => this.#laneHasMore(lane));
     for (const partition of partitions) partition.discovered = true;
     for (const instance of this.#instances.values()) {

@@ -379,6 +379,11 @@ export interface DeliveryStore {
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /** Instances with something pending beside their lanes, with the time when it is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
+  /**
+   * What is pending beside the lanes and due later than `latest_ms` was written on a clock that was ahead: it is due then;
+   * `partitions` as above. Answers how many these were.
+   */
+  boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   get(delivery_id: string, now_ms: number, sight?: Sight | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, sight?: Sight | null): Promise<Page<DeliveryRow>>;
   /**

@@ -30,6 +30,8 @@ export interface Sent {
   must: Set<string>;
   may: Set<string>;
   started_at: number;
+  /** On a clock that nobody sets. */
+  began_at: number;
   open: number;
   told: AcceptedMessage | null;
   /** An answer never came: it may have been accepted. */
@@ -106,6 +108,8 @@ interface LaneTrack {
 /** What the world knows and the checker asks for. */
 export interface Circumstances {
   now: () => number;
+  /** On a clock that nobody sets back; what others were set ahead counts. */
+  real: () => number;
   /** Another one whenever the instance comes to another node, or to another process. */
   termOf: (instance_id: string) => number;
 }
@@ -121,6 +125,7 @@ export class Checker {
   readonly #meetings: readonly string[];
   readonly #members = new Map<string, Set<string>>();
   readonly #now: () => number;
+  readonly #real: () => number;
   readonly #termOf: (instance_id: string) => number;
   /** What the store lost when it went back, by delivery_id. Nodes may try it until they have noticed. */
   readonly #lost = new Map<string, Track>();
@@ -134,12 +139,13 @@ export class Checker {
     operations: StoreOperations,
     settings: EngineSettings,
     meetings: readonly string[],
-    { now, termOf }: Circumstances,
+    { now, real, termOf }: Circumstances,
   ) {
     this.#operations = operations;
     this.#settings = settings;
     this.#meetings = meetings;
     this.#now = now;
+    this.#real = real;
     this.#termOf = termOf;
   }
 
@@ -715,8 +721,7 @@ export class Checker {
         return;
       case 'failed': {
         if (row.reason === 'expired') {
-          const expires_at = sent.started_at + this.#settings.expire_after_ms;
-          if (this.#now() < expires_at) this.fail(`${what}: expired too early`);
+          if (this.#real() < sent.began_at + this.#settings.expire_after_ms) this.fail(`${what}: expired too early`);
         } else if (row.reason === 'exhausted') {
           if (!track?.manual && row.attempts.length <= this.#settings.retry_schedule_ms.length)
             this.fail(`${what}: exhausted after ${row.attempts.length} attempts`);

@@ -568,6 +568,17 @@ export class ModelStore implements StoreOperations {
         const beside = this.#pendingOf(instance_id).filter(({ aside }) => aside);
         return beside.length === 0 ? [] : [{ instance_id, next_at: earliest(beside) as number }];
       }),
+    boundAside: (latest_ms, partitions) => {
+      const late = [...this.#deliveries.values()].filter(
+        ({ state, aside, next_attempt_at, instance_id }) =>
+          state === 'pending' &&
+          aside &&
+          (next_attempt_at ?? 0) > latest_ms &&
+          partitions?.includes(partitionOf(instance_id)) !== false,
+      );
+      for (const row of late) row.next_attempt_at = latest_ms;
+      return late.length;
+    },
     get: (delivery_id, now_ms) => {
       const row = this.#deliveries.get(delivery_id);
       return row === undefined ? null : this.#listed(row, now_ms);

@@ -117,6 +117,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'return this.in_flight < (isProbed',
     replace: 'return -1 < (isProbed',
   },
+  'waits beside a lane for a clock that was ahead': {
+    file: ENGINE,
+    find: 'await this.#discovery.bound(partitions, this.#latest).catch(() => {});',
+    replace: '',
+  },
   'no limit over all': {
     file: ENGINE,
     find: 'while (this.#in_flight < this.#settings.max_in_flight &&',

@@ -118,6 +118,8 @@ export class World {
   #fault_at = 0;
   #wall_ahead_ms = 0;
   #steady_ahead_ms = 0;
+  /** By how much it was set ahead, in all. */
+  #forward_ms = 0;
   #failing = false;
   readonly #model: ModelStore | null;
   /** Puts the store back to what its standby has; null while that has everything. */
@@ -161,6 +163,7 @@ export class World {
     };
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
       now: () => this.#steady(),
+      real: () => this.#clock.now + this.#forward_ms,
       // With one node, every process has its own term.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
     });
@@ -639,7 +642,9 @@ export class World {
     }
     if (dice < 93) return this.#stop(life);
     if (dice < 96) {
-      this.#wall_ahead_ms += random.pick([-HOUR, HOUR]);
+      const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR]);
+      this.#wall_ahead_ms += step_ms;
+      this.#forward_ms += Math.max(0, step_ms);
       return this.#trace('the clock is set');
     }
     void life.maintenance.run().catch(() => {});
@@ -738,6 +743,7 @@ export class World {
           must: new Set(),
           may: new Set(),
           started_at: this.#steady(),
+          began_at: this.#clock.now,
           open: 0,
           told: null,
           unknown: false,

@@ -243,6 +243,14 @@ export class TestNode {
     await this.open(start);
   }
 
+  /** Ends the process, and starts another one when the wall clock was set. */
+  async restart(step_ms: number): Promise<void> {
+    await this.crash(false);
+    this.clock.stepWall(step_ms);
+    this.clock.startAnew();
+    await this.started();
+  }
+
   async close(): Promise<void> {
     const store = this.#file_store;
     this.#file_store = null;

@@ -37,6 +37,12 @@ export class VirtualClock implements Clock {
     this.#wall_ahead_ms += ms;
   }
 
+  /** A process starts: its steady clock is the wall clock as it is then. */
+  startAnew(): void {
+    this.#now = this.wall();
+    this.#wall_ahead_ms = 0;
+  }
+
   after(delay_ms: number, callback: () => void): Timer {
     const timer = { at: this.#now + Math.max(0, delay_ms), order: this.#order++, callback, cancelled: false };
     this.#timers.push(timer);

@@ -68,6 +68,10 @@ const PENDING_ASIDE = statement(`
   SELECT instance_id, min(next_attempt_at) AS next_at FROM deliveries
   WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) GROUP BY instance_id ORDER BY instance_id`);
 
+const BOUND_ASIDE = statement(`
+  UPDATE deliveries SET next_attempt_at = $latest_ms
+  WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms`);
+
 /** The front of each lane: what expires first stands first, but for what was queued again. */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
@@ -202,6 +206,7 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
     },
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
+    boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
     async get(delivery_id, now_ms, sight) {
       const found = selectDeliveries(now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
       const [row] = await session.built(sight ? found.where(deliveryInSight(sight)) : found);

@@ -144,6 +144,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         )
         .all() as { instance_id: string; next_at: number }[];
     },
+    boundAside(latest_ms: number) {
+      const { changes } = db
+        .prepare(
+          `UPDATE deliveries SET next_attempt_at = $latest_ms WHERE state = 'pending' AND aside = 1 AND next_attempt_at > $latest_ms`,
+        )
+        .run({ latest_ms });
+      return Number(changes);
+    },
     get(delivery_id: string, now_ms: number, sight?: Sight | null) {
       const found = selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
       const row = db.all(sight ? found.where(deliveryInSight(sight)) : found)[0];
