@@ -8,6 +8,7 @@ import Fastify from 'fastify';
 import { addUnknownRoutes } from '../src/http/intake.ts';
 import { Pages } from '../src/http/pages.ts';
 import type { App } from '../src/http/parts.ts';
+import { startService } from './support/service.ts';
 
 const NAVIGATION = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };
 const INDEX = '<!doctype html><title>Convoke</title>';
@@ -55,14 +56,39 @@ test('every view is the index, for whoever opens it; a program gets the 404 that
     assert.deepEqual([page.statusCode, page.body], [200, INDEX], url);
     assert.equal(page.headers['content-type'], 'text/html; charset=utf-8');
     assert.equal(page.headers['cache-control'], 'no-cache');
-    assert.equal((await app.inject({ url, headers: { accept: 'application/json' } })).statusCode, 404, url);
-    assert.equal((await app.inject({ url })).statusCode, 404, url);
+    if (url !== '/') {
+      assert.equal((await app.inject({ url, headers: { accept: 'application/json' } })).statusCode, 404, url);
+      assert.equal((await app.inject({ url })).statusCode, 404, url);
+    }
     assert.equal((await app.inject({ method: 'POST', url, headers: NAVIGATION })).statusCode, 404, url);
   }
   for (const url of ['/nothing', '/meetingsx', '/api/v1/nothing/', '/api/v2/', '/assets/none.js', '/none.svg']) {
     assert.equal((await app.inject({ url, headers: NAVIGATION })).statusCode, 404, url);
   }
   assert.deepEqual((await app.inject({ url: '/api/v1/meetings/', headers: NAVIGATION })).json(), { data: [] });
+});
+
+test('at / a program is told in words what is where, also while there are no pages', async (t) => {
+  for (const files of [FILES, {}]) {
+    const app = await serve(t, await built(t, files));
+    for (const headers of [{}, { accept: '*/*' }, { accept: 'application/json' }]) {
+      const { statusCode, body, headers: answered } = await app.inject({ url: '/', headers });
+      assert.equal(statusCode, 200);
+      assert.equal(answered['content-type'], 'text/plain; charset=utf-8');
+      for (const path of ['/docs/', '/openapi.json', '/healthz', '/api/v1/']) assert.ok(body.includes(path), path);
+    }
+    assert.equal((await app.inject({ method: 'HEAD', url: '/' })).statusCode, 200);
+    assert.equal((await app.inject({ method: 'POST', url: '/' })).statusCode, 404);
+  }
+});
+
+test('what is said at / is there', async (t) => {
+  const service = await startService(t);
+  const { text } = await service.get('/');
+  const paths = [...text.matchAll(/^ {2}(\S+)/gm)].map(([, path]) => path as string);
+  assert.ok(paths.length > 4, text);
+  for (const path of paths) assert.equal((await service.get(path)).status, 200, path);
+  assert.equal((await service.get('/api/v1/instances/')).status, 200);
 });
 
 test('nothing inline, from elsewhere, or in a frame of others is let into a page', async (t) => {

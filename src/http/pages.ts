@@ -8,6 +8,7 @@ import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import { VERSION } from '../version.ts';
 
 /** In a clone where the build leaves them, in the package beside the bundle. */
 const DIRECTORY = fileURLToPath(
@@ -65,10 +66,25 @@ const HEADERS = {
   'permissions-policy': 'camera=(), geolocation=(), microphone=()',
 };
 
+const HEADERS_OF_WORDS = { 'cache-control': 'no-store', 'x-content-type-options': 'nosniff' };
+
 const NOT_BUILT =
   'The pages are being built, which takes some seconds; this loads again by itself.\n\n' +
   'If they do not come: the build failed, and where Convoke was started it said why; or nobody began one, and\n' +
   '`npm run build` where Convoke is installed does. The service itself runs.\n';
+/** What is at / for a program, or for a person with curl. */
+const IN_WORDS = `Convoke ${VERSION} pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.
+
+  /               in a browser: the pages
+  /docs/          in a browser: the API, to read and to try
+  /openapi.json   the API, as OpenAPI 3.1
+  /healthz        whether the process is alive
+  /readyz         whether messages can be accepted
+  /metrics        metrics as Prometheus text
+
+The API itself is under /api/v1/: GET /api/v1/instances/ lists the instances.
+`;
+
 /** How soon a browser looks again. */
 const NOT_BUILT_RETRY_S = '2';
 
@@ -105,7 +121,7 @@ export class Pages {
   isFor({ method, url, headers }: FastifyRequest): boolean {
     if (method !== 'GET' && method !== 'HEAD') return false;
     const path = pathOf(url);
-    if (path.startsWith('/assets/')) return true;
+    if (path === '/' || path.startsWith('/assets/')) return true;
     if (VIEW.test(path)) return isNavigation(headers);
     return BESIDE_INDEX.test(path);
   }
@@ -113,6 +129,10 @@ export class Pages {
   /** Answers it; false when there is no such file. */
   async answer(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
     const path = pathOf(request.url);
+    if (path === '/' && !isNavigation(request.headers)) {
+      void reply.type('text/plain; charset=utf-8').headers(HEADERS_OF_WORDS).send(IN_WORDS);
+      return true;
+    }
     const is_view = VIEW.test(path);
     const built = await this.#read(is_view);
     if (built === null) {
