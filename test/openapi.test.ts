@@ -1,5 +1,6 @@
 /** The OpenAPI document: what whoever makes a client of it finds there. */
 import assert from 'node:assert/strict';
+import { readFile } from 'node:fs/promises';
 import { before, describe, test } from 'node:test';
 import type { TSchema } from 'typebox';
 import { Compile } from 'typebox/compile';
@@ -152,6 +153,10 @@ describe('the OpenAPI document', () => {
   test('control: an example that its schema refuses is found', () => {
     const schemas = { One: { type: 'string', pattern: '^a$', examples: ['b'] } as const };
     assert.deepEqual(wrongExamples({ ...document, components: { schemas } as never }), ['"b"']);
+  });
+
+  test('is the file openapi.json, as it is served', async () => {
+    assert.deepEqual(document, JSON.parse(await readFile(new URL('../openapi.json', import.meta.url), 'utf8')));
   });
 
   test('says under which licence it is', () => {
