@@ -4,9 +4,10 @@ import { createSecretKey } from 'node:crypto';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
-import { partitionOf, PARTITIONS } from '../src/domain/partition.ts';
+import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../src/domain/partition.ts';
 import { openPostgresStore } from '../src/store/postgres/postgres_store.ts';
 import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
+import { RENEW_LEASE } from '../src/store/postgres/lease_functions.ts';
 import { Running } from '../src/store/postgres/running.ts';
 import { migrateDatabase } from '../src/store/postgres/schema.ts';
 import { type Change, NO_QUOTAS, type Store, StoreError } from '../src/store/store.ts';
@@ -18,8 +19,8 @@ import { PostgresServer } from './support/postgres_server.ts';
 import { lane, meeting, messages, newMessage, register, settled } from './support/store_contents.ts';
 import { until } from './support/wait.ts';
 
-async function open(t: TestContext, url: string): Promise<Store> {
-  const store = await openPostgresHere(url);
+async function open(t: TestContext, url: string, now_ms?: () => number): Promise<Store> {
+  const store = await openPostgresHere(url, NO_QUOTAS, now_ms);
   t.after(() => store.close());
   return store;
 }
@@ -183,6 +184,20 @@ describe('a database that went back while nodes are at work on it', () => {
       );
     });
   }
+
+  test('gives a partition no epoch again', async (t) => {
+    const url = await makeDatabase();
+    const taken = async (node_id: string): Promise<number> => {
+      await sql(url, 'UPDATE partitions SET node_no = NULL, epoch = 7');
+      const store = await open(t, url);
+      const lease = await store.cluster!.renew({ node_id, version: '', address: '', stopping: false }, []);
+      await store.cluster!.leave();
+      return lease.partitions[0]!.epoch;
+    };
+    const epochs = [await taken('a'), await taken('b')];
+    assert.ok(epochs.every((epoch) => epoch > 7));
+    assert.notEqual(epochs[0], epochs[1]);
+  });
 });
 
 describe('a connection that is cut inside the commit of a batch', () => {
@@ -382,10 +397,20 @@ function endLease(url: string, node_id: string): Promise<object[]> {
   return sql(url, 'UPDATE nodes SET lease_until = lease_until - 60000 WHERE node_id = $1', [node_id]);
 }
 
+const RENEW_MS = 3_000;
+
+/** The clock of the database, as the functions of the leases see it from the next connection on, and in those that are there. */
+async function setClock(url: string, is_set: string): Promise<void> {
+  const SET = `floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ${is_set}`;
+  const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+  await sql(url, RENEW_LEASE.replaceAll(NOW, SET).replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+}
+
 describe('partitions', () => {
   test('are shared by those who are there; whoever is gone for a lease loses his', async (t) => {
     const url = await makeDatabase();
-    const [a, b] = [await open(t, url), await open(t, url)];
+    let now_ms = 0;
+    const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
     assert.ok(a.cluster !== null && b.cluster !== null);
     const alone = await a.cluster.renew(node('a'), []);
     assert.equal(alone.partitions.length, PARTITIONS);
@@ -398,11 +423,11 @@ describe('partitions', () => {
       shared.partitions.map(({ partition_no }) => partition_no),
       released,
     );
-    assert.ok(shared.partitions.every(({ epoch }) => epoch === 2));
+    assert.ok(shared.partitions.every(({ epoch }, i) => epoch > alone.partitions[i]!.epoch));
 
     // Control: as long as the lease of the other lasts, nothing of it is taken.
     assert.equal((await b.cluster.renew(node('b'), [])).partitions.length, 32);
-    await endLease(url, 'a');
+    now_ms += LEASE_WATCHED_MS;
     const taken = await b.cluster.renew(node('b'), []);
     assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
     // He comes back, and finds nothing left that is his.
@@ -415,6 +440,36 @@ describe('partitions', () => {
       ],
     );
   });
+
+  for (const [step, is_set] of [
+    ['ten minutes back', '- 600000'],
+    ['ten minutes ahead', '+ 600000'],
+  ] as const) {
+    test(`are not taken from who lives, and are from who is gone, though the clock of the database was set ${step}`, async (t) => {
+      const url = await makeDatabase();
+      let now_ms = 0;
+      const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
+      await a.cluster!.renew(node('a'), []);
+      await b.cluster!.renew(node('b'), []);
+      const release = Array.from({ length: PARTITIONS / 2 }, (_, partition_no) => partition_no);
+      await a.cluster!.renew(node('a'), release);
+      const held = async (): Promise<number> => {
+        now_ms += RENEW_MS;
+        return (await b.cluster!.renew(node('b'), [])).partitions.length;
+      };
+      await held();
+      await setClock(url, is_set);
+      // Both live, and renew in turn.
+      for (let renewals = 0; renewals < 6; renewals++) {
+        assert.equal(await held(), PARTITIONS / 2);
+        await a.cluster!.renew(node('a'), []);
+      }
+      const counts: number[] = [];
+      for (let renewals = 0; renewals < 7; renewals++) counts.push(await held());
+      // Watched from its last renewal on, for as long as its lease.
+      assert.deepEqual(counts, [32, 32, 32, 32, 32, 64, 64]);
+    });
+  }
 
   test('that nobody took while a lease had ended are kept, with their epochs', async (t) => {
     const url = await makeDatabase();

@@ -547,3 +547,22 @@ AS $function$
         SELECT p.partition_no FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
         WHERE n.node_no IS NULL OR n.lease_until < now_ms ORDER BY p.partition_no LIMIT wanted);
   END $function$;
+
+CREATE OR REPLACE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[])
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+  #variable_conflict use_column
+  BEGIN
+    PERFORM pg_advisory_xact_lock(1668247158, 5);
+    PERFORM pg_advisory_xact_lock(1668247158, 4);
+    IF NOT EXISTS (SELECT 1 FROM nodes WHERE node_no = my_node_no AND stopping = 0) THEN
+      RETURN;
+    END IF;
+    UPDATE partitions SET node_no = my_node_no, epoch = epoch + 1 + floor(random() * 2147483648)::bigint
+      WHERE partition_no IN (
+        SELECT p.partition_no FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+        WHERE n.node_no IS NULL OR EXISTS (SELECT 1 FROM unnest(gone_nos, gone_seen_ats) AS gone(node_no, seen_at)
+          WHERE gone.node_no = n.node_no AND gone.seen_at = n.seen_at)
+        ORDER BY p.partition_no LIMIT wanted);
+  END $function$;

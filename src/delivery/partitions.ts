@@ -289,9 +289,7 @@ export class Partitions {
 
   /** Lets go of what is more than its share; the last ones, so that the same few wander. */
   #restSurplus({ node_no, nodes }: Lease): void {
-    const own = nodes.find((node) => node.node_no === node_no);
-    if (own === undefined) return;
-    const staying = nodes.filter(({ stopping, lease_until }) => !stopping && lease_until > own.seen_at);
+    const staying = nodes.filter(({ stopping }) => !stopping);
     const share = fairShare(
       node_no,
       staying.map((node) => node.node_no),

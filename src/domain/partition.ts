@@ -7,13 +7,18 @@ import { crc32 } from 'node:zlib';
 /** Never changed: rows and nodes of a neighbouring version must agree on it. */
 export const PARTITIONS = 64;
 
-/** A lease lasts for so long on the clock of the database, from the renewal on. */
+/** A lease lasts for so long, from the renewal on. */
 export const LEASE_MS = 15_000;
 /**
  * A node trusts its lease for so long on its own steady clock, from the moment at which it asked for the renewal. An attempt
  * ends within 5.1 s: nothing of it is under way when another node may take over.
  */
 export const LEASE_TRUSTED_MS = 9_500;
+/**
+ * A node whose row did not change for so long, while another one watched by its own clock, is gone: what it trusted when it
+ * was seen has ended, and so have its attempts. A little less than five renewals, so that it is not the sixth look that tells.
+ */
+export const LEASE_WATCHED_MS = 14_700;
 
 /** The partition of an instance, 0 to 63: CRC-32 of the UTF-8 of its id. Never changed, as the number of partitions. */
 export function partitionOf(instance_id: string): number {

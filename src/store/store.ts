@@ -553,7 +553,7 @@ export type Change =
    */
   | { kind: 'unsure' };
 
-/** One node of a cluster. Times are on the clock of the database. */
+/** One node of a cluster. Times are on the clock of the database: for people, nothing is decided by them. */
 export interface NodeRow {
   /** A text that no other start of a node ever has. */
   node_id: string;
@@ -575,7 +575,7 @@ export interface Lease {
   node_no: number;
   /** What this node holds. The epoch of a partition rises whenever it is taken, even by whoever had it before. */
   partitions: { partition_no: number; epoch: number }[];
-  /** Those with a lease, and this one: the `seen_at` of its row is the time of this renewal. */
+  /** Those that live, and this one. */
   nodes: NodeRow[];
 }
 

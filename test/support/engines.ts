@@ -73,8 +73,12 @@ export const ENGINES: readonly EngineUnderTest[] = [
   },
 ];
 
-/** The PostgreSQL store without its thread, which takes half a second to start. What crosses between threads is copied here. */
-export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS): Promise<Store> {
+/**
+ * The PostgreSQL store without its thread, which takes half a second to start. What crosses between threads is copied here.
+ *
+ * @param now_ms the clock by which it watches other nodes
+ */
+export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, now_ms?: () => number): Promise<Store> {
   const waiting = new Map<number, { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }>();
   let last_id = 0;
   let is_closed = false;
@@ -91,7 +95,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS):
     answer: ({ replies }: Answer) => replies.forEach(settle),
     change: (heard: Heard) => onChange(changeOf(structuredClone(heard))),
   };
-  const running = await Running.open(url, POSTGRES_KEYS, quotas, tell);
+  const running = await Running.open(url, POSTGRES_KEYS, quotas, tell, now_ms);
   const call = (noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
     if (is_closed) return Promise.reject(new StoreError('STORE_CLOSED', 'the store is closed'));
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();

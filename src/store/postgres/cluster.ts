@@ -9,6 +9,7 @@ import { Following } from './following.ts';
 import { Line } from './line.ts';
 import { CHANNEL, type Message, type NodeMessages, TOLD_BYTES_MAX } from './messages_between.ts';
 import type { Heard } from './stored_rows.ts';
+import { WatchedNodes } from './watched_nodes.ts';
 
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
 const PROBE_EVERY_MS = 5_000;
@@ -26,12 +27,12 @@ const NOTIFY = `SELECT pg_notify('${CHANNEL}', payload) FROM unnest($1::text[]) 
 const RENEW = statement(
   'SELECT renew_lease_2($node_id, $version, $address, $stopping::smallint, $release::smallint[]) AS node_no',
 );
-const TAKE = statement('SELECT take_partitions($node_no, $wanted)');
+const TAKE = statement('SELECT take_partitions_2($node_no, $wanted, $gone_nos::bigint[], $gone_seen_ats::bigint[])');
 const HELD = statement('SELECT partition_no, epoch FROM partitions WHERE node_no = $node_no ORDER BY partition_no');
 const NODES = statement(`
-  SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count FROM nodes n
-  WHERE n.lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint OR n.node_no = $node_no
-  ORDER BY n.node_no`);
+  SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count,
+    n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
+  FROM nodes n ORDER BY n.node_no`);
 const LEAVE = [
   statement(
     'UPDATE partitions SET node_no = NULL WHERE node_no = (SELECT node_no FROM nodes WHERE node_id = $node_id)',
@@ -42,7 +43,7 @@ const LEAVE = [
 const ANY_UNSIGNED = statement(`
   SELECT 1 FROM nodes WHERE signs = 0 AND lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint LIMIT 1`);
 
-type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number };
+type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean };
 
 export class Cluster implements ClusterStore, Teller {
   readonly #url: string;
@@ -59,14 +60,24 @@ export class Cluster implements ClusterStore, Teller {
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
   #closed = false;
+  readonly #watched: WatchedNodes;
   #unsigned_until = 0;
   #look_for_unsigned_at = 0;
 
-  constructor(url: string, db: Database, tag: string, messages: NodeMessages, onChange: (heard: Heard) => void) {
+  /** @param now_ms of a clock that is never set */
+  constructor(
+    url: string,
+    db: Database,
+    tag: string,
+    messages: NodeMessages,
+    onChange: (heard: Heard) => void,
+    now_ms: () => number,
+  ) {
     this.#url = url;
     this.#db = db;
     this.#messages = messages;
     this.#onChange = onChange;
+    this.#watched = new WatchedNodes(now_ms);
     this.#following = new Following(new Line(url), tag, () => this.#leased, onChange);
   }
 
@@ -96,23 +107,30 @@ export class Cluster implements ClusterStore, Teller {
     // Each statement is a transaction: what one of them leaves undone the next renewal does.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
-      let lease = await this.#lease(session, node_no);
-      const staying = lease.nodes.filter((other) => !other.stopping).map((other) => other.node_no);
-      const wanted = fairShare(node_no, staying) - lease.partitions.length;
+      const rows = await session.all<NodesTable>(NODES);
+      this.#watched.look(rows);
+      const { gone = [], living = [] } = Object.groupBy(rows, (row) =>
+        this.#isGone(row, node_no) ? 'gone' : 'living',
+      );
+      const staying = living.filter((other) => other.stopping === 0).map((other) => other.node_no);
+      let partitions = await session.all<Lease['partitions'][number]>(HELD, { node_no });
+      const wanted = fairShare(node_no, staying) - partitions.length;
       if (wanted > 0) {
-        await session.all(TAKE, { node_no, wanted });
-        lease = await this.#lease(session, node_no);
+        const gone_nos = gone.map((other) => other.node_no);
+        const gone_seen_ats = gone.map(({ seen_at }) => seen_at);
+        await session.all(TAKE, { node_no, wanted, gone_nos, gone_seen_ats });
+        partitions = await session.all(HELD, { node_no });
       }
       await this.#lookForUnsigned(session);
-      return lease;
+      return { node_no, partitions, nodes: living.map(nodeRowOf) };
     });
     this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
     return lease;
   }
 
-  async #lease(session: Session, node_no: number): Promise<Lease> {
-    const partitions = await session.all<{ partition_no: number; epoch: number }>(HELD, { node_no });
-    return { node_no, partitions, nodes: (await session.all<NodesTable>(NODES, { node_no })).map(nodeRowOf) };
+  /** Of other nodes; this one asks, so it lives. */
+  #isGone(row: NodesTable, my_node_no: number | null): boolean {
+    return row.node_no !== my_node_no && this.#watched.isGone(row);
   }
 
   async leave(): Promise<void> {
@@ -130,7 +148,7 @@ export class Cluster implements ClusterStore, Teller {
 
   list(): Promise<NodeRow[]> {
     return this.#db.read(async (session) =>
-      (await session.all<NodesTable>(NODES, { node_no: null })).map((row) => nodeRowOf(row)),
+      (await session.all<NodesTable>(NODES)).filter((row) => !this.#isGone(row, null)).map(nodeRowOf),
     );
   }
 
@@ -236,5 +254,6 @@ export class Cluster implements ClusterStore, Teller {
 }
 
 function nodeRowOf(row: NodesTable): NodeRow {
-  return { ...row, stopping: row.stopping === 1 };
+  const { is_lapsed: _, ...rest } = row;
+  return { ...rest, stopping: row.stopping === 1 };
 }

@@ -67,3 +67,27 @@ export const TAKE_PARTITIONS = `
         WHERE n.node_no IS NULL OR n.lease_until < now_ms ORDER BY p.partition_no LIMIT wanted);
   END $$;
 `;
+
+/**
+ * Takes partitions that are free, or held by a node that is gone, up to a number. Who is gone says the node that asks, which
+ * watched it: as long as it has not renewed since it was seen. An epoch is one that no other holder has, in no time that the
+ * database went back from either.
+ */
+export const TAKE_PARTITIONS_2 = `
+  CREATE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[]) RETURNS void
+  LANGUAGE plpgsql AS $$
+  #variable_conflict use_column
+  BEGIN
+    PERFORM pg_advisory_xact_lock(${LEASES});
+    PERFORM pg_advisory_xact_lock(${TAKEOVER});
+    IF NOT EXISTS (SELECT 1 FROM nodes WHERE node_no = my_node_no AND stopping = 0) THEN
+      RETURN;
+    END IF;
+    UPDATE partitions SET node_no = my_node_no, epoch = epoch + 1 + floor(random() * 2147483648)::bigint
+      WHERE partition_no IN (
+        SELECT p.partition_no FROM partitions p LEFT JOIN nodes n ON n.node_no = p.node_no
+        WHERE n.node_no IS NULL OR EXISTS (SELECT 1 FROM unnest(gone_nos, gone_seen_ats) AS gone(node_no, seen_at)
+          WHERE gone.node_no = n.node_no AND gone.seen_at = n.seen_at)
+        ORDER BY p.partition_no LIMIT wanted);
+  END $$;
+`;

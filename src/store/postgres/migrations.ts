@@ -9,7 +9,7 @@
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
 import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
-import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS } from './lease_functions.ts';
+import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './lease_functions.ts';
 
 /**
  * How many of the steps a node must know at least to work on the schema that all of them make. Stands in the database, so
@@ -279,5 +279,9 @@ export const MIGRATIONS: readonly string[] = [
   `
   -- A database may go back to what it was some time ago, while nodes are at work on it.
   ${RAISE_NUMBERS}
+  `,
+  `
+  -- Who is gone is known to the nodes that watch, and no longer to the clock of the database.
+  ${TAKE_PARTITIONS_2}
   `,
 ];

@@ -44,12 +44,12 @@ export class Running {
   readonly #tell: Tell;
   readonly #under_way = new Set<Promise<void>>();
 
-  private constructor(url: string, parts: Parts, tell: Tell) {
+  private constructor(url: string, parts: Parts, tell: Tell, now_ms: () => number) {
     this.#parts = parts;
     this.#tell = tell;
     this.#db = new Database(url);
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
-    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (heard) => tell.change(heard));
+    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (heard) => tell.change(heard), now_ms);
     this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
     this.#settling = new Settling(url, parts.ids);
     this.#accepts = new Gathered((calls) => this.#accept(calls));
@@ -57,10 +57,19 @@ export class Running {
     this.#settles = new Gathered((calls) => this.#settle(calls));
   }
 
-  /** @throws StoreError that says why the database cannot be used, and what to do */
-  static async open(url: string, key_source: KeySource, quotas: Quotas, tell: Tell): Promise<Running> {
+  /**
+   * @param now_ms of a clock that is never set, by which other nodes are watched
+   * @throws StoreError that says why the database cannot be used, and what to do
+   */
+  static async open(
+    url: string,
+    key_source: KeySource,
+    quotas: Quotas,
+    tell: Tell,
+    now_ms = () => performance.now(),
+  ): Promise<Running> {
     const { keys, tag } = await openPatiently(url, (connection) => prepared(connection, key_source));
-    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell);
+    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell, now_ms);
     try {
       await running.#cluster.listen();
     } catch (error) {

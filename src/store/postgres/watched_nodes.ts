@@ -1,0 +1,57 @@
+import { LEASE_MS, LEASE_WATCHED_MS } from '../../domain/partition.ts';
+
+/** What is seen of a node in its row. */
+export interface SeenNode {
+  node_no: number;
+  /** Another one with each renewal. */
+  seen_at: number;
+  /** By the clock of the database. */
+  is_lapsed: boolean;
+}
+
+interface Watched {
+  seen_at: number;
+  since_ms: number;
+  is_gone: boolean;
+}
+
+/**
+ * Which nodes are gone, as one node sees it by its own clock: those that did not renew for as long as their lease lasts. The
+ * clock of the database may be set meanwhile, ahead or back, and nothing comes of it. Only of a node that is seen for the first
+ * time it says whether the lease has ended: whoever starts after a long time need not wait.
+ */
+export class WatchedNodes {
+  readonly #now_ms: () => number;
+  #watched = new Map<number, Watched>();
+  #looked_ms = -Infinity;
+
+  /** @param now_ms of a clock that is never set */
+  constructor(now_ms: () => number) {
+    this.#now_ms = now_ms;
+  }
+
+  /** Takes note of the rows of all nodes. */
+  look(nodes: readonly SeenNode[]): void {
+    const now_ms = this.#now_ms();
+    // While nobody looked, the database may have been away for all of them.
+    const was_away = now_ms - this.#looked_ms > LEASE_MS;
+    this.#looked_ms = now_ms;
+    const watched = new Map<number, Watched>();
+    for (const { node_no, seen_at, is_lapsed } of nodes) {
+      const known = this.#watched.get(node_no);
+      if (known === undefined) watched.set(node_no, { seen_at, since_ms: now_ms, is_gone: is_lapsed });
+      else if (known.seen_at !== seen_at) watched.set(node_no, { seen_at, since_ms: now_ms, is_gone: false });
+      else {
+        const since_ms = was_away ? now_ms : known.since_ms;
+        const is_gone = known.is_gone || now_ms - since_ms >= LEASE_WATCHED_MS;
+        watched.set(node_no, { seen_at, since_ms, is_gone });
+      }
+    }
+    this.#watched = watched;
+  }
+
+  isGone({ node_no, seen_at, is_lapsed }: SeenNode): boolean {
+    const known = this.#watched.get(node_no);
+    return known?.seen_at === seen_at ? known.is_gone : known === undefined && is_lapsed;
+  }
+}
