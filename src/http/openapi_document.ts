@@ -17,6 +17,12 @@ interface JsonMap {
   [name: string]: Json;
 }
 
+/** A schema that has a title, and its text as it came. */
+interface Named {
+  schema: JsonMap;
+  text: string;
+}
+
 interface Operation {
   requestBody?: {
     required?: boolean;
@@ -38,11 +44,13 @@ export function finished<Given extends Document>(document: Given): Given {
     mendBody(operation as Operation);
     mendParameters(operation as Operation);
   }
-  const schemas = new Map<string, JsonMap>();
-  const { paths, webhooks } = plain;
-  const lifted = { ...plain, paths: lift(paths as Json, schemas), webhooks: lift(webhooks as Json, schemas) };
-  const by_name = Object.fromEntries([...schemas].toSorted(([a], [b]) => (a < b ? -1 : 1)));
-  return { ...lifted, components: { ...plain.components, schemas: by_name } };
+  const named = new Map<string, Named>();
+  lift((plain.paths ?? {}) as JsonMap, named);
+  lift((plain.webhooks ?? {}) as JsonMap, named);
+  const schemas = [...named]
+    .map(([title, { schema }]) => [title, schema] as const)
+    .toSorted(([a], [b]) => (a < b ? -1 : 1));
+  return { ...plain, components: { ...plain.components, schemas: Object.fromEntries(schemas) } };
 }
 
 /** It says of every body that it is required. */
@@ -63,18 +71,25 @@ function mendParameters({ parameters = [] }: Operation): void {
   }
 }
 
-/** The same with a $ref for each schema that has a title; what it stands for goes into `schemas`. */
-function lift(node: Json, schemas: Map<string, JsonMap>): Json {
-  if (Array.isArray(node)) return node.map((each) => lift(each, schemas));
-  if (typeof node !== 'object' || node === null) return node;
-  const lifted: JsonMap = Object.fromEntries(
-    Object.entries(node).map(([name, value]) => [name, VALUES.has(name) ? value : lift(value, schemas)]),
-  );
-  const { title, ...schema } = lifted;
-  if (typeof title !== 'string') return lifted;
-  const known = schemas.get(title);
-  if (known !== undefined && textOf(known) !== textOf(schema)) throw new Error(`two schemas are called ${title}`);
-  schemas.set(title, { ...schema, ...known });
+/** Puts a $ref in the place of each schema that has a title, and what it stands for among the named ones. */
+function lift(node: JsonMap | Json[], named: Map<string, Named>): void {
+  for (const [name, value] of Object.entries(node)) {
+    if (typeof value !== 'object' || value === null || VALUES.has(name)) continue;
+    if (Array.isArray(value) || typeof value['title'] !== 'string') lift(value, named);
+    else (node as JsonMap)[name] = referenceTo(value['title'], value, named);
+  }
+}
+
+function referenceTo(title: string, { title: _title, ...schema }: JsonMap, named: Map<string, Named>): JsonMap {
+  const text = textOf(schema);
+  const known = named.get(title);
+  if (known !== undefined && known.text !== text) throw new Error(`two schemas are called ${title}`);
+  if (known === undefined) {
+    named.set(title, { schema, text });
+    lift(schema, named);
+  } else if (schema['description'] !== undefined) {
+    known.schema['description'] ??= schema['description'];
+  }
   return { $ref: `#/components/schemas/${title}` };
 }
 

@@ -48,7 +48,11 @@ const PUSH_HEADERS = [
     'The number of the attempt, from 1. The signature does not cover it.',
     Type.Integer(),
   ),
-  header('convoke-test', false, '`true` on the sample push of a webhook test: verify it, answer 200, and wake nobody.'),
+  header(
+    'convoke-test',
+    false,
+    '`true` on the sample push of a webhook test. It is not signed: go by the webhook-id, which begins with `dlv_test-` then; verify it, answer 200, and wake nobody.',
+  ),
   header('user-agent', true, 'Convoke and its version.'),
 ];
 
