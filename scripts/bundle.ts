@@ -10,6 +10,8 @@ import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'dist');
+/** What `convoke` is in the package, seen from its root. */
+export const PROGRAM_OF_PACKAGE = './dist/convoke.cjs';
 const MODULES = join(ROOT, 'node_modules');
 
 /** Modules that are started by their address are files of their own, and all of them lie beside each other. */
@@ -85,8 +87,9 @@ async function bundleWayIn(): Promise<void> {
     if (!text.includes(from)) throw new Error(`src/cli/main.ts does not name ${from}`);
     text = text.replaceAll(from, to);
   }
-  await writeFile(join(DIST, 'convoke.cjs'), text);
-  await chmod(join(DIST, 'convoke.cjs'), 0o755);
+  const path = join(ROOT, PROGRAM_OF_PACKAGE);
+  await writeFile(path, text);
+  await chmod(path, 0o755);
 }
 
 /** `@scope/name` of a path under node_modules; null for our own. */

@@ -9,7 +9,7 @@ import { execFileSync } from 'node:child_process';
 import { existsSync, globSync, mkdirSync, readdirSync, readFileSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { dirname, join, posix } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { bundle } from './bundle.ts';
+import { bundle, PROGRAM_OF_PACKAGE } from './bundle.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 /** What the clone had before, by path; null for a file that it did not have. */
@@ -91,7 +91,7 @@ async function packConvoke(): Promise<void> {
     type,
     engines,
     files,
-    bin: { convoke: './dist/convoke.cjs' },
+    bin: { convoke: PROGRAM_OF_PACKAGE },
     exports: { './package.json': './package.json' },
   };
   const shipped = new Set(['README.md', 'LICENSE', ...globSync(files, { cwd: ROOT }).flatMap(filesBelow)]);

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { test, type TestContext } from 'node:test';
 import { parse } from 'yaml';
+import { PROGRAM_OF_PACKAGE } from '../scripts/bundle.ts';
 import { settingNames, variableOf } from '../src/config.ts';
 import { contains, parseAddress, parseCidr } from '../src/domain/address.ts';
 import { clientAddress } from '../src/domain/client_address.ts';
@@ -16,10 +17,11 @@ import { startService } from './support/service.ts';
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const read = (path: string): string => readFileSync(join(ROOT, 'docs/deploy', path), 'utf8');
 
-/** What systemd finds wrong with a unit; its paths lead into this clone. */
+/** What systemd finds wrong with a unit; its paths lead to what is on this machine. */
 function faultsOf(t: TestContext, unit: string): string {
   const file = join(temporaryDirectory(t), 'convoke.service');
-  writeFileSync(file, unit.replaceAll('/opt/convoke/', ROOT).replaceAll('/opt/convoke', ROOT));
+  const here = unit.replaceAll('/usr/bin/node', process.execPath).replaceAll('/opt/convoke', ROOT.replace(/\/$/, ''));
+  writeFileSync(file, here);
   const { status, stdout, stderr } = spawnSync('systemd-analyze', ['verify', file], { encoding: 'utf8' });
   return status === 0 && stdout + stderr === '' ? '' : `${status}: ${stdout}${stderr}`;
 }
@@ -33,7 +35,7 @@ test(
     const unit = read('convoke.service');
     assert.equal(faultsOf(t, unit), '');
     assert.match(faultsOf(t, unit.replace('NoNewPrivileges=', 'NoNewPrivilege=')), /NoNewPrivilege/);
-    assert.match(faultsOf(t, unit.replace('.bin/node', '.bin/none')), /none/);
+    assert.match(faultsOf(t, unit.replace('/usr/bin/node', '/usr/bin/none')), /none/);
   },
 );
 
@@ -53,10 +55,47 @@ test('the unit is hardened, and gives a stop the time it takes', () => {
   assert.match(unit, /^LimitNOFILE=\d{5,}$/m);
 });
 
+test('the unit and the image run what the package has, and the image is made of nothing else', () => {
+  const { version } = JSON.parse(readFileSync(join(ROOT, 'package.json'), 'utf8')) as { version: string };
+  const unit = read('convoke.service');
+  const dockerfile = read('Dockerfile');
+  const program = PROGRAM_OF_PACKAGE.replace('./', '');
+  assert.match(unit, new RegExp(`^ExecStart=/usr/bin/node /opt/convoke/${program} serve$`, 'm'));
+  assert.ok(unit.includes(`convoke-${version}.tgz`));
+  assert.match(dockerfile, new RegExp(`^WORKDIR /opt/convoke$[^]*^ENTRYPOINT \\["node", "${program}"\\]$`, 'm'));
+  assert.deepEqual(
+    [...dockerfile.matchAll(/^COPY (?!--from)(\S+)/gm)].map(([, source]) => source),
+    ['convoke-[0-9]*.tgz'],
+  );
+  assert.equal(read('Dockerfile.dockerignore'), '*\n!convoke-[0-9]*.tgz\n');
+});
+
+test('the image: by digest, of one layer without npm, and nobody in it is root', () => {
+  const [, last = ''] = read('Dockerfile').split(/^FROM scratch$/m);
+  assert.match(last, /^USER node$/m);
+  assert.doesNotMatch(last, /^RUN/m);
+  assert.doesNotMatch(read('Dockerfile'), /^\s*(RUN|&&) .*\b(npm|npx) /m);
+});
+
+test('every image is named by its digest', () => {
+  const images = [
+    ...read('Dockerfile').matchAll(/^ARG NODE_IMAGE=(\S+)$/gm),
+    ...read('Dockerfile').matchAll(/^FROM (\S+)/gm),
+  ];
+  const { services } = parse(read('compose.yaml'), { merge: true }) as Compose;
+  const named = [...images.map(([, image]) => image), ...Object.values(services).map(({ image }) => image)];
+  // What was named before, what is empty, and what the Dockerfile makes.
+  const own = ['${NODE_IMAGE}', 'scratch', 'convoke'];
+  const of_others = [...new Set(named)].filter((image) => !own.includes(image!));
+  assert.equal(of_others.length, 3);
+  for (const image of of_others) assert.match(image!, /^[\w.:/-]+@sha256:[0-9a-f]{64}$/);
+});
+
 interface Compose {
   services: Record<
     string,
     {
+      image?: string;
       environment?: Record<string, string>;
       volumes?: string[];
       networks?: string[] | Record<string, { ipv4_address: string }>;

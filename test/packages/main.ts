@@ -21,7 +21,7 @@ import {
   type Runtime,
   TYPESCRIPTS,
 } from './runtimes.ts';
-import { demo, links, serve, tooOld } from './service.ts';
+import { demo, links, serve, tooOld, unpacked } from './service.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const PROGRAMS = fileURLToPath(new URL('programs/', import.meta.url));
@@ -119,6 +119,10 @@ function serviceChecks(tarball: string): Check[] {
         await global();
         return demo(await node(NODES_OF_SERVICE.at(-1)!), work, [join(prefix, 'bin/convoke')]);
       },
+    },
+    {
+      name: 'service, unpacked without npm, run by nobody',
+      run: async () => unpacked(await node(NODES_OF_SERVICE.at(-1)!), tarball, join(work, 'unpacked')),
     },
     {
       name: `service, a Node that is too old, ${NODES_OF_SDK[0]}`,

@@ -1,11 +1,7 @@
 /** Programs of others that the packages are tried with. Each is installed when it is first needed, into a cache directory. */
 import { existsSync } from 'node:fs';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
-import { run, SYSTEM_PATH } from './run.ts';
-
-const CACHE = fileURLToPath(new URL('../../node_modules/.cache/convoke/packages/', import.meta.url));
+import { installPackage } from '../runtimes/packages.ts';
 
 export const NODES_OF_SDK = ['20.20.2', '22.23.3', '24.21.0'];
 /** The oldest of each line that is new enough, and the newest when this was written. */
@@ -47,23 +43,7 @@ export async function compiler(version: string): Promise<Runtime> {
 
 /** @returns the path of a file in an installed package */
 async function installed(name: string, version: string, file: string): Promise<string> {
-  const directory = join(CACHE, `${name.replace('/', '+')}@${version}`);
-  const path = join(directory, 'node_modules', name, file);
-  if (existsSync(path)) return path;
-  console.error(`installing ${name}@${version}`);
-  const fresh = `${directory}.${process.pid}`;
-  await mkdir(fresh, { recursive: true });
-  try {
-    await writeFile(join(fresh, 'package.json'), '{ "private": true }\n');
-    await run(['npm', 'install', '--ignore-scripts', '--no-audit', '--no-fund', `${name}@${version}`], {
-      cwd: fresh,
-      path: SYSTEM_PATH,
-    });
-    await rm(directory, { recursive: true, force: true });
-    await rename(fresh, directory);
-  } finally {
-    await rm(fresh, { recursive: true, force: true });
-  }
+  const path = join(await installPackage(`${name}@${version}`), 'node_modules', name, file);
   if (!existsSync(path)) throw new Error(`${name}@${version} has no ${file}`);
   return path;
 }

@@ -2,7 +2,7 @@
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
-import { readFile, readdir, rm } from 'node:fs/promises';
+import { chmod, chown, mkdir, readFile, readdir, rm } from 'node:fs/promises';
 import { delimiter, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { text } from 'node:stream/consumers';
@@ -54,6 +54,43 @@ export async function serve(runtime: Runtime, cwd: string, database: 'SQLite' | 
     await server?.stop();
     await rm(data, { recursive: true, force: true });
     await rm(join(cwd, 'copy.db'), { force: true });
+  }
+}
+
+/** A user of the machine to whom nothing belongs. */
+const NOBODY = 65_534;
+
+/** As in an image or under a service manager: unpacked by root, with no npm, and run by somebody who may write the data only. */
+export async function unpacked(runtime: Runtime, tarball: string, cwd: string): Promise<string> {
+  await chmod(dirname(cwd), 0o755);
+  await mkdir(cwd);
+  await run(['tar', '-xzf', tarball, '-C', cwd, '--strip-components=1', '--no-same-owner'], { cwd: dirname(cwd) });
+  const data = `${cwd}-data`;
+  await mkdir(data, { mode: 0o700 });
+  const is_root = process.getuid?.() === 0;
+  if (is_root) await chown(data, NOBODY, NOBODY);
+  const [node = ''] = runtime.command;
+  const child = spawn(node, ['dist/convoke.cjs', 'serve', '--port', '0', '--data', data], {
+    cwd,
+    env: { PATH: '/usr/bin:/bin' },
+    stdio: ['ignore', 'pipe', 'pipe'],
+    ...(is_root ? { uid: NOBODY, gid: NOBODY } : {}),
+  });
+  const errors = text(child.stderr);
+  try {
+    const [line] = (await Promise.race([
+      once(createInterface({ input: child.stdout }), 'line'),
+      once(child, 'close'),
+    ])) as [unknown];
+    if (!String(line).startsWith('convoke ready ')) throw new Error(`it is not ready: ${await errors}`);
+    child.kill('SIGTERM');
+    await once(child, 'close');
+    if (child.exitCode !== 0) throw new Error(`SIGTERM ends it with ${child.exitCode}: ${await errors}`);
+    return is_root
+      ? 'ready as nobody, stopped with 0'
+      : 'ready, stopped with 0; not tried as another user: this one is not root';
+  } finally {
+    child.kill('SIGKILL');
   }
 }
 
