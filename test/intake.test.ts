@@ -81,7 +81,7 @@ const CASES: Record<string, Case[]> = {
   ],
   'JSON that is none, or too much': [
     ['nested 5,000 deep', send(`{"message":{"a":${'['.repeat(5_000)}${']'.repeat(5_000)}}}`), BAD_JSON, '201'],
-    ['a million brackets', send('['.repeat(1_000_000)), BAD_JSON, '400'],
+    ['half a million brackets', send('['.repeat(500_000)), BAD_JSON, '400'],
     ['a byte order mark', send(utf8('\ufeff') + BODY), BAD_JSON, '201'],
     ['invalid UTF-8', send('{"message":{"a":"\xff"}}'), BAD_JSON, '201'],
     ['UTF-8 that ends early', send('{"message":{"a":"\xc3"}}'), BAD_JSON, '201'],
@@ -96,20 +96,20 @@ const CASES: Record<string, Case[]> = {
     ],
     ['a header of ours twice', register(',"webhook_headers":{"x":"1","x":"2"}'), BAD_JSON, '201'],
     [
-      '200,000 unknown fields',
-      send(`{${Array.from({ length: 200_000 }, (_, i) => `"f${i}":0`).join()}}`),
+      '20,000 unknown fields',
+      send(`{${Array.from({ length: 20_000 }, (_, i) => `"f${i}":0`).join()}}`),
       INVALID,
       '201',
     ],
     [
-      '200,000 agents',
-      post(REGISTER, registration(`,"agent_ids":[${'"a",'.repeat(200_000)}"a"]`).replace('"agent_ids":[],', '')),
+      '60,000 agents',
+      post(REGISTER, registration(`,"agent_ids":[${'"a",'.repeat(60_000)}"a"]`).replace('"agent_ids":[],', '')),
       INVALID,
       '201',
     ],
     [
-      '200,000 headers',
-      register(`,"webhook_headers":{${Array.from({ length: 200_000 }, (_, i) => `"f${i}":""`).join()}}`),
+      '20,000 headers',
+      register(`,"webhook_headers":{${Array.from({ length: 20_000 }, (_, i) => `"f${i}":""`).join()}}`),
       INVALID,
       '201',
     ],
@@ -419,14 +419,14 @@ describe('what a client sends, to the byte:', () => {
   });
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
-    const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '200,000 agents') ?? [];
+    const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '60,000 agents') ?? [];
     const started_ms = performance.now();
     await outcomeOf(service.url, bytes ?? '');
     // 450 ms more when each of them was looked at.
     assert.ok(performance.now() - started_ms < 400, `${performance.now() - started_ms} ms`);
   });
 
-  test('no other body than one of a list or a message may be large, and none is larger than 5 MiB', async () => {
+  test('no other body than one of a list or a message may be large, and none is larger than a mebibyte', async () => {
     const { body } = await service.get<{ paths: Record<string, Record<string, object>> }>('/openapi.json');
     const large = new Set<string>();
     for (const [path, operations] of Object.entries(body.paths)) {
@@ -434,7 +434,7 @@ describe('what a client sends, to the byte:', () => {
         const to = path.replaceAll(/\{\w+\}/g, 'x');
         const announce = (bytes: number): Promise<string> =>
           outcomeOf(service.url, head(method.toUpperCase(), to, `${JSON_TYPE}content-length: ${bytes}\r\n`));
-        assert.equal(await announce(5 << 20), '413 body_too_large', path);
+        assert.equal(await announce(1 << 20), '413 body_too_large', path);
         const fits = new RawClient(service.url);
         fits.write(head(method.toUpperCase(), to, `${JSON_TYPE}expect: 100-continue\r\ncontent-length: 100000\r\n`));
         const [answer] = await fits.read();

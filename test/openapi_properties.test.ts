@@ -24,7 +24,17 @@ const OF_THE_STATE = [404, 409];
 const OF_LINKS = 'sign_in_link_not_valid';
 
 /** Headers that OpenAPI leaves to HTTP. */
-const OF_HTTP = new Set(['content-type', 'content-length', 'transfer-encoding', 'connection', 'keep-alive', 'date']);
+const OF_HTTP = new Set([
+  'content-type',
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'keep-alive',
+  'date',
+  // The same on every answer, for browsers.
+  'x-content-type-options',
+  'cache-control',
+]);
 
 describe('every operation:', () => {
   // It comes with links that are none more often than anybody should.

@@ -102,6 +102,12 @@ CREATE TABLE idempotency_keys (
 
 CREATE INDEX idempotency_keys_by_age ON idempotency_keys USING btree (created_at);
 
+CREATE TABLE instance_agents (
+  agent_id text COLLATE "C" NOT NULL,
+  instance_id text COLLATE "C" NOT NULL,
+  PRIMARY KEY (agent_id, instance_id)
+);
+
 CREATE TABLE instance_count (
   only_row smallint NOT NULL DEFAULT 1,
   instance_count bigint NOT NULL,
@@ -136,6 +142,8 @@ CREATE TABLE instances (
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
 
 CREATE INDEX instances_of_owner ON instances USING btree (owner_key_id) WHERE (owner_key_id IS NOT NULL);
+CREATE TRIGGER agents_change AFTER UPDATE OF agent_ids ON instances FOR EACH ROW WHEN ((new.agent_ids <> old.agent_ids)) EXECUTE FUNCTION note_agents();
+CREATE TRIGGER agents_come_and_go AFTER INSERT OR DELETE ON instances FOR EACH ROW EXECUTE FUNCTION note_agents();
 CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
 CREATE TRIGGER instance_came_or_went AFTER INSERT OR DELETE ON instances FOR EACH ROW EXECUTE FUNCTION keep_recipient();
 CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
@@ -155,10 +163,12 @@ CREATE TABLE memberships (
   agent_ids text NOT NULL,
   joined_at bigint NOT NULL,
   left_at bigint,
+  agent_count integer,
   PRIMARY KEY (meeting_id, instance_id)
 );
 
 CREATE INDEX memberships_of_instance ON memberships USING btree (instance_id);
+CREATE TRIGGER membership_is_counted BEFORE INSERT OR UPDATE OF agent_ids ON memberships FOR EACH ROW EXECUTE FUNCTION count_agents();
 
 CREATE TABLE messages (
   message_no bigint NOT NULL,
@@ -398,6 +408,15 @@ AS $function$
     END IF;
   END $function$;
 
+CREATE OR REPLACE FUNCTION count_agents()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  BEGIN
+    NEW.agent_count := json_array_length(NEW.agent_ids::json);
+    RETURN NEW;
+  END $function$;
+
 CREATE OR REPLACE FUNCTION count_instances()
  RETURNS trigger
  LANGUAGE plpgsql
@@ -417,6 +436,22 @@ AS $function$
     END IF;
     IF TG_OP <> 'DELETE' AND NEW.is_active = 1 AND NEW.webhook_enabled = 1 THEN
       INSERT INTO recipients (instance_id, partition_no) VALUES (NEW.instance_id, NEW.partition_no);
+    END IF;
+    RETURN NULL;
+  END $function$;
+
+CREATE OR REPLACE FUNCTION note_agents()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  BEGIN
+    IF TG_OP <> 'INSERT' THEN
+      DELETE FROM instance_agents WHERE instance_id = OLD.instance_id
+        AND agent_id IN (SELECT agent FROM json_array_elements_text(OLD.agent_ids::json) AS former(agent));
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+      INSERT INTO instance_agents (agent_id, instance_id)
+        SELECT DISTINCT agent, NEW.instance_id FROM json_array_elements_text(NEW.agent_ids::json) AS present(agent);
     END IF;
     RETURN NULL;
   END $function$;

@@ -91,6 +91,27 @@ CREATE TABLE idempotency_keys (
   UNIQUE (meeting_id, key)
 ) STRICT;
 
+CREATE TABLE instance_agents (
+  agent_id TEXT NOT NULL,
+  instance_id TEXT NOT NULL,
+  PRIMARY KEY (agent_id, instance_id)
+) STRICT, WITHOUT ROWID;
+
+CREATE TRIGGER agents_added AFTER INSERT ON instances BEGIN
+  INSERT INTO instance_agents SELECT DISTINCT value, NEW.instance_id FROM json_each(NEW.agent_ids);
+END;
+
+CREATE TRIGGER agents_changed AFTER UPDATE OF agent_ids ON instances WHEN NEW.agent_ids <> OLD.agent_ids BEGIN
+  DELETE FROM instance_agents
+  WHERE instance_id = OLD.instance_id AND agent_id IN (SELECT value FROM json_each(OLD.agent_ids));
+  INSERT INTO instance_agents SELECT DISTINCT value, NEW.instance_id FROM json_each(NEW.agent_ids);
+END;
+
+CREATE TRIGGER agents_removed AFTER DELETE ON instances BEGIN
+  DELETE FROM instance_agents
+  WHERE instance_id = OLD.instance_id AND agent_id IN (SELECT value FROM json_each(OLD.agent_ids));
+END;
+
 CREATE TRIGGER instance_added AFTER INSERT ON instances BEGIN
   UPDATE this_file SET instance_count = instance_count + 1;
 END;
@@ -130,12 +151,22 @@ CREATE TABLE meetings (
   last_activity_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+CREATE TRIGGER membership_added AFTER INSERT ON memberships BEGIN
+  UPDATE memberships SET agent_count = json_array_length(NEW.agent_ids)
+  WHERE meeting_id = NEW.meeting_id AND instance_id = NEW.instance_id;
+END;
+
+CREATE TRIGGER membership_changed AFTER UPDATE OF agent_ids ON memberships BEGIN
+  UPDATE memberships SET agent_count = json_array_length(NEW.agent_ids)
+  WHERE meeting_id = NEW.meeting_id AND instance_id = NEW.instance_id;
+END;
+
 CREATE TABLE memberships (
   meeting_id TEXT NOT NULL,
   instance_id TEXT NOT NULL,
   agent_ids TEXT NOT NULL,
   joined_at INTEGER NOT NULL,
-  left_at INTEGER,
+  left_at INTEGER, agent_count INTEGER NOT NULL DEFAULT 0,
   PRIMARY KEY (meeting_id, instance_id)
 ) STRICT, WITHOUT ROWID;
 

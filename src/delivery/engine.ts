@@ -39,6 +39,7 @@ import {
   type LaneRequest,
   type NewMessage,
   type QueuedDelivery,
+  queuedChars,
   type Store,
   type StoredMessage,
   StoreError,
@@ -195,8 +196,9 @@ export class Engine {
   #queued = 0;
   #unread = 0;
   #queued_bytes = 0;
-  /** Deliveries that a message made lately, on the average. */
+  /** Deliveries that a message made lately, on the average, and the text of their lists of agents. */
   #fan_out = 1;
+  #fan_out_chars = 0;
   /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first is answered. */
   #loading = 0;
   #pumping = false;
@@ -286,7 +288,8 @@ export class Engine {
       // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
-    const weight = send.message.length + MESSAGE_OVERHEAD_BYTES;
+    const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
+    const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
     if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
@@ -303,14 +306,19 @@ export class Engine {
     const results = await this.#store.messages.accept(batch).finally(() => (this.#arriving -= arriving));
     let messages = 0;
     let deliveries = 0;
+    let chars = 0;
     for (const [i, result] of results.entries()) {
       if (result.kind !== 'accepted') continue;
       messages++;
       deliveries += result.deliveries.length;
+      for (const { target_agents } of result.deliveries) chars += target_agents.length;
       const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
       this.#enqueue(stored, this.#runOf(stored.meeting_id, stored.seq, stored.seq), asked_at, true);
     }
-    if (messages > 0) this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
+    if (messages > 0) {
+      this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
+      this.#fan_out_chars += (chars / messages - this.#fan_out_chars) * FAN_OUT_WEIGHT;
+    }
     this.#observer.accepted(messages, deliveries, batch, results);
     this.#pump();
     return results;
@@ -321,7 +329,9 @@ export class Engine {
    * spilled have to be read again, which costs more than all else about them.
    */
   #acceptBatchMax(): number {
-    return Math.min(ACCEPT_BATCH_MAX, Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out)));
+    const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));
+    const by_bytes = Math.ceil(ACCEPT_BATCH_BYTES_MAX / Math.max(1, this.#fan_out_chars));
+    return Math.min(ACCEPT_BATCH_MAX, by_number, by_bytes);
   }
 
   /** The first seq of the run (see runs.ts) of some messages that were stored; null without a cluster. */
@@ -528,7 +538,7 @@ export class Engine {
     if (into === lane.tail) lane.tail_to = delivery.seq;
     else if (!lane.aside) lane.last_seq = delivery.seq;
     this.#queued++;
-    this.#queued_bytes += delivery.body_head.byteLength;
+    this.#queued_bytes += bytesOf(delivery);
   }
 
   /** Its settlement is made before. */
@@ -536,7 +546,7 @@ export class Engine {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
-    this.#queued_bytes -= delivery.body_head.byteLength;
+    this.#queued_bytes -= bytesOf(delivery);
     // What waited for long is old for the collector: its young attempts would be kept until the whole heap is looked through.
     delivery.attempts = NO_ATTEMPTS;
   }
@@ -562,7 +572,7 @@ export class Engine {
 
   #dropped(deliveries: LaneDelivery[]): void {
     this.#queued -= deliveries.length;
-    for (const delivery of deliveries) this.#queued_bytes -= delivery.body_head.byteLength;
+    for (const delivery of deliveries) this.#queued_bytes -= bytesOf(delivery);
   }
 
   /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and will be read again. */
@@ -1316,10 +1326,15 @@ export class Engine {
   }
 }
 
-/** Whether nothing followed when a page of a lane was read: it ends neither at its limit nor where messages get long. */
+/** Whether nothing followed when a page of a lane was read: it ends neither at its limit nor where deliveries get long. */
 function isLastPage(rows: QueuedDelivery[], limit: number): boolean {
   if (rows.length >= limit) return false;
   let chars = 0;
-  for (const { message } of rows) chars += message.length;
+  for (const row of rows) chars += queuedChars(row);
   return chars < LANE_PAGE_CHARS_MAX;
+}
+
+/** What a delivery takes in memory, but for what all do. */
+function bytesOf({ body_head, target_agents }: LaneDelivery): number {
+  return body_head.byteLength + target_agents.length;
 }

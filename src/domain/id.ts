@@ -1,6 +1,24 @@
+import { invalidField } from './problem.ts';
+
 /** Ids that come from users (instance_id, meeting_id, agent ids): design section 3. */
 export const ID_CHARS_MAX = 200;
 export const AGENT_IDS_MAX = 1000;
+/**
+ * What the ids of a list may come to, as UTF-8: room for 1,000 UUIDs. Every delivery carries a list, so each byte of one is
+ * stored again for each message of the meeting.
+ */
+export const AGENT_IDS_BYTES_MAX = 40_000;
+
+/**
+ * Every client takes `.` and `..` in a path for steps, percent-encoded too (RFC 3986, section 5.2.4): what is called so could
+ * never be asked for.
+ *
+ * @throws Problem `invalid_fields`
+ */
+export function assertAddressable(field: string, id: string): void {
+  if (id === '.' || id === '..')
+    throw invalidField(field, 'must be another one than . and .., which no client can put into a path');
+}
 
 /** Drops repeated ids; the first of each stays where it was. */
 export function uniqueIds(ids: readonly string[]): string[] {

@@ -2,7 +2,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import { diagnose } from '../delivery/diagnosis.ts';
 import { RESERVED_HEADERS } from '../delivery/push.ts';
 import { assertMayRegister, assertMeeting, type Principal } from '../domain/access.ts';
-import { uniqueIds } from '../domain/id.ts';
+import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import { makeSecret, signingKey } from '../domain/signature.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
@@ -59,6 +59,7 @@ export function instanceRoutes(
     },
     async (request, reply) => {
       const { body, principal } = request;
+      assertAddressable('instance_id', body.instance_id);
       assertMayRegister(principal, body.instance_id);
       assertUrlAllowed(body.webhook_url, parts.egress_policy);
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);

@@ -1,5 +1,5 @@
 import { assertMeeting } from '../domain/access.ts';
-import { uniqueIds } from '../domain/id.ts';
+import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import type { JsonBody } from './json_body.ts';
 import { answers } from './answers.ts';
@@ -43,6 +43,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
     async (request, reply) => {
       const { body, json, principal } = request;
       const meeting_id = meetingIdOf(body.meeting_id, json);
+      assertAddressable('meeting_id', meeting_id);
       assertMeeting(principal, meeting_id);
       const { created, membership } = await audit_trail
         .changing(request, { details: { meeting_id } })

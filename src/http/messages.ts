@@ -1,6 +1,6 @@
 import { hash } from 'node:crypto';
 import { assertMeeting } from '../domain/access.ts';
-import { uniqueIds } from '../domain/id.ts';
+import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { pushTimestamp } from '../domain/message.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import type { AcceptedMessage, MessageRow } from '../store/store.ts';
@@ -46,6 +46,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
       },
     },
     async ({ params: { meeting_id }, body, json, headers, principal }, reply) => {
+      assertAddressable('meeting_id', meeting_id);
       assertMeeting(principal, meeting_id);
       const message = json?.textOf('message');
       if (message === null || message === undefined) throw invalidField('message', 'is required');

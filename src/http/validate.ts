@@ -40,6 +40,7 @@ interface SchemaNode {
   items?: SchemaNode;
   maxItems?: number;
   maxProperties?: number;
+  'x-bytes-max'?: number;
   additionalProperties?: SchemaNode | boolean;
 }
 
@@ -88,10 +89,17 @@ function tooLong({ properties }: SchemaNode, value: unknown): FieldError[] {
     if (node.maxItems === undefined && node.maxProperties === undefined) continue;
     const field = value[name];
     const length = Array.isArray(field) ? field.length : isObject(field) ? Object.keys(field).length : 0;
-    if (length <= (node.maxItems ?? node.maxProperties ?? Infinity)) continue;
+    const is_short = length <= (node.maxItems ?? node.maxProperties ?? Infinity);
+    if (is_short && bytesOf(field) <= (node['x-bytes-max'] ?? Infinity)) continue;
     fields.push({ path: name, message: node['x-expected'] ?? 'is too long' });
   }
   return fields;
+}
+
+/** Of the texts in a list or an object, with their names. */
+function bytesOf(value: unknown): number {
+  const texts = Array.isArray(value) ? value : isObject(value) ? Object.entries(value).flat() : [];
+  return texts.reduce<number>((sum, text) => sum + (typeof text === 'string' ? Buffer.byteLength(text) : 0), 0);
 }
 
 function isObject(value: unknown): value is Record<string, unknown> {

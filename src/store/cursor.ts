@@ -24,17 +24,30 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
   throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
 }
 
-/** Cuts a page out of `limit + 1` rows. */
-export function pageOf<Row, Item>(
-  rows: Row[],
+/** A page ends before the row with which it would come to more than this, but for its first. */
+export const PAGE_BYTES_MAX = 512 << 10;
+
+/** Rows that say what they come to: the bytes of what in them may be long. */
+export interface Weighed {
+  row_bytes: number;
+}
+
+/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. */
+export function pageOf<Row extends object, Item>(
+  rows: Iterable<Row & Partial<Weighed>>,
   limit: number,
   keyOf: (row: Row) => CursorKey,
   itemOf: (row: Row) => Item,
 ): { data: Item[]; next_cursor: string | null } {
-  const page = rows.length > limit ? rows.slice(0, limit) : rows;
-  const last = page.at(-1);
-  return {
-    data: page.map(itemOf),
-    next_cursor: rows.length > limit && last !== undefined ? encodeCursor(keyOf(last)) : null,
-  };
+  const data: Item[] = [];
+  let last: Row | null = null;
+  let bytes = 0;
+  for (const row of rows) {
+    bytes += row.row_bytes ?? 0;
+    if (last !== null && (data.length === limit || bytes > PAGE_BYTES_MAX))
+      return { data, next_cursor: encodeCursor(keyOf(last)) };
+    data.push(itemOf(row));
+    last = row;
+  }
+  return { data, next_cursor: null };
 }

@@ -4,7 +4,13 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delive
 import type { IdCodec } from '../domain/id.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
-import type { DeliveryFilter, DeliveryRow, QueuedDelivery } from './store.ts';
+import {
+  type DeliveryFilter,
+  type DeliveryRow,
+  LANE_PAGE_CHARS_MAX,
+  type QueuedDelivery,
+  queuedChars,
+} from './store.ts';
 import type { DeliveriesTable } from './tables.ts';
 
 /** How many of the first rows of a lane are looked at for what expires. */
@@ -16,6 +22,17 @@ export const PRUNE_WINDOW = 5_000;
 /** A pending delivery with its message. */
 export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;
+
+/** As many as a page of a lane may come to, and no more of them are read. */
+export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
+  const page: QueuedRow[] = [];
+  let chars = 0;
+  for (const row of rows) {
+    page.push(row);
+    if ((chars += queuedChars(row)) >= LANE_PAGE_CHARS_MAX) break;
+  }
+  return page;
+}
 
 export function queuedDeliveryOf(
   { delivery_no, message_no, attempts, ...row }: QueuedRow,
@@ -35,6 +52,9 @@ export type ListedRow = DeliveriesTable & {
   webhook_enabled: number | null;
   backing_off: number | null;
 };
+
+/** What a row of `d` comes to. */
+export const DELIVERY_BYTES = 'octet_length(d.target_agents) + octet_length(d.attempts)';
 
 export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
   return {

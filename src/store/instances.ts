@@ -57,6 +57,9 @@ export function instanceReader(keys: DataKeys) {
   return { instanceOf, instanceRowOf, sealSecret, sealHeaders, secretOf };
 }
 
+/** What a row of `i` comes to. */
+export const INSTANCE_BYTES = 'octet_length(i.agent_ids) + octet_length(i.webhook_headers)';
+
 /** For queries over the instances `i`. */
 export function healthCondition(health: Health) {
   switch (health) {

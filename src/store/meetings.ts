@@ -2,6 +2,9 @@
 import { Problem } from '../domain/problem.ts';
 import type { Membership } from './store.ts';
 
+/** What a row of `s` comes to. */
+export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
+
 export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
   const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
   return { meeting_id, instance_id, agent_ids: JSON.parse(agent_ids) as string[], joined_at, left_at };

@@ -341,8 +341,13 @@ export interface LaneKey {
   meeting_id: string;
 }
 
-/** A page of a lane ends where its messages come to this. */
+/** A page of a lane, or of what is beside the lanes, ends where its deliveries come to this. */
 export const LANE_PAGE_CHARS_MAX = 256 << 10;
+
+/** What a delivery comes to there: its message and the list of those it is for. */
+export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'message' | 'target_agents'>): number {
+  return message.length + target_agents.length;
+}
 
 /** A page of a lane: at most `limit` of what is pending there behind `after_seq`. */
 export interface LaneRequest extends LaneKey {
@@ -363,10 +368,10 @@ export interface DeliveryStore {
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
    * The next pending deliveries of lanes, each in the order of seq, after a seq. A page is shorter than its limit at the end
-   * of the lane, and where its messages come to LANE_PAGE_CHARS_MAX.
+   * of the lane, and where its deliveries come to LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
-  /** The deliveries beside the lanes of an instance that are due, and when the next one is. */
+  /** The deliveries beside the lanes of an instance that are due, a page of them, and when the next one is. */
   loadAside(
     instance_id: string,
     now_ms: number,

@@ -3,6 +3,7 @@ import type { ApiKey } from '../domain/api_key.ts';
 export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;
+  instance_agents: InstanceAgentsTable;
   memberships: MembershipsTable;
   messages: MessagesTable;
   deliveries: DeliveriesTable;
@@ -39,6 +40,12 @@ interface MeetingsTable {
   last_seq: number;
   created_at: number;
   last_activity_at: number;
+}
+
+/** Kept by triggers on the instances. */
+interface InstanceAgentsTable {
+  agent_id: string;
+  instance_id: string;
 }
 
 export interface MembershipsTable {

@@ -237,7 +237,7 @@ export interface Instance {
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
-  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
   /** Where pushes are sent: http or https, no user name or password in it. */
   webhook_url: string;
@@ -342,7 +342,7 @@ export interface Membership {
   meeting_id: string;
   /** The key of an instance. */
   instance_id: string;
-  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
   /** When the instance last joined. */
   joined_at: string;
@@ -433,7 +433,7 @@ export interface RegisterInput {
   instance_id: string;
   /** The name that people see. */
   instance_name: string;
-  /** Agent ids; duplicates are dropped, order is kept. At most 1000. */
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
   /** Where pushes are sent: http or https, no user name or password in it. */
   webhook_url: string;
@@ -579,7 +579,9 @@ export interface ListInstancesQuery {
   health?: Health | undefined;
   /** Part of the id or the name. */
   q?: string | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;
@@ -593,7 +595,9 @@ export interface ListMeetingsQuery {
   instance_id?: string | undefined;
   /** With instance_id: also those that it has left. */
   include_left?: boolean | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;
@@ -603,7 +607,9 @@ export interface ListMeetingsQuery {
 export interface ListMeetingInstancesQuery {
   /** Also those that have left. */
   include_left?: boolean | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;
@@ -615,7 +621,9 @@ export interface ListMessagesQuery {
   after_seq?: number | undefined;
   /** The messages that come just before this one. Neither: the latest. */
   before_seq?: number | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
 }
 
@@ -629,7 +637,9 @@ export interface ListDeliveriesQuery {
   message_id?: string | undefined;
   /** What became of a delivery; all but `pending` are its end. */
   state?: DeliveryState | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;
@@ -647,7 +657,9 @@ export interface EventsQuery {
 
 /** The query of the operation `listKeys`. */
 export interface PageQuery {
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;
@@ -667,7 +679,9 @@ export interface ListAuditQuery {
   until?: string | undefined;
   /** Which entry comes first; newest when absent. */
   order?: 'newest' | 'oldest' | undefined;
-  /** The most that one page holds: 1 to 500, 50 when absent. */
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
   limit?: number | undefined;
   /** next_cursor of the page before; from the beginning when absent. */
   cursor?: string | undefined;

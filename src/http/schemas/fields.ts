@@ -1,6 +1,6 @@
 /** What fields of several nouns are made of. */
 import Type, { type TSchema } from 'typebox';
-import { AGENT_IDS_MAX, ID_CHARS_MAX } from '../../domain/id.ts';
+import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX, ID_CHARS_MAX } from '../../domain/id.ts';
 import { OUTCOMES, type Outcome } from '../../domain/outcome.ts';
 
 /** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
@@ -8,11 +8,8 @@ export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,$
 
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 
-/**
- * The largest body around a list of agent ids and a set of webhook headers. JSON may take 12 bytes for a character of an
- * id, and 6 for one of a header value.
- */
-export const LIST_BODY_BYTES_MAX = 4 << 20;
+/** The largest body around a list of agent ids and a set of webhook headers: JSON may take 6 bytes for one of theirs. */
+export const LIST_BODY_BYTES_MAX = 384 << 10;
 
 /**
  * The name of a schema in the OpenAPI document, in the clients that are made from it, and in the SDK: `finished` in
@@ -22,6 +19,9 @@ export const named = (title: string, description: string) => ({ title, descripti
 
 /** `x-expected` is what the 422 says when the value does not fit. */
 export const expected = (text: string) => ({ 'x-expected': text });
+
+/** Of a list: what its texts may come to as UTF-8; of an object: its names and values. */
+export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
 export const enumOf = <T extends string>(values: readonly T[], options: { title?: string; description: string }) =>
   Type.Unsafe<T>({ type: 'string', enum: [...values], ...options });
@@ -61,10 +61,13 @@ export const agentIds = (description: string) =>
   Type.Array(AgentId, {
     maxItems: AGENT_IDS_MAX,
     description,
-    ...expected(`must be a list of at most ${AGENT_IDS_MAX} agent ids`),
+    ...bytesMax(AGENT_IDS_BYTES_MAX),
+    ...expected(`must be a list of at most ${AGENT_IDS_MAX} agent ids, of at most ${AGENT_IDS_BYTES_MAX} bytes in all`),
   });
 
-export const AgentIds = agentIds(`Agent ids; duplicates are dropped, order is kept. At most ${AGENT_IDS_MAX}.`);
+export const AgentIds = agentIds(
+  `Agent ids; duplicates are dropped, order is kept. At most ${AGENT_IDS_MAX}, of at most ${AGENT_IDS_BYTES_MAX} bytes in all.`,
+);
 
 export const JsonObject = Type.Unsafe<Record<string, unknown>>({
   type: 'object',

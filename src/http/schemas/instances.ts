@@ -3,6 +3,7 @@ import { HEALTH } from '../../domain/instance.ts';
 import {
   agentId,
   AgentIds,
+  bytesMax,
   enumOf,
   expected,
   flag,
@@ -38,6 +39,9 @@ const WebhookUrl = Type.String({
 
 const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 
+/** What names and values may come to: more, and many servers refuse the request. */
+const WEBHOOK_HEADERS_BYTES_MAX = 16_384;
+
 // By propertyNames, and not as patternProperties: those get lost on the way into the OpenAPI document.
 const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   type: 'object',
@@ -47,7 +51,10 @@ const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   description:
     'Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace all that were there; absent: they stay.',
   examples: [{ authorization: 'Bearer 3f9c20d1' }],
-  ...expected('must be an object of at most 32 header names to string values'),
+  ...bytesMax(WEBHOOK_HEADERS_BYTES_MAX),
+  ...expected(
+    `must be an object of at most 32 header names to string values, of at most ${WEBHOOK_HEADERS_BYTES_MAX} bytes in all`,
+  ),
 });
 
 const SuccessStatuses = enumOf(

@@ -20,7 +20,8 @@ export const limit = Type.Optional(
     minimum: 1,
     maximum: 500,
     default: 50,
-    description: 'The most that one page holds: 1 to 500, 50 when absent.',
+    description:
+      'The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.',
     ...expected('must be a whole number from 1 to 500'),
   }),
 );

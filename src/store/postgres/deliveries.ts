@@ -3,10 +3,12 @@ import type { Ownership } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
 import { pageOf } from '../cursor.ts';
 import {
+  DELIVERY_BYTES,
   deliveryRowOf,
   LANE_FRONT_MAX,
   meetingsOf,
   notRetryable,
+  pageOfLane,
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
@@ -15,7 +17,7 @@ import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../store.ts';
 import type { DeliveriesTable } from '../tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
-import { keyOf } from './cursor.ts';
+import { keyOf, rowsOfPage } from './cursor.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import type { Parts } from './operations.ts';
 import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
@@ -25,8 +27,11 @@ const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
   d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at`;
 
+/** See `queuedChars`: in characters, of which UTF-16 has no fewer. */
+const CHARS = 'length(lane.message) + length(lane.target_agents)';
+
 /**
- * Pages of many lanes at once. A page is cut where its messages get long: the rows that come before its last one hold less
+ * Pages of many lanes at once. A page is cut where its deliveries get long: the rows that come before its last one hold less
  * than the limit in characters, and fewer yet in UTF-16, by which it is cut to the letter.
  */
 const LOAD_LANES = statement(`
@@ -34,7 +39,7 @@ const LOAD_LANES = statement(`
       WITH ORDINALITY AS r(partition_no, instance_id, meeting_id, after_seq, page_limit, place)
     CROSS JOIN LATERAL (
       SELECT q.* FROM (
-        SELECT lane.*, sum(length(lane.message)) OVER (ORDER BY lane.seq) - length(lane.message) AS chars_before FROM (
+        SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.seq) - (${CHARS}) AS chars_before FROM (
           SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
           WHERE d.partition_no = r.partition_no AND d.instance_id = r.instance_id AND d.meeting_id = r.meeting_id AND d.seq > r.after_seq
             AND d.state = 'pending' AND d.aside = 0
@@ -43,9 +48,12 @@ const LOAD_LANES = statement(`
   ORDER BY r.place, page.seq`);
 
 const LOAD_ASIDE = statement(`
-  SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
-  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1
-  ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit`);
+  SELECT q.* FROM (
+    SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.next_attempt_at, lane.delivery_no) - (${CHARS}) AS chars_before FROM (
+      SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
+      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1
+      ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
+  WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
 
 const NEXT_ASIDE = statement(`
   SELECT min(next_attempt_at) AS next_at FROM deliveries
@@ -186,17 +194,19 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
         after_seqs: requests.map(({ after_seq }) => after_seq),
         limits: requests.map(({ limit }) => limit),
       });
-      const pages = requests.map(() => ({ rows: [] as ReturnType<typeof queuedOf>[], chars: 0 }));
-      for (const { place, chars_before: _, ...row } of rows) {
-        const page = pages[place - 1]!;
-        if (page.chars >= LANE_PAGE_CHARS_MAX) continue;
-        page.chars += row.message.length;
-        page.rows.push(queuedOf(row));
-      }
-      return pages.map((page) => page.rows);
+      const pages = requests.map((): QueuedRow[] => []);
+      for (const { place, chars_before: _, ...row } of rows) pages[place - 1]!.push(row);
+      return pages.map((page) => pageOfLane(page).map(queuedOf));
     },
     async loadAside(instance_id, now_ms, limit) {
-      const rows = await session.all<QueuedRow>(LOAD_ASIDE, { ...withPartition(instance_id), now_ms, limit });
+      const found = await session.all<QueuedRow & { chars_before: number }>(LOAD_ASIDE, {
+        ...withPartition(instance_id),
+        now_ms,
+        limit,
+      });
+      const due: QueuedRow[] = [];
+      for (const { chars_before: _, ...row } of found) due.push(row);
+      const rows = pageOfLane(due);
       const delivery_nos = rows.map(({ delivery_no }) => delivery_no);
       const next = await session.one<{ next_at: number | null }>(NEXT_ASIDE, {
         ...withPartition(instance_id),
@@ -246,7 +256,7 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
         query = in_order.orderBy('d.delivery_no', 'desc');
       }
       return pageOf(
-        await session.built(query),
+        await rowsOfPage(session, query, 'delivery_no DESC'),
         limit,
         (row) => [row.delivery_no],
         (row) => deliveryRowOf(row, ids),
@@ -329,5 +339,6 @@ function selectDeliveries(now_ms: number) {
       'i.is_active',
       'i.webhook_enabled',
       sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),
+      sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'),
     ]);
 }

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../cursor.ts';
-import { keyOf } from './cursor.ts';
-import { healthCondition, instanceReader, integerOrNull } from '../instances.ts';
+import { keyOf, rowsOfPage } from './cursor.ts';
+import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
 import { likePattern } from '../like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../store.ts';
 import type { Sight } from '../../domain/access.ts';
@@ -118,7 +118,10 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
     let query = build
       .selectFrom('instances as i')
       .select(of('i', INSTANCE_COLUMNS))
-      .select(sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'))
+      .select([
+        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
+      ])
       .orderBy('i.instance_id')
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
@@ -127,8 +130,9 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
     if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
     if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
     if (filter.agent_id !== undefined) {
-      query = query.where(
-        sql<boolean>`EXISTS (SELECT 1 FROM json_array_elements_text(i.agent_ids::json) AS a(agent_id) WHERE a.agent_id = ${filter.agent_id})`,
+      const { agent_id } = filter;
+      query = query.where('i.instance_id', 'in', (q) =>
+        q.selectFrom('instance_agents').select('instance_id').where('agent_id', '=', agent_id),
       );
     }
     if (filter.meeting_id !== undefined) {
@@ -147,7 +151,7 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
         sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
       );
     }
-    return pageOf(await session.built(query), limit, (row) => [row.instance_id], instanceRowOf);
+    return pageOf(await rowsOfPage(session, query, 'instance_id'), limit, (row) => [row.instance_id], instanceRowOf);
   }
 
   async function register(

@@ -1,16 +1,16 @@
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../cursor.ts';
-import { keyOf } from './cursor.ts';
+import { keyOf, rowsOfPage } from './cursor.ts';
 import { likePattern } from '../like.ts';
-import { membershipOf, notRegistered } from '../meetings.ts';
+import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../meetings.ts';
 import type { MeetingRow, MeetingStore } from '../store.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { lowerCase } from './instances.ts';
 import type { Parts } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
-import { assertRoomForMembership } from './quotas.ts';
+import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 
 /** Locked: it is not removed, and joins no other meeting, before this one is joined. */
 const LOCK_INSTANCE = statement(
@@ -60,7 +60,9 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
       const former = await session.one<{ left_at: number | null }>(FORMER, { meeting_id, instance_id });
       if (former === undefined || former.left_at !== null)
         await assertRoomForMembership(session, quotas, meeting_id, instance_id);
-      const values = { meeting_id, instance_id, agent_ids: JSON.stringify(agent_ids), wall_ms };
+      const list = JSON.stringify(agent_ids);
+      await assertRoomForAgents(session, meeting_id, instance_id, list);
+      const values = { meeting_id, instance_id, agent_ids: list, wall_ms };
       const { joined_at } = (await session.one<{ joined_at: number }>(JOIN, values)) as { joined_at: number };
       const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
       return { created: former === undefined, membership };
@@ -102,7 +104,7 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
           sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'instance_count',
           ),
-          sql<number>`(SELECT coalesce(sum(json_array_length(s.agent_ids::json)), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          sql<number>`(SELECT coalesce(sum(coalesce(s.agent_count, json_array_length(s.agent_ids::json))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'agent_count',
           ),
           // Memberships are few where deliveries are many: one probe of the lane index for each.
@@ -137,13 +139,14 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
         .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
         .select(of('s', MEMBERSHIP_COLUMNS))
         .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
+        .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
         .where('s.meeting_id', '=', meeting_id)
         .orderBy('s.instance_id')
         .limit(limit + 1);
       if (cursor !== undefined) query = query.where('s.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
       if (include_left !== true) query = query.where('s.left_at', 'is', null);
       return pageOf(
-        await session.built(query),
+        await rowsOfPage(session, query, 'instance_id'),
         limit,
         (row) => [row.instance_id],
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),

@@ -1,5 +1,5 @@
 /** How many there may be: asked within the transaction that would make one more, behind a lock that two at once cannot pass. */
-import { quotaExceeded } from '../quotas.ts';
+import { listsTooLong, quotaExceeded, roomBeside } from '../quotas.ts';
 import type { Quotas } from '../store.ts';
 import { type Session, type Statement, statement } from './database.ts';
 
@@ -49,6 +49,27 @@ export async function assertRoomForMembership(
     (await countOf(session, OF_INSTANCE, instance_id, max_meetings_per_instance)) >= max_meetings_per_instance
   )
     throw quotaExceeded('max_meetings_per_instance', max_meetings_per_instance);
+}
+
+const LISTS_BESIDE = statement(`
+  SELECT coalesce(sum(octet_length(agent_ids)), 0) AS bytes FROM memberships
+  WHERE meeting_id = $meeting_id AND left_at IS NULL AND instance_id <> $instance_id`);
+
+/**
+ * The row of the meeting is locked by the caller.
+ *
+ * @throws Problem `quota_exceeded` when the lists of agents in the meeting would come to too much with this one
+ */
+export async function assertRoomForAgents(
+  session: Session,
+  meeting_id: string,
+  instance_id: string,
+  list: string,
+): Promise<void> {
+  const room = roomBeside(list);
+  if (room === null) return;
+  const { bytes } = (await session.one<{ bytes: number }>(LISTS_BESIDE, { meeting_id, instance_id }))!;
+  if (bytes > room) throw listsTooLong();
 }
 
 async function countOf(session: Session, from: Statement, id: string, quota: number): Promise<number> {

@@ -117,6 +117,12 @@ export class Database {
     return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
   }
 
+  /** The same, row by row, for who may not want all of them. */
+  each<Row>(query: Compilable<Row>): Iterable<Row> {
+    const { sql, parameters } = query.compile();
+    return this.prepare(sql).iterate(...(parameters as SQLInputValue[])) as Iterable<Row>;
+  }
+
   exec(sql: string): void {
     this.#db.exec(sql);
   }

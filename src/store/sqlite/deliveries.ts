@@ -4,10 +4,12 @@ import type { Ownership, Sight } from '../../domain/access.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import {
+  DELIVERY_BYTES,
   deliveryRowOf,
   LANE_FRONT_MAX,
   meetingsOf,
   notRetryable,
+  pageOfLane,
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
@@ -18,8 +20,6 @@ import {
   type DeliveryStore,
   type HealthSettlement,
   type LaneKey,
-  type QueuedDelivery,
-  LANE_PAGE_CHARS_MAX,
 } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
@@ -116,18 +116,12 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     loadLanes(requests) {
       const load = db.prepare(LOAD_LANE);
       return requests.map((lane) => {
-        const page: QueuedDelivery[] = [];
-        let chars = 0;
         const rows = load.iterate(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit);
-        for (const row of rows as Iterable<QueuedRow>) {
-          page.push(queuedDeliveryOf(row, ids));
-          if ((chars += row.message.length) >= LANE_PAGE_CHARS_MAX) break;
-        }
-        return page;
+        return pageOfLane(rows as Iterable<QueuedRow>).map((row) => queuedDeliveryOf(row, ids));
       });
     },
     loadAside(instance_id: string, now_ms: number, limit: number) {
-      const rows = db.prepare(LOAD_ASIDE).all(instance_id, now_ms, limit) as unknown as QueuedRow[];
+      const rows = pageOfLane(db.prepare(LOAD_ASIDE).iterate(instance_id, now_ms, limit) as Iterable<QueuedRow>);
       const { next_at } = db
         .prepare(
           `SELECT min(next_attempt_at) AS next_at FROM deliveries
@@ -185,7 +179,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         query = in_order.orderBy('d.delivery_no', 'desc');
       }
       return pageOf(
-        db.all(query),
+        db.each(query),
         limit,
         (row) => [row.delivery_no],
         (row) => deliveryRowOf(row, ids),
@@ -341,5 +335,6 @@ function selectDeliveries(db: Database, now_ms: number) {
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .selectAll('d')
-    .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')]);
+    .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')])
+    .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }

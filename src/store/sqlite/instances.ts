@@ -4,7 +4,7 @@ import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { DataKeys } from '../data_keys.ts';
-import { healthCondition, instanceReader, integerOrNull } from '../instances.ts';
+import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
 import {
   type InstanceFilter,
   type InstancePatch,
@@ -103,7 +103,10 @@ export function instanceOperations(
     let query = db.build
       .selectFrom('instances as i')
       .selectAll('i')
-      .select(sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'))
+      .select([
+        sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
+      ])
       .orderBy('i.instance_id')
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
@@ -112,7 +115,10 @@ export function instanceOperations(
     if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
     if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
     if (filter.agent_id !== undefined) {
-      query = query.where(sql<boolean>`EXISTS (SELECT 1 FROM json_each(i.agent_ids) WHERE value = ${filter.agent_id})`);
+      const { agent_id } = filter;
+      query = query.where('i.instance_id', 'in', (q) =>
+        q.selectFrom('instance_agents').select('instance_id').where('agent_id', '=', agent_id),
+      );
     }
     if (filter.meeting_id !== undefined) {
       const { meeting_id } = filter;
@@ -130,7 +136,7 @@ export function instanceOperations(
         sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
       );
     }
-    return pageOf(db.all(query), limit, (row) => [row.instance_id], instanceRowOf);
+    return pageOf(db.each(query), limit, (row) => [row.instance_id], instanceRowOf);
   }
 
   return {

@@ -5,10 +5,10 @@ import type { Ownership, Sight } from '../../domain/access.ts';
 import { type MeetingFilter, type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
-import { membershipOf, notRegistered } from '../meetings.ts';
+import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../meetings.ts';
 import type { Sync } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
-import { assertRoomForMembership } from './quotas.ts';
+import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
 
 const TOUCH = `
@@ -48,9 +48,11 @@ export function meetingOperations(
         .get(meeting_id, instance_id) as { left_at: number | null } | undefined;
       const created = former === undefined;
       if (former === undefined || former.left_at !== null) assertRoomForMembership(db, quotas, meeting_id, instance_id);
+      const list = JSON.stringify(agent_ids);
+      assertRoomForAgents(db, meeting_id, instance_id, list);
       recipients.forget(meeting_id);
       db.prepare(TOUCH).run({ meeting_id, wall_ms });
-      const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, JSON.stringify(agent_ids), wall_ms) as {
+      const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, list, wall_ms) as {
         joined_at: number;
       };
       return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
@@ -71,7 +73,7 @@ export function meetingOperations(
           sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'instance_count',
           ),
-          sql<number>`(SELECT coalesce(sum(json_array_length(s.agent_ids)), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          sql<number>`(SELECT coalesce(sum(s.agent_count), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'agent_count',
           ),
           // Memberships are few where deliveries are many: one probe of the lane index for each.
@@ -112,6 +114,7 @@ export function meetingOperations(
         .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
         .selectAll('s')
         .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
+        .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
         .where('s.meeting_id', '=', meeting_id)
         .orderBy('s.instance_id')
         .limit(limit + 1);
@@ -119,7 +122,7 @@ export function meetingOperations(
         query = query.where('s.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
       if (include_left !== true) query = query.where('s.left_at', 'is', null);
       return pageOf(
-        db.all(query),
+        db.each(query),
         limit,
         (row) => [row.instance_id],
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),

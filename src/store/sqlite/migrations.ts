@@ -182,4 +182,37 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
   `,
+  `
+  -- Who hosts an agent, by its id: to look through every list would keep everybody waiting.
+  CREATE TABLE instance_agents (
+    agent_id TEXT NOT NULL,
+    instance_id TEXT NOT NULL,
+    PRIMARY KEY (agent_id, instance_id)
+  ) STRICT, WITHOUT ROWID;
+  INSERT INTO instance_agents SELECT DISTINCT value, instance_id FROM instances, json_each(agent_ids);
+  CREATE TRIGGER agents_added AFTER INSERT ON instances BEGIN
+    INSERT INTO instance_agents SELECT DISTINCT value, NEW.instance_id FROM json_each(NEW.agent_ids);
+  END;
+  CREATE TRIGGER agents_changed AFTER UPDATE OF agent_ids ON instances WHEN NEW.agent_ids <> OLD.agent_ids BEGIN
+    DELETE FROM instance_agents
+    WHERE instance_id = OLD.instance_id AND agent_id IN (SELECT value FROM json_each(OLD.agent_ids));
+    INSERT INTO instance_agents SELECT DISTINCT value, NEW.instance_id FROM json_each(NEW.agent_ids);
+  END;
+  CREATE TRIGGER agents_removed AFTER DELETE ON instances BEGIN
+    DELETE FROM instance_agents
+    WHERE instance_id = OLD.instance_id AND agent_id IN (SELECT value FROM json_each(OLD.agent_ids));
+  END;
+
+  -- Counted when a list is written: a page of meetings counts the agents of all their members.
+  ALTER TABLE memberships ADD COLUMN agent_count INTEGER NOT NULL DEFAULT 0;
+  UPDATE memberships SET agent_count = json_array_length(agent_ids);
+  CREATE TRIGGER membership_added AFTER INSERT ON memberships BEGIN
+    UPDATE memberships SET agent_count = json_array_length(NEW.agent_ids)
+    WHERE meeting_id = NEW.meeting_id AND instance_id = NEW.instance_id;
+  END;
+  CREATE TRIGGER membership_changed AFTER UPDATE OF agent_ids ON memberships BEGIN
+    UPDATE memberships SET agent_count = json_array_length(NEW.agent_ids)
+    WHERE meeting_id = NEW.meeting_id AND instance_id = NEW.instance_id;
+  END;
+  `,
 ];

@@ -1,5 +1,5 @@
 /** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
-import { quotaExceeded } from '../quotas.ts';
+import { listsTooLong, quotaExceeded, roomBeside } from '../quotas.ts';
 import type { Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 
@@ -42,6 +42,18 @@ export function assertRoomForMembership(
     countOf(db, OF_INSTANCE, instance_id, max_meetings_per_instance) >= max_meetings_per_instance
   )
     throw quotaExceeded('max_meetings_per_instance', max_meetings_per_instance);
+}
+
+const LISTS_BESIDE = `
+  SELECT coalesce(sum(octet_length(agent_ids)), 0) AS bytes FROM memberships
+  WHERE meeting_id = ? AND left_at IS NULL AND instance_id <> ?`;
+
+/** @throws Problem `quota_exceeded` when the lists of agents in the meeting would come to too much with this one */
+export function assertRoomForAgents(db: Database, meeting_id: string, instance_id: string, list: string): void {
+  const room = roomBeside(list);
+  if (room === null) return;
+  const { bytes } = db.prepare(LISTS_BESIDE).get(meeting_id, instance_id) as { bytes: number };
+  if (bytes > room) throw listsTooLong();
 }
 
 function countOf(db: Database, sql: string, id: string, limit: number): number {

@@ -12,8 +12,14 @@ const RECIPIENTS = `
   WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
   ORDER BY m.instance_id`;
 
-/** Memberships held in memory, over all meetings. */
+/** Memberships held in memory, over all meetings, by number and by the text of their lists. */
 const MEMBERSHIPS_MAX = 200_000;
+const LISTS_CHARS_MAX = 32 << 20;
+
+interface Kept {
+  recipients: readonly Recipient[];
+  chars: number;
+}
 
 /**
  * Who is to hear a meeting. Kept from one message to the next, because reading a hundred members costs more than all else
@@ -22,8 +28,9 @@ const MEMBERSHIPS_MAX = 200_000;
  */
 export class Recipients {
   readonly #db: Database;
-  readonly #meetings = new Map<string, readonly Recipient[]>();
+  readonly #meetings = new Map<string, Kept>();
   #memberships = 0;
+  #chars = 0;
 
   constructor(db: Database) {
     this.#db = db;
@@ -31,14 +38,17 @@ export class Recipients {
 
   of(meeting_id: string): readonly Recipient[] {
     const known = this.#meetings.get(meeting_id);
-    if (known !== undefined) return known;
+    if (known !== undefined) return known.recipients;
     const rows = this.#db.prepare(RECIPIENTS).all(meeting_id) as { instance_id: string; agent_ids: string }[];
     const found = rows.map((row) => ({
       instance_id: row.instance_id,
       agent_ids: JSON.parse(row.agent_ids) as string[],
     }));
-    if (this.#memberships + found.length > MEMBERSHIPS_MAX) this.forgetAll();
-    this.#meetings.set(meeting_id, found);
+    const chars = rows.reduce((sum, row) => sum + row.agent_ids.length, 0);
+    const is_full = this.#memberships + found.length > MEMBERSHIPS_MAX || this.#chars + chars > LISTS_CHARS_MAX;
+    if (is_full) this.forgetAll();
+    this.#meetings.set(meeting_id, { recipients: found, chars });
+    this.#chars += chars;
     // One for the meeting itself: meetings that nobody is in take room as well.
     this.#memberships += found.length + 1;
     return found;
@@ -49,12 +59,14 @@ export class Recipients {
     const known = this.#meetings.get(meeting_id);
     if (known === undefined) return;
     this.#meetings.delete(meeting_id);
-    this.#memberships -= known.length + 1;
+    this.#memberships -= known.recipients.length + 1;
+    this.#chars -= known.chars;
   }
 
   /** An instance was switched on or off, or deleted; or a transaction was undone. */
   forgetAll(): void {
     this.#meetings.clear();
     this.#memberships = 0;
+    this.#chars = 0;
   }
 }
