@@ -43,6 +43,7 @@ export interface Config {
   send_rate_per_address: Rate | null;
   register_rate: Rate | null;
   register_rate_per_address: Rate | null;
+  change_rate: Rate | null;
   auth_failure_rate: Rate | null;
   /** 0: no limit; so are the three that follow. */
   max_instances: number;
@@ -178,6 +179,11 @@ export const SETTINGS = {
   send_rate: setting(rate(), '0', 'How often one key may send.'),
   send_rate_per_address: setting(rate(), '0', 'How often one client address (of IPv6: one /64) may send.'),
   register_rate: setting(rate(), '100/s:10000', 'How often one key may register instances.'),
+  change_rate: setting(
+    rate(),
+    '20/s:10000',
+    'How often one key that is no admin key may do what leaves an entry in the audit log: register, join, leave, change, retry, sign in. The log is never cut.',
+  ),
   register_rate_per_address: setting(
     rate(),
     '100/s:10000',

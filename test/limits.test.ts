@@ -20,6 +20,7 @@ const OFF: LimitSettings = {
   send_rate_per_address: null,
   register_rate: null,
   register_rate_per_address: null,
+  change_rate: null,
   auth_failure_rate: null,
   trust_proxy: [],
 };

@@ -55,10 +55,14 @@ export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey
   };
 }
 
+export function isAdmin({ scopes }: Principal): boolean {
+  return scopes.includes('admin');
+}
+
 /** @throws Problem `not_permitted` when it has none of the scopes */
 export function assertScope(principal: Principal, any_of: readonly Scope[]): void {
   const { scopes } = principal;
-  if (scopes.includes('admin') || any_of.some((scope) => scopes.includes(scope))) return;
+  if (isAdmin(principal) || any_of.some((scope) => scopes.includes(scope))) return;
   const wanted = [...any_of.filter((scope) => scope !== 'admin'), 'admin'].join(' or ');
   throw new Problem('not_permitted', `This takes the scope ${wanted}; this key has ${scopes.join(' and ')}.`);
 }

@@ -1,5 +1,5 @@
 import type { FastifyRequest, onRequestHookHandler, RouteOptions } from 'fastify';
-import { assertScope, type Principal } from '../domain/access.ts';
+import { assertScope, isAdmin, type Principal } from '../domain/access.ts';
 import type { Scope } from '../domain/api_key.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limited, Limits } from './limits.ts';
@@ -36,7 +36,8 @@ export function guard(
   const access = accessOf(route);
   if (route.schema !== undefined) route.schema = { ...route.schema, security: securityOf(access) };
   if (access === 'public') return;
-  const limited = route.config?.limited;
+  const { limited, audit } = route.config ?? {};
+  const is_audited = audit !== undefined && audit !== 'none';
   const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
     const { keyring, limits, sessions } = parts();
     const admit = (by_session: Principal | null): void => {
@@ -44,6 +45,8 @@ export function guard(
         request.principal = by_session ?? limits.identify(keyring, request);
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
+        // Admins answer for what they do.
+        if (is_audited && !isAdmin(request.principal)) limits.assertNotTooOften('change', request.principal, request);
         done();
       } catch (error) {
         done(error as Error);
@@ -56,7 +59,8 @@ export function guard(
   route.onRequest = [identify, ...[route.onRequest ?? []].flat()];
 }
 
-function accessOf({ config, method, url }: RouteOptions): Access {
+/** Who may call a route. */
+export function accessOf({ config, method, url }: RouteOptions): Access {
   // The page of the documents and its files come from a package, and hold nothing but what is in the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';
   if (config?.access !== undefined) return config.access;

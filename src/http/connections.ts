@@ -21,10 +21,13 @@ const UNUSED_MS = 500;
 const LET_IN_MS_MAX = 100;
 
 /**
- * Requests of one connection that came and are not answered. Node reads up to 64 KiB at a time and makes a request of each
- * 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503, and the connection closes.
+ * Requests of one connection that came and are not answered, or came in one turn of the loop. Node reads up to 64 KiB at a time
+ * and makes a request of each 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503,
+ * and the connection closes.
  */
 const PIPELINED_MAX = 32;
+/** Whoever sends on behind that is not waited for: two times what may come in one turn. */
+const IGNORED_MAX = 5_000;
 
 /**
  * How long who asked may take to read: so long, and a second more for each 64 KiB that were written since anything waited.
@@ -65,8 +68,13 @@ class Connection extends Linked {
   readonly #idle: LinkedList<Connection>;
   /** Requests that came and are not answered: more than one when they are pipelined. */
   #under_way = 0;
+  /** Of those, and of those that were answered at once: in which turn they came, and how many in it. */
+  #turn = -1;
+  #in_turn = 0;
   /** Too many were: nothing that comes now is looked at. */
   is_over = false;
+  /** How much came all the same. */
+  ignored = 0;
   /** Since when it waits for its client, to read or to write; null while it does not. */
   waits_since: number | null = null;
   /** What the client had read by then. */
@@ -89,8 +97,11 @@ class Connection extends Linked {
     return this.#under_way === 0;
   }
 
-  get under_way(): number {
-    return this.#under_way;
+  /** @returns whether one more may begin */
+  hasRoom(turn: number): boolean {
+    if (this.#turn !== turn) this.#in_turn = 0;
+    this.#turn = turn;
+    return this.#under_way < PIPELINED_MAX && ++this.#in_turn <= PIPELINED_MAX;
   }
 
   begin(exchange: Exchange): void {
@@ -152,6 +163,9 @@ export class Connections {
   /** Those that wait for their clients for too long, as of the last look: the one that waits for longest comes last. */
   #slow: Connection[] = [];
   #is_looking = false;
+  /** Counts the turns of the loop in which requests come. */
+  #turn = 0;
+  #is_turn_counted = false;
   /** How many came since the start. */
   #came = 0;
   /** Each connection is closed with its next answer. */
@@ -328,8 +342,12 @@ export class Connections {
     const known = (request as Watched)[EXCHANGE];
     if (known !== undefined) return known;
     const connection = this.#open.get(request.socket);
-    if (connection === undefined || connection.is_over || request.socket.destroyed) return null;
-    if (connection.under_way >= PIPELINED_MAX) {
+    if (connection === undefined || request.socket.destroyed) return null;
+    if (connection.is_over) {
+      if (++connection.ignored > IGNORED_MAX) connection.socket.destroy();
+      return null;
+    }
+    if (!connection.hasRoom(this.#countTurn())) {
       this.#endBehind(connection, response);
       return null;
     }
@@ -351,11 +369,21 @@ export class Connections {
     return exchange;
   }
 
-  /** Answers what is one too many behind all that came before it. What follows is not read. */
+  #countTurn(): number {
+    if (!this.#is_turn_counted) {
+      this.#is_turn_counted = true;
+      this.#clock.soon(() => {
+        this.#is_turn_counted = false;
+        this.#turn++;
+      });
+    }
+    return this.#turn;
+  }
+
+  /** Answers what is one too many behind all that came before it. What follows is ignored. */
   #endBehind(connection: Connection, response: ServerResponse): void {
     const { socket } = connection;
     connection.is_over = true;
-    socket.pause();
     this.#leaveSlowly(socket);
     endWithProblem(response, tooManyPipelined());
   }

@@ -37,6 +37,10 @@ export function addIntake(
   });
   app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
   app.addHook('onSend', (request, reply, _payload, done) => {
+    void reply.header('x-content-type-options', 'nosniff');
+    // Tokens and secrets are in some answers of the API, and what changes at any moment in all of them.
+    if (request.url.startsWith('/api/') && !reply.hasHeader('cache-control'))
+      void reply.header('cache-control', 'no-store');
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();
   });

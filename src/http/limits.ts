@@ -14,13 +14,14 @@ export interface LimitSettings {
   send_rate_per_address: Rate | null;
   register_rate: Rate | null;
   register_rate_per_address: Rate | null;
+  change_rate: Rate | null;
   auth_failure_rate: Rate | null;
   /** Proxies whose X-Forwarded-For is believed. */
   trust_proxy: readonly Cidr[];
 }
 
-/** What a route may be limited in. */
-export type Limited = 'send' | 'register';
+/** What a route may be limited in. `change`: whatever leaves an entry in the audit log, which nothing ever removes. */
+export type Limited = 'send' | 'register' | 'change';
 
 /** A token was given, and it was wrong. Without one nobody guesses. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
@@ -56,6 +57,7 @@ export class Limits {
         key: limitOf('register_rate', settings.register_rate),
         address: limitOf('register_rate_per_address', settings.register_rate_per_address),
       },
+      change: { key: limitOf('change_rate', settings.change_rate), address: null },
     };
     const address = limitOf('auth_failure_rate', settings.auth_failure_rate);
     this.#failures =

@@ -9,6 +9,7 @@ import type { NodeIdentity } from '../delivery/partitions.ts';
 import type { Transport } from '../delivery/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
+import type { Access } from './access.ts';
 import type { Connections } from './connections.ts';
 import type { JsonBody } from './json_body.ts';
 import type { AuditTrail } from './audit_trail.ts';
@@ -62,6 +63,8 @@ export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerRespo
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
+    /** Every route, for who has to look at all of them. */
+    route_table: { methods: string[]; url: string; access: Access }[];
   }
   interface FastifyRequest {
     /** The body with the text of its fields; null when there was none. */

@@ -5,7 +5,7 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
 import { VERSION } from '../version.ts';
-import { assertAudited, guard, SECURITY_SCHEME } from './access.ts';
+import { accessOf, assertAudited, guard, SECURITY_SCHEME } from './access.ts';
 import { apiKeyRoutes } from './api_keys.ts';
 import { auditRoutes } from './audit.ts';
 import { backupRoutes } from './backups.ts';
@@ -41,15 +41,18 @@ const KEEP_ALIVE_MS = 72_000;
 /** A connection on which no byte moves while an answer is made or written. */
 const STALLED_MS = 60_000;
 
-/** localhost, *.localhost, 127.0.0.0/8 and [::1], with or without a port. */
-const LOOPBACK_HOST = /^(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
+/**
+ * localhost, 127.0.0.0/8 and [::1], with or without a port. No name below localhost: a page could come by as many as it likes,
+ * and have the connections of each.
+ */
+const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
 /** The page of the documents may load what this service serves, and nothing from any other host. */
 const DOCS_CSP =
   "default-src 'self'; base-uri 'self'; frame-ancestors 'self'; img-src 'self' data:; font-src 'self' data:; object-src 'none'; script-src 'self'; script-src-attr 'none'; style-src 'self'";
 
 /** The same as an origin (RFC 6454). A page elsewhere could otherwise make changes that need no body. */
-const LOOPBACK_ORIGIN = /^https?:\/\/(([a-z0-9-]+\.)*localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
+const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
 /** The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing. */
 export async function createServer(parts: HttpParts): Promise<App> {
@@ -82,11 +85,12 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.decorateRequest('principal', null as never);
   app.decorateRequest('signed_in', null);
   app.decorate('connections', connections);
+  app.decorate('route_table', []);
   connections.watch(app.server);
   addIntake(app, connections, parts);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
-      if (parts.keyring.is_open) assertLocalCaller(request.headers);
+      if (parts.keyring.is_open) assertLocalCaller(request);
       done();
     } catch (error) {
       done(error as Error);
@@ -106,6 +110,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     // JSON is YAML (YAML 1.2.2, section 1.2), and to write it otherwise takes a quarter of a second.
     if (route.url === '/docs/yaml') route.handler = sendDocument('application/yaml');
     assertAudited(route);
+    app.route_table.push({ methods: [route.method].flat(), url: route.url, access: accessOf(route) });
     guard(route, () => parts);
   });
 
@@ -185,9 +190,22 @@ export async function createServer(parts: HttpParts): Promise<App> {
  * is no need: a browser adds no key by itself, as it would a cookie, and asks us before it sends one that a page gave it,
  * which gets no permission.
  */
-function assertLocalCaller({ host, origin }: IncomingHttpHeaders): void {
+function assertLocalCaller({ url, headers }: FastifyRequest): void {
+  const { host, origin } = headers;
   if (!LOOPBACK_HOST.test(host ?? '')) throw new Problem('host_not_allowed');
-  if (origin !== undefined && !LOOPBACK_ORIGIN.test(origin)) throw new Problem('origin_not_allowed');
+  const is_refused = origin === undefined ? isOfForeignPage(url, headers) : !LOOPBACK_ORIGIN.test(origin);
+  if (is_refused) throw new Problem('origin_not_allowed');
+}
+
+/**
+ * An image, a script or a frame that a page elsewhere asks for has no Origin, but browsers say where it comes from (Fetch
+ * Metadata). Whether it loads tells the page what there is. Somebody who follows a link to a page of ours is welcome.
+ */
+function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
+  const site = headers['sec-fetch-site'] ?? 'none';
+  if (site === 'none' || site === 'same-origin') return false;
+  const is_link = headers['sec-fetch-mode'] === 'navigate' && headers['sec-fetch-dest'] === 'document';
+  return !is_link || url.startsWith('/api/');
 }
 
 function answerError(

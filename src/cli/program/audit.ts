@@ -85,7 +85,7 @@ function exportCommand(): Command {
     new Command('export').description('every entry, one JSON object a line, oldest first'),
   ).action((options: ServiceOrFileOptions & Filter) =>
     onServiceOrFile(options, false, async (client) => {
-      for await (const entry of everyEntry(client, queryOf(options))) print(JSON.stringify(entry));
+      for await (const entry of everyEntry(client, queryOf(options))) printJson(entry, 0);
     }),
   );
   return withExamples(withServiceOrFile(command), {

@@ -15,9 +15,17 @@ export function print(line = ''): void {
   process.stdout.write(`${line}\n`);
 }
 
-/** Writes a value to stdout for programs. */
-export function printJson(value: unknown): void {
-  print(JSON.stringify(value, null, 2));
+/** Writes a value to stdout for programs; with `indent` 0 on one line. */
+export function printJson(value: unknown, indent = 2): void {
+  print(escaped(JSON.stringify(value, null, indent)));
+}
+
+/** The same JSON without what a terminal would take for commands, would turn around, or would not show. */
+function escaped(json: string): string {
+  return json.replaceAll(
+    /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
+    (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
+  );
 }
 
 /** Writes a line to stderr: what is said to people beside the result. */

@@ -6,6 +6,7 @@ import {
   ID_PATTERN,
   instanceId,
   InstanceId,
+  madeId,
   MeetingId,
   named,
   nullable,
@@ -122,5 +123,5 @@ export const RotateKeyBody = Type.Object(
 export const ListKeysQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
 
 export const KeyParams = Type.Object({
-  key_id: Type.String({ maxLength: 100, description: 'The key of an API key.' }),
+  key_id: madeId('The key of an API key.'),
 });

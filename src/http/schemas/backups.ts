@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { named } from './fields.ts';
+import { madeId, named } from './fields.ts';
 
 export const BackupSchema = Type.Object(
   { backup_id: Type.String({ description: 'The key of the copy.' }) },
@@ -15,7 +15,7 @@ export const BackupProgressSchema = Type.Object(
 );
 
 export const BackupParams = Type.Object({
-  backup_id: Type.String({ maxLength: 100, description: 'The key of a copy.' }),
+  backup_id: madeId('The key of a copy.'),
 });
 
 /** A SQLite file. Its own type, application/vnd.sqlite3, makes openapi-python-client leave the answer out. */
