@@ -112,12 +112,16 @@ function withoutLooseEnds(path: string, markdown: string, shipped: ReadonlySet<s
     const [target = ''] = link.split('#');
     return /^https?:/.test(link) || target === '' || shipped.has(posix.join(posix.dirname(path), target));
   };
-  return markdown
-    .replaceAll(/<picture>[^]*?<\/picture>\n+/g, '')
-    .replaceAll(/!\[[^\]]*\]\(([^)]+)\)\n*/g, (image, link: string) => (is_there(link) ? image : ''))
-    .replaceAll(/(?<!!)\[([^\]]+)\]\(([^)]+)\)/g, (whole, words: string, link: string) =>
-      is_there(link) ? whole : words,
-    );
+  return (
+    markdown
+      .replaceAll(/<picture>[^]*?<\/picture>\n+/g, '')
+      // A table of pictures, with its head.
+      .replaceAll(/^\|.*\n\|[-| ]+\|\n(?:\|(?: *!\[[^\]]*\]\([^)]+\.png\) *\|)+\n+)/gm, '')
+      .replaceAll(/!\[[^\]]*\]\(([^)]+)\)\n*/g, (image, link: string) => (is_there(link) ? image : ''))
+      .replaceAll(/(?<!!)\[([^\]]+)\]\(([^)]+)\)/g, (whole, words: string, link: string) =>
+        is_there(link) ? whole : words,
+      )
+  );
 }
 
 function json(value: object): string {

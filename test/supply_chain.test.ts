@@ -128,6 +128,12 @@ test('control: the package that fetches Node by a script is found', () => {
   ]);
 });
 
+test('both packages have one version, and the commands call the API through that one', () => {
+  const { version } = JSON.parse(read('package.json')) as { version: string };
+  assert.equal((JSON.parse(read('sdk/typescript/package.json')) as { version: string }).version, version);
+  assert.equal(manifest.dependencies['@convoke/sdk'], version);
+});
+
 test('docs/licences.md lists every package that is needed at run time, with its version and licence', () => {
   const rows = [...read('docs/licences.md').matchAll(/^\| `(.+?)` +\| (\S+) +\| (\S+) +\|/gm)];
   const listed = rows.map(([, name, version, licence]) => `${name} ${version} ${licence}`);
