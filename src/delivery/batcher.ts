@@ -37,6 +37,8 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #flights = 0;
+  /** What is under way, so that whoever waits for it can be answered before it ends. */
+  readonly #flying: Waiting<Item, Result>[][] = [];
   #under_way = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches keep no distance. */
@@ -67,6 +69,19 @@ export class Batcher<Item, Result> {
     this.#gathering?.came(this.#flights > 0);
     this.poke();
     return promise;
+  }
+
+  /** Answers those whose items were not handed on; theirs are forgotten. */
+  refuseWaiting(error: unknown): void {
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(error);
+    this.#waiting_weight = 0;
+  }
+
+  /** Answers those whose items were handed on. What became of these is still for `flush` to see. */
+  giveUpUnderWay(error: unknown): void {
+    for (const batch of this.#flying) {
+      for (const waiting of batch) waiting.reject(error);
+    }
   }
 
   /** Looks whether a batch can go. */
@@ -104,8 +119,11 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const batch = this.#take();
+    // Those who waited were refused meanwhile.
+    if (batch.length === 0) return;
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#flights++;
+    this.#flying.push(batch);
     this.#under_way.items += batch.length;
     this.#under_way.weight += weight;
     this.#gathering?.started(batch.length, this.#under_way.items, this.#waiting.length, this.#clock.now());
@@ -117,6 +135,7 @@ export class Batcher<Item, Result> {
       for (const waiting of batch) waiting.reject(error);
     } finally {
       this.#flights--;
+      this.#flying.splice(this.#flying.indexOf(batch), 1);
       this.#under_way.items -= batch.length;
       this.#under_way.weight -= weight;
       this.poke();

@@ -29,6 +29,7 @@ import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
 import { NO_DISTANCES, sharedBy } from '../store/spacing.ts';
+import { inDoubt, stalled } from '../store/stall.ts';
 import {
   type Accepted,
   type AcceptedMessage,
@@ -242,6 +243,10 @@ export class Engine {
       },
       (batch) => this.#accept(batch),
     );
+    store.stall?.onStall((is_long) => {
+      this.#accepts.refuseWaiting(stalled());
+      if (is_long) this.#accepts.giveUpUnderWay(inDoubt());
+    });
     this.#lane_loads = new Batcher(
       clock,
       {
@@ -281,13 +286,14 @@ export class Engine {
   /**
    * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
    *
-   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`, `storage_unavailable`
+   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when it may be stored all the same
    */
   async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     if (this.#stopping) {
       // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
+    if (this.#store.stall?.is_stalled === true) throw stalled();
     const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
     const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
     if (this.#accepts.waiting_weight + weight > ACCEPT_WAITING_BYTES_MAX) {

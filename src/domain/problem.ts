@@ -216,7 +216,7 @@ export const PROBLEMS = {
     status: 503,
     title: 'The storage did not answer',
     advice:
-      'Nothing was accepted, unless the database was lost in the middle of it: then nobody knows. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should look at free disk space, or at the database.',
+      'Nothing was accepted, unless the detail says that it is in doubt, or the database was lost in the middle of it: then nobody knows. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should look at free disk space, or at the database.',
   },
   overloaded: {
     status: 503,

@@ -26,6 +26,7 @@ import { sendProblem } from './problems.ts';
 import { WEBHOOKS } from './schemas/push.ts';
 import { serviceRoutes } from './service.ts';
 import { sessionRoutes } from './session.ts';
+import { addStalls } from './stalls.ts';
 import { validatorCompiler } from './validate.ts';
 
 /** Bodies of routes that name no limit of their own: a few ids, escaped to the last character. */
@@ -88,6 +89,9 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.decorate('route_table', []);
   connections.watch(app.server);
   addIntake(app, connections, parts);
+  // Absent while nothing but the document is made.
+  const { stall } = (parts as Partial<HttpParts>).store ?? {};
+  if (stall !== undefined) addStalls(app, stall);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
       if (parts.keyring.is_open) assertLocalCaller(request);
@@ -229,13 +233,11 @@ const CODE_OF_FRAMEWORK_ERROR: Record<string, ProblemCode> = {
 function problemOf(error: Error & { code?: string; statusCode?: number }): Problem {
   if (error instanceof Problem) return error;
   if (error instanceof StoreError) {
-    return new Problem(
-      'storage_unavailable',
-      `Nothing was stored (${error.code}). Try again after the time in Retry-After.`,
-      {
-        retry_after_s: 2,
-      },
-    );
+    const detail =
+      error.code === 'IN_DOUBT'
+        ? 'The storage has not answered, and may do it all the same (IN_DOUBT). Try again after the time in Retry-After, a message with the same Idempotency-Key.'
+        : `Nothing was stored (${error.code}). Try again after the time in Retry-After.`;
+    return new Problem('storage_unavailable', detail, { retry_after_s: 2 });
   }
   const code = CODE_OF_FRAMEWORK_ERROR[error.code ?? ''];
   if (code !== undefined) return new Problem(code);

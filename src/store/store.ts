@@ -623,7 +623,19 @@ export interface BackupStore {
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }
 
+/** Whether the storage stands still: it neither does what it is asked nor fails. */
+export interface Stall {
+  /** A commit has been in progress for 3 seconds: whoever comes is refused, until an answer comes. */
+  readonly is_stalled: boolean;
+  /** It stands still, and reads wait for writes. */
+  readonly holds_up_reading: boolean;
+  /** Is called again and again while it lasts. `is_long`: for 6 seconds, and who waits should not wait any more. */
+  onStall(listener: (is_long: boolean) => void): void;
+}
+
 export interface Store {
+  /** Absent in an engine that has no thread. */
+  stall?: Stall;
   /** Null for an engine that one process has for itself. */
   cluster: ClusterStore | null;
   /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */

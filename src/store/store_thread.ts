@@ -2,6 +2,7 @@
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
+import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
 import { type Audited, type Change, type ClusterStore, type Store, StoreError } from './store.ts';
 
 /**
@@ -13,6 +14,7 @@ import { type Audited, type Change, type ClusterStore, type Store, StoreError } 
  * @param options.transfer what of the data goes over to the thread
  * @param options.has_cluster whether other nodes may be on the same database
  * @param options.changeOf what the thread heard of them, as a change
+ * @param options.telling which calls tell that the storage stands still
  * @returns the store, which can be called at once, and a promise that it is open
  */
 export function openThread(
@@ -23,13 +25,20 @@ export function openThread(
     transfer = [],
     has_cluster = false,
     changeOf = (heard) => heard,
-  }: { transfer?: MessagePort[]; has_cluster?: boolean; changeOf?: (heard: never) => Change } = {},
+    telling = 'all',
+  }: {
+    transfer?: MessagePort[];
+    has_cluster?: boolean;
+    changeOf?: (heard: never) => Change;
+    telling?: Telling;
+  } = {},
 ): { store: Store; opened: Promise<void> } {
   // What this process was started with (--input-type, --eval) is not meant for the thread. Node 22 calls its SQLite experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
-  const calls = new Calls(worker, observer, changeOf);
+  const calls = new Calls(worker, observer, changeOf, telling);
   const store: Store = {
+    stall: calls.stall,
     cluster: has_cluster ? calls.of('cluster') : null,
     onChange: (listener) => (calls.onChange = listener),
     instances: calls.of('instances'),
@@ -48,9 +57,7 @@ export function openThread(
       api_keys: calls.of('api_keys', audited),
       sessions: calls.of('sessions', audited),
     }),
-    async ping() {
-      await calls.call('storage', 'touch', []);
-    },
+    ping: () => calls.ping(),
     close: () => calls.close(),
   };
   return { store, opened: calls.opened };
@@ -68,12 +75,6 @@ export interface StoreObserver {
 
 type Nouns = Store & { cluster: ClusterStore };
 
-interface Waiting {
-  method: string;
-  resolve: (value: unknown) => void;
-  reject: (error: Error) => void;
-}
-
 /** The calls under way between this thread and the store's. */
 class Calls {
   readonly #worker: Worker;
@@ -82,11 +83,14 @@ class Calls {
   readonly #free_ids: number[] = [];
   #outbox: Call[] = [];
   #failed: Error | null = null;
+  #pinging: Promise<void> | null = null;
+  readonly stall: StallWatch;
   onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
 
-  constructor(worker: Worker, observer: StoreObserver, changeOf: (heard: never) => Change) {
+  constructor(worker: Worker, observer: StoreObserver, changeOf: (heard: never) => Change, telling: Telling) {
     this.#worker = worker;
+    this.stall = new StallWatch(this.#waiting, telling);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.opened = promise;
     const fail = (error: Error): void => {
@@ -107,6 +111,7 @@ class Calls {
         const { replies, ...commit } = message as Answer;
         observer.committed?.(commit);
         this.#settle(replies);
+        this.stall.answered();
       }
     });
     worker.on('error', (error) =>
@@ -125,11 +130,20 @@ class Calls {
     });
   }
 
+  /** Whoever asks while it is being asked gets the same answer. */
+  ping(): Promise<void> {
+    if (this.stall.is_stalled) return Promise.reject(stalled());
+    this.#pinging ??= this.call('storage', 'touch', [])
+      .then(() => {})
+      .finally(() => (this.#pinging = null));
+    return this.#pinging;
+  }
+
   call(noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
     if (this.#failed !== null) return Promise.reject(this.#failed);
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const id = this.#free_ids.pop() ?? this.#waiting.length;
-    this.#waiting[id] = { method, resolve, reject };
+    this.#waiting[id] = { method, resolve, reject, ...this.stall.begin(`${noun}.${method}`) };
     this.#outbox.push(
       packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
     );
@@ -157,6 +171,7 @@ class Calls {
 
   #fail(error: Error): void {
     this.#failed ??= error;
+    this.stall.stop();
     for (const waiting of this.#waiting) waiting?.reject(this.#failed);
     this.#waiting.length = this.#free_ids.length = 0;
   }

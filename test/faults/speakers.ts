@@ -72,7 +72,7 @@ export class Speakers {
         key,
       );
       this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1);
-      if (status === 503 && this.is_503_in_doubt) return 'unknown';
+      if (status === 503 && (this.is_503_in_doubt || String(body['detail']).includes('IN_DOUBT'))) return 'unknown';
       if (status !== 201) return 'failed';
       Object.assign(sent, { message_id: body['message_id'], seq: body['seq'] });
       return 'ok';

@@ -1,10 +1,18 @@
 /** Reads what strace saw of a process: was each message on disk before anybody heard of it? */
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { run } from './run.ts';
 
 /** What strace must see: who waits for the disk, who writes to it, who answers. */
 const SYSCALLS = 'fsync,fdatasync,pwrite64,pwritev,write,writev,sendto,sendmsg';
 /** A page of the database with its header, so that messages can be found in what is written. */
 const STRING_BYTES_MAX = 8_192;
+
+/** What does not end on a disk that is frozen. */
+const DISK_SYSCALLS = 'fsync,fdatasync,pwrite64';
+/** Longer than any test. */
+const FROZEN_S = 600;
+const ATTACHED_MS_MAX = 10_000;
 
 export const has_strace = run('strace', '-V').status === 0;
 
@@ -84,4 +92,26 @@ function callsOf(trace: string): SystemCall[] {
     }
   }
   return calls;
+}
+
+/** Freezes the disk under a process: what it writes neither ends nor fails, until it is thawed. */
+export async function freezeDisk(pid: number): Promise<{ thaw: () => Promise<void> }> {
+  const inject = `inject=${DISK_SYSCALLS}:delay_enter=${FROZEN_S}s`;
+  const args = ['-f', '-o', '/dev/null', '-e', `trace=${DISK_SYSCALLS}`, '-e', inject, '-p', String(pid)];
+  const strace = spawn('strace', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const attached = Promise.withResolvers<void>();
+  strace.stderr.setEncoding('utf8').on('data', (text: string) => {
+    if (text.includes(' attached')) attached.resolve();
+  });
+  strace.on('exit', (code) => attached.reject(new Error(`strace ended with ${code}`)));
+  attached.promise.catch(() => {});
+  const late = setTimeout(() => attached.reject(new Error('strace did not attach')), ATTACHED_MS_MAX);
+  await attached.promise.finally(() => clearTimeout(late));
+  return {
+    async thaw() {
+      const ended = once(strace, 'exit');
+      strace.kill('SIGTERM');
+      await ended;
+    },
+  };
 }

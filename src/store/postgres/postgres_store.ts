@@ -14,6 +14,9 @@ const DISTANCES: Distances = {
   settle: { ms: 150, items: 2_000 },
 };
 
+/** Short, whatever the tables hold. Others may take long, and hold nobody up. */
+const TELLING = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
+
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
  *
@@ -37,6 +40,7 @@ export function openPostgresStore(
   const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
     changeOf,
+    telling: TELLING,
   });
   return { store: { ...store, distances: DISTANCES }, opened };
 }
