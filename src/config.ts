@@ -30,6 +30,7 @@ export interface Config {
   expire_after_ms: number;
   retention_deliveries_ms: number;
   retention_messages_ms: number;
+  retention_audit_ms: number;
   max_in_flight: number;
   instance_concurrency: number;
   max_message_bytes: number;
@@ -147,6 +148,11 @@ export const SETTINGS = {
     duration('1s', '3650d'),
     '30d',
     'How long messages are kept; one with a pending delivery always stays.',
+  ),
+  retention_audit: setting(
+    duration('1d', '36500d'),
+    '400d',
+    'How long entries of the audit log are kept; removing them leaves an entry, and the chain stays whole (docs/audit.md).',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),
@@ -340,7 +346,7 @@ function configOf({
   egress_allow_http,
   ...values
 }: SettingValues): Omit<Config, 'changed_settings'> {
-  const { retry_schedule, expire_after, retention_deliveries, retention_messages, ...same } = values;
+  const { retry_schedule, expire_after, retention_deliveries, retention_messages, retention_audit, ...same } = values;
   return {
     ...same,
     egress_policy: { mode: egress, allow: egress_allow, allow_http: egress_allow_http },
@@ -348,6 +354,7 @@ function configOf({
     expire_after_ms: expire_after,
     retention_deliveries_ms: retention_deliveries,
     retention_messages_ms: retention_messages,
+    retention_audit_ms: retention_audit,
   };
 }
 

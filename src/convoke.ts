@@ -128,6 +128,11 @@ export async function createConvoke(config: Config, { log: lines }: { log: Logge
           feed.tell(settledEvent(settled, clock.wall()));
         }
       },
+      isMostlyEmpty: ({ page_bytes, pages, free_pages }) =>
+        log.warn(
+          { bytes: pages * page_bytes, free_bytes: free_pages * page_bytes },
+          'most of the data file is empty: `convoke compact` makes it smaller while no service runs',
+        ),
       failed: (error) => log.error({ err: error }, 'maintenance failed'),
     },
     () => partitions.holds(0),

@@ -5,7 +5,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
 import { type AuditHead, CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../src/domain/audit.ts';
+import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
+import type { Store } from '../src/store/store.ts';
 import { convoke, serve, stop, temporaryDirectory } from './support/command_line.ts';
+import { ENGINES } from './support/engines.ts';
 import { openStoreHere } from './support/node.ts';
 import { messagesPath, type Service, startService } from './support/service.ts';
 
@@ -202,6 +205,108 @@ describe('the chain', () => {
     assert.equal(faultIn(entries.slice(0, 4)), null, 'control');
     assert.equal(faultIn(entries, { ...kept, hash: CHAIN_START }), 6);
   });
+});
+
+const DAY_MS = 86_400_000;
+
+function entryOf(n: number): NewAuditEntry {
+  return {
+    principal: 'open',
+    address: '127.0.0.1',
+    action: 'instance.register',
+    target_kind: 'instance',
+    target_id: `i${n}`,
+    outcome: 'done',
+    code: null,
+    details: {},
+  };
+}
+
+async function allOf(store: Store): Promise<AuditEntry[]> {
+  return (await store.audit.list({ newest_first: false, limit: 500 })).data;
+}
+
+for (const engine of ENGINES) {
+  describe(`the first entries of the log are removed, on ${engine.name}:`, () => {
+    /** An entry a day, twelve of them. */
+    async function twelveDays(t: TestContext): Promise<Store> {
+      const store = await engine.open(t);
+      for (let day = 1; day <= 12; day++) await store.audit.append(entryOf(day), day * DAY_MS);
+      return store;
+    }
+
+    test('the chain stays whole, and says how many there were and until when', async (t) => {
+      const store = await twelveDays(t);
+      const before = await allOf(store);
+      assert.equal(await store.audit.prune(8 * DAY_MS, 500, 20 * DAY_MS), 7);
+      const entries = await allOf(store);
+      assert.deepEqual(
+        entries.map(({ seq }) => seq),
+        [8, 9, 10, 11, 12, 13],
+      );
+      const removal = { removed: 7, removed_to: 7, removed_hash: before[6]?.hash, removed_until: before[6]?.at };
+      assert.deepEqual([entries[5]?.action, entries[5]?.details], ['audit.prune', removal]);
+      assert.equal(faultIn(entries), null);
+      const verifier = new ChainVerifier();
+      for (const entry of entries) verifier.next(entry);
+      assert.deepEqual(verifier.removed, { entries: 7, until: before[6]?.at });
+      assert.equal(faultIn(entries, { seq: 13, hash: entries[5]!.hash }), null);
+      assert.equal(faultIn(entries, { seq: 7, hash: before[6]!.hash }), null, 'the last one removed is still known');
+      assert.equal(faultIn(entries, { seq: 7, hash: CHAIN_START }), 7);
+      assert.equal(faultIn(entries, { seq: 6, hash: before[5]!.hash }), 6, 'of those before it nobody can say');
+
+      assert.equal(await store.audit.prune(8.5 * DAY_MS, 500, 20 * DAY_MS), 0, 'about once a day');
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 2, 'so many at a time');
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 2);
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 0);
+      assert.equal(faultIn(await allOf(store)), null);
+      assert.equal(await store.audit.prune(1_000 * DAY_MS, 500, 1_001 * DAY_MS), 4, 'all but what says so');
+      assert.deepEqual(
+        (await allOf(store)).map(({ action }) => action),
+        ['audit.prune'],
+      );
+      assert.equal(faultIn(await allOf(store)), null);
+    });
+
+    test('what is removed beside that is found', async (t) => {
+      const store = await twelveDays(t);
+      await store.audit.prune(8 * DAY_MS, 500, 20 * DAY_MS);
+      const entries = await allOf(store);
+      assert.equal(faultIn(entries.slice(1)), 1, 'one more from the beginning');
+      assert.equal(faultIn(entries.slice(0, 5)), 1, 'the entry that says so');
+      assert.equal(faultIn(entries.toSpliced(2, 1)), 10, 'one in the middle');
+      const { hash: _hash, ...last } = { ...entries[5]!, details: { ...entries[5]!.details, removed_to: 8 } };
+      const forged = { ...last, hash: hashOf(last) };
+      assert.equal(faultIn([...entries.slice(1, 5), forged]), 1, 'an entry that names another one');
+    });
+  });
+}
+
+test('SQL removes of the log what its last entry names, and nothing else', async (t) => {
+  const data = temporaryDirectory(t);
+  const file = join(data, 'convoke.db');
+  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+  const { store, opened } = openSqliteStore(file, null);
+  await opened;
+  for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
+  // The first entry is of today, and holds back all that follow.
+  assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
+  const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
+  await store.close();
+  assert.equal(removed, 3);
+  const db = new DatabaseSync(file);
+  assert.throws(() => db.exec('DELETE FROM audit_log WHERE seq = 4'), /append-only/);
+  assert.throws(() => db.exec('DELETE FROM audit_log'), /append-only/);
+  db.close();
+  const verified = await convoke(['audit', 'verify', '--data', data]);
+  assert.equal(verified.code, 0, verified.stderr);
+  assert.match(
+    verified.stdout,
+    /^the audit log is whole: 8 entries\n3 entries were removed before them, the last one of 1970-01-03T00:00:00\.000Z\n/,
+  );
+  const backup = await convoke(['backup', join(data, 'copy.db'), '--data', data]);
+  assert.equal(backup.code, 0, backup.stderr);
+  assert.match(backup.stdout, /, 8 audit entries/);
 });
 
 test('SQL changes and removes nothing of the log; without the triggers it does', async (t) => {

@@ -40,6 +40,7 @@ test('without a flag or a variable every setting has its default', () => {
     expire_after_ms: 72 * 3_600_000,
     retention_deliveries_ms: 7 * 86_400_000,
     retention_messages_ms: 30 * 86_400_000,
+    retention_audit_ms: 400 * 86_400_000,
     max_in_flight: 4000,
     instance_concurrency: 4,
     max_message_bytes: 262_144,

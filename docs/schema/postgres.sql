@@ -43,8 +43,9 @@ CREATE TABLE audit_log (
 
 CREATE INDEX audit_log_of_principal ON audit_log USING btree (principal, seq);
 CREATE INDEX audit_log_of_target ON audit_log USING btree (target_kind, target_id, seq);
-CREATE TRIGGER audit_log_is_not_changed BEFORE DELETE OR UPDATE ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
+CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
 CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log FOR EACH STATEMENT EXECUTE FUNCTION refuse_change_of_audit_log();
+CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log FOR EACH ROW EXECUTE FUNCTION refuse_removal_from_audit_log();
 
 CREATE TABLE batches (
   run_no bigint NOT NULL,
@@ -476,6 +477,21 @@ CREATE OR REPLACE FUNCTION refuse_change_of_audit_log()
  LANGUAGE plpgsql
 AS $function$
   BEGIN
+    RAISE EXCEPTION 'the audit log is append-only';
+  END $function$;
+
+CREATE OR REPLACE FUNCTION refuse_removal_from_audit_log()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+  DECLARE
+    last_action text;
+    last_details text;
+  BEGIN
+    SELECT action, details INTO last_action, last_details FROM audit_log ORDER BY seq DESC LIMIT 1;
+    IF last_action = 'audit.prune' AND OLD.seq <= (last_details::json ->> 'removed_to')::bigint THEN
+      RETURN OLD;
+    END IF;
     RAISE EXCEPTION 'the audit log is append-only';
   END $function$;
 

@@ -25,7 +25,8 @@ CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log BEGIN
   SELECT RAISE(ABORT, 'the audit log is append-only');
 END;
 
-CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log BEGIN
+CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log
+WHEN NOT (SELECT action = 'audit.prune' AND json_extract(details, '$.removed_to') >= OLD.seq FROM audit_log ORDER BY seq DESC LIMIT 1) BEGIN
   SELECT RAISE(ABORT, 'the audit log is append-only');
 END;
 

@@ -1,15 +1,18 @@
-import { type ExpiredInLane, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
+import { type ExpiredInLane, type FileSpace, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import { restAfter } from './pace.ts';
 
 export interface MaintenanceSettings {
   retention_deliveries_ms: number;
   retention_messages_ms: number;
+  retention_audit_ms: number;
 }
 
 export interface MaintenanceObserver {
   /** Deliveries failed because their time was up. */
   expired(deliveries: ExpiredInLane[]): void;
+  /** The data file is mostly empty, and was made before files gave back what is free. */
+  isMostlyEmpty(space: FileSpace): void;
   /** A round failed; the next one tries again. */
   failed(error: unknown): void;
 }
@@ -18,6 +21,21 @@ const INTERVAL_MS = 60_000;
 /** Small steps, so that what arrives meanwhile does not wait. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
+
+/**
+ * A file keeps so many free pages for what comes next, and a part of what is in use; the others it gives back, in steps that
+ * take a tenth of the time, and not for longer than this in a round.
+ */
+const FREE_PAGES_MIN = 1_024;
+const FREE_PART = 0.1;
+const PAGES_PER_STEP = 256;
+const STEP_MS = 10;
+const REST_FACTOR = 9;
+const GIVING_BACK_MS_MAX = 30_000;
+
+/** When somebody should hear of a file that cannot: so much of it, and more than half, is free. Told once a day. */
+const EMPTY_BYTES_MIN = 64 << 20;
+const TOLD_AGAIN_MS = 86_400_000;
 
 /** Fails what nobody could be reached for in time, and removes what was kept long enough; once a minute, unless that takes long. */
 export class Maintenance {
@@ -30,6 +48,7 @@ export class Maintenance {
   /** How long the last look for what has expired took. */
   #expiring_ms = 0;
   #stopped = false;
+  #told_at: number | null = null;
 
   /** @param isMine whether it is this node's turn: one of a cluster does it for all */
   constructor(
@@ -84,5 +103,44 @@ export class Maintenance {
     let removed: number;
     do removed = await this.#store.deliveries.prune(before, ROWS_PER_STEP);
     while (removed > 0 && !this.#stopped);
+    const audit_before_ms = wall_ms - this.#settings.retention_audit_ms;
+    do removed = await this.#store.audit.prune(audit_before_ms, ROWS_PER_STEP, this.#clock.wall());
+    while (removed > 0 && !this.#stopped);
+    await this.#giveBack();
   }
+
+  async #giveBack(): Promise<void> {
+    const { file } = this.#store;
+    if (file === undefined) return;
+    let space = await file.space();
+    if (!space.gives_back) return this.#tellOfEmpty(space);
+    const until = this.#clock.now() + GIVING_BACK_MS_MAX;
+    let has_given = false;
+    while (space.free_pages > keptFree(space) && this.#clock.now() < until && !this.#stopped) {
+      const from = this.#clock.now();
+      const step = await file.giveBack(Math.min(PAGES_PER_STEP, space.free_pages - keptFree(space)), STEP_MS);
+      if (step.given_back === 0) break;
+      has_given = true;
+      space = step;
+      const rest_ms = REST_FACTOR * Math.max(1, this.#clock.now() - from);
+      await new Promise<void>((resolve) => void this.#clock.after(rest_ms, resolve));
+    }
+    if (has_given && !this.#stopped) await file.cutOff();
+  }
+
+  #tellOfEmpty(space: FileSpace): void {
+    const now = this.#clock.now();
+    if (!isMostlyEmpty(space) || (this.#told_at !== null && now - this.#told_at < TOLD_AGAIN_MS)) return;
+    this.#told_at = now;
+    this.#observer.isMostlyEmpty(space);
+  }
+}
+
+function keptFree({ pages, free_pages }: FileSpace): number {
+  return Math.max(FREE_PAGES_MIN, Math.ceil((pages - free_pages) * FREE_PART));
+}
+
+/** Whether it is worth the while to rewrite a file. */
+export function isMostlyEmpty({ page_bytes, pages, free_pages }: Omit<FileSpace, 'gives_back'>): boolean {
+  return free_pages * page_bytes >= EMPTY_BYTES_MIN && free_pages > pages / 2;
 }

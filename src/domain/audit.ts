@@ -25,6 +25,7 @@ export const AUDIT_ACTIONS = [
   'service.start',
   'service.backup',
   'service.import',
+  'audit.prune',
   'demo.start',
   'demo.stop',
 ] as const;
@@ -74,7 +75,7 @@ export interface AuditHead {
   hash: string;
 }
 
-/** What stands before the first entry. */
+/** What stands before the first entry that was ever written. */
 export const CHAIN_START = '0'.repeat(64);
 
 /**
@@ -104,10 +105,38 @@ export interface ChainFault {
   reason: string;
 }
 
-/** Follows a chain from its first entry on. */
+/** What an entry `audit.prune` says: all entries up to this one were removed. Written in the transaction that removes them. */
+export interface Removal {
+  /** How many were removed by it; there may have been others before. */
+  removed: number;
+  removed_to: number;
+  /** Of the last one that was removed: the first one that is left follows it. */
+  removed_hash: string;
+  /** When that was written. */
+  removed_until: string;
+}
+
+export function removalEntry(removal: Removal): NewAuditEntry {
+  return {
+    principal: 'service',
+    address: null,
+    action: 'audit.prune',
+    target_kind: 'service',
+    target_id: null,
+    outcome: 'done',
+    code: null,
+    details: { ...removal },
+  };
+}
+
+/** Follows a chain from the first entry that is left to the last. */
 export class ChainVerifier {
   readonly #kept: AuditHead | null;
-  #head: AuditHead = { seq: 0, hash: CHAIN_START };
+  /** What the first entry follows. */
+  #start: AuditHead = { seq: 0, hash: CHAIN_START };
+  #head: AuditHead = this.#start;
+  /** What the last entry `audit.prune` says. */
+  #removal: Partial<Removal> | null = null;
 
   /** @param kept a head that was kept elsewhere: the chain must still hold it */
   constructor(kept: AuditHead | null = null) {
@@ -118,8 +147,14 @@ export class ChainVerifier {
     return this.#head;
   }
 
+  /** How many entries are not there any more, and when the last of them was written; null when all are there. */
+  get removed(): { entries: number; until: string } | null {
+    return this.#start.seq === 0 ? null : { entries: this.#start.seq, until: this.#removal?.removed_until ?? '' };
+  }
+
   /** The next entry in the order of seq; null when it fits. */
   next(entry: AuditEntry): ChainFault | null {
+    if (this.#head.seq === 0 && entry.seq > 1) this.#begin({ seq: entry.seq - 1, hash: entry.prev_hash });
     const seq = this.#head.seq + 1;
     if (entry.seq !== seq) return { seq, reason: `entry ${seq} is missing` };
     if (entry.prev_hash !== this.#head.hash) return { seq, reason: 'it does not follow the entry before it' };
@@ -131,12 +166,29 @@ export class ChainVerifier {
       };
     }
     this.#head = { seq, hash: entry.hash };
+    if (entry.action === 'audit.prune') this.#removal = entry.details;
     return null;
+  }
+
+  /** Entries before the first one are not there: whether one says that they were removed is seen at the end. */
+  #begin(start: AuditHead): void {
+    this.#start = this.#head = start;
   }
 
   /** After the last entry; null when all that must be there was. */
   end(): ChainFault | null {
-    if (this.#kept === null || this.#head.seq >= this.#kept.seq) return null;
+    const start = this.#start;
+    if (start.seq > 0 && (this.#removal?.removed_to !== start.seq || this.#removal.removed_hash !== start.hash)) {
+      return { seq: 1, reason: `entries 1 to ${start.seq} are missing, and no entry says that they were removed` };
+    }
+    if (this.#kept === null) return null;
+    if (this.#kept.seq < start.seq || (this.#kept.seq === start.seq && this.#kept.hash !== start.hash)) {
+      return {
+        seq: this.#kept.seq,
+        reason: `whether it is as it was cannot be said: entries 1 to ${start.seq} were removed when their retention had ended`,
+      };
+    }
+    if (this.#head.seq >= this.#kept.seq) return null;
     const seq = this.#head.seq + 1;
     return { seq, reason: `the log ends before entry ${seq}, and it went on to ${this.#kept.seq}` };
   }

@@ -9,6 +9,7 @@ import {
   canonicalJson,
   hashOf,
   type NewAuditEntry,
+  removalEntry,
 } from '../domain/audit.ts';
 import type { AuditLogTable } from './tables.ts';
 
@@ -19,6 +20,27 @@ export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: numbe
   const [seq, prev_hash] = [head.seq + 1, head.hash];
   const hash = hashOf({ seq, at: new Date(wall_ms).toISOString(), ...subject, details, prev_hash });
   return { seq, at: wall_ms, ...subject, details: canonicalJson(details), prev_hash, hash };
+}
+
+/** Entries are removed about once a day: each removal leaves an entry itself. */
+const REMOVED_EVERY_MS = 86_400_000;
+
+/**
+ * The entry that says what is removed; null when nothing is.
+ *
+ * @param oldest the first entries that are left, in the order of seq
+ * @param before_ms what was written before it may go
+ */
+export function removalOf(
+  oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],
+  before_ms: number,
+): { entry: NewAuditEntry; removed: number; removed_to: number } | null {
+  const [first] = oldest;
+  if (first === undefined || first.at >= before_ms - REMOVED_EVERY_MS) return null;
+  const end = oldest.findIndex(({ at }) => at >= before_ms);
+  const removed = end === -1 ? oldest.length : end;
+  const { seq: removed_to, hash: removed_hash, at } = oldest[removed - 1]!;
+  return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
 }
 
 /** As it stands there: whether it is whole is for the chain to say. */

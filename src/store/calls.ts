@@ -10,7 +10,7 @@ import {
 } from './store.ts';
 
 /** What is called: a noun of the store, or where it keeps things. */
-export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'storage';
+export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';
 
 /** One call of a store method, as it travels to the engine's thread. */
 export interface Call {

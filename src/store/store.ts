@@ -504,10 +504,15 @@ export interface AuditFilter extends PageRequest {
   until_ms?: number | undefined;
 }
 
-/** What is written can neither be changed nor removed. */
+/** What is written cannot be changed, and is removed only from its beginning, by an entry that says so. */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
+  /**
+   * Removes at most `limit` of the first entries, as long as they were written before a time, and leaves an entry about it.
+   * Does nothing while the first one was written less than a day before that time. Answers how many were removed.
+   */
+  prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }
 
 /** Who makes a change, and when: written into the audit log in the transaction of the change, if there is one. */
@@ -623,6 +628,24 @@ export interface BackupStore {
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }
 
+/** How much of the data file is in use. */
+export interface FileSpace {
+  page_bytes: number;
+  pages: number;
+  free_pages: number;
+  /** Whether it can get smaller while it is in use. */
+  gives_back: boolean;
+}
+
+/** The one file of an engine that has one. */
+export interface FileStore {
+  space(): Promise<FileSpace>;
+  /** Gives pages that are free back to the disk, at most so many and for so long; none while a copy is made. */
+  giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
+  /** Takes what was given back from the end of the file. */
+  cutOff(): Promise<void>;
+}
+
 /** Whether the storage stands still: it neither does what it is asked nor fails. */
 export interface Stall {
   /** A commit has been in progress for 3 seconds: whoever comes is refused, until an answer comes. */
@@ -636,6 +659,8 @@ export interface Stall {
 export interface Store {
   /** Absent in an engine that has no thread. */
   stall?: Stall;
+  /** Absent in an engine that gives space back by itself. */
+  file?: FileStore;
   /** Null for an engine that one process has for itself. */
   cluster: ClusterStore | null;
   /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */

@@ -3,7 +3,7 @@ import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
 import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
-import { type Audited, type Change, type ClusterStore, type Store, StoreError } from './store.ts';
+import { type Audited, type Change, type ClusterStore, type FileStore, type Store, StoreError } from './store.ts';
 
 /**
  * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
@@ -40,6 +40,7 @@ export function openThread(
   const store: Store = {
     stall: calls.stall,
     cluster: has_cluster ? calls.of('cluster') : null,
+    ...(has_cluster ? {} : { file: calls.of('file') }),
     onChange: (listener) => (calls.onChange = listener),
     instances: calls.of('instances'),
     meetings: calls.of('meetings'),
@@ -73,7 +74,7 @@ export interface StoreObserver {
   committed?(commit: Commit): void;
 }
 
-type Nouns = Store & { cluster: ClusterStore };
+type Nouns = Store & { cluster: ClusterStore; file: FileStore };
 
 /** The calls under way between this thread and the store's. */
 class Calls {

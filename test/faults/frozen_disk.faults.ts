@@ -33,7 +33,7 @@ test(
       for (let round = 1; round <= ROUNDS; round++) {
         const accepted = (): number => speakers.statuses.get(201) ?? 0;
         await until('load', accepted, (count) => count >= 100 * round);
-        const disk = await freezeDisk(node.pid);
+        const disk = await freezeDisk(t, node.pid);
         const frozen_ms = performance.now();
         const at_once = [
           timed(ask(url, 'GET', '/readyz')),

@@ -1,6 +1,7 @@
 /** Reads what strace saw of a process: was each message on disk before anybody heard of it? */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
+import type { TestContext } from 'node:test';
 import { run } from './run.ts';
 
 /** What strace must see: who waits for the disk, who writes to it, who answers. */
@@ -95,10 +96,11 @@ function callsOf(trace: string): SystemCall[] {
 }
 
 /** Freezes the disk under a process: what it writes neither ends nor fails, until it is thawed. */
-export async function freezeDisk(pid: number): Promise<{ thaw: () => Promise<void> }> {
+export async function freezeDisk(t: TestContext, pid: number): Promise<{ thaw: () => Promise<void> }> {
   const inject = `inject=${DISK_SYSCALLS}:delay_enter=${FROZEN_S}s`;
   const args = ['-f', '-o', '/dev/null', '-e', `trace=${DISK_SYSCALLS}`, '-e', inject, '-p', String(pid)];
   const strace = spawn('strace', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  t.after(() => strace.kill('SIGTERM'));
   const attached = Promise.withResolvers<void>();
   strace.stderr.setEncoding('utf8').on('data', (text: string) => {
     if (text.includes(' attached')) attached.resolve();

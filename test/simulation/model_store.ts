@@ -27,7 +27,7 @@ import {
 } from '../../src/store/store.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
-export type StoreOperations = Omit<Operations, 'storage' | 'encryption' | 'api_keys' | 'audit' | 'sessions'>;
+export type StoreOperations = Omit<Operations, 'storage' | 'encryption' | 'api_keys' | 'audit' | 'sessions' | 'file'>;
 
 interface Meeting {
   meeting_id: string;

@@ -282,8 +282,13 @@ export class World {
       settings: this.#settings,
     });
     store.onChange((change) => life.engine.heard(change));
-    const settings = { retention_deliveries_ms: 1_000 * HOUR, retention_messages_ms: 1_000 * HOUR };
-    life.maintenance = new Maintenance(clock, store, settings, { expired: () => {}, failed: () => {} });
+    const hours = 1_000 * HOUR;
+    const settings = { retention_deliveries_ms: hours, retention_messages_ms: hours, retention_audit_ms: hours };
+    life.maintenance = new Maintenance(clock, store, settings, {
+      expired: () => {},
+      isMostlyEmpty: () => {},
+      failed: () => {},
+    });
     this.#lives.push(life);
     this.checker.disturbed_at = this.#steady();
     life.engine.start().then(

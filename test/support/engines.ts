@@ -105,7 +105,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     return promise;
   };
   type Nouns = Store & { cluster: ClusterStore };
-  const of = <N extends Noun & keyof Nouns>(noun: N, audited?: Audited): Nouns[N] =>
+  const of = <N extends Exclude<Noun & keyof Nouns, 'file'>>(noun: N, audited?: Audited): Nouns[N] =>
     new Proxy({} as Nouns[N], {
       get:
         (_, method) =>

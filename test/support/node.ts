@@ -259,9 +259,14 @@ export class TestNode {
   }
 
   maintenance(store: Store = this.store): Maintenance {
-    const settings = { retention_deliveries_ms: 7 * 24 * HOUR, retention_messages_ms: 30 * 24 * HOUR };
+    const settings = {
+      retention_deliveries_ms: 7 * 24 * HOUR,
+      retention_messages_ms: 30 * 24 * HOUR,
+      retention_audit_ms: 400 * 24 * HOUR,
+    };
     return new Maintenance(this.clock, store, settings, {
       expired: (lanes) => lanes.forEach(({ count }) => this.#count('failed expired', count)),
+      isMostlyEmpty: () => {},
       failed: (error) => void this.storage_errors.push(error),
     });
   }

@@ -69,6 +69,7 @@ export type AuditAction =
   | 'service.start'
   | 'service.backup'
   | 'service.import'
+  | 'audit.prune'
   | 'demo.start'
   | 'demo.stop';
 

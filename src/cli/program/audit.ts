@@ -103,24 +103,41 @@ function verifyCommand(): Command {
     .description('follow the chain of hashes from the first entry to the last')
     .option('--head <seq:hash>', 'the head that an earlier verify printed: finds a tail that was cut off', parseHead)
     .action(async ({ head, ...options }: VerifyOptions) => {
-      const verifier = new ChainVerifier(head ?? null);
-      const fault = await onServiceOrFile(options, false, (client) => firstFault(client, verifier));
+      const { fault, verifier } = await onServiceOrFile(options, false, (client) => verified(client, head ?? null));
       const { seq, hash } = verifier.head;
+      const { removed } = verifier;
       if (fault !== null) {
         if (options.json) printJson({ whole: false, ...fault });
         throw new CommandFailure(EXIT.failed, `the audit log is not whole: entry ${fault.seq}: ${fault.reason}`);
       }
       if (options.json) {
-        printJson({ whole: true, head: { seq, hash } });
+        printJson({ whole: true, head: { seq, hash }, removed });
         return;
       }
-      print(`the audit log is whole: ${counted(seq, 'entry', 'entries')}`);
+      print(`the audit log is whole: ${counted(seq - (removed?.entries ?? 0), 'entry', 'entries')}`);
+      if (removed !== null) {
+        print(
+          `${counted(removed.entries, 'entry was', 'entries were')} removed before them, the last one of ${removed.until}`,
+        );
+      }
       print(`its head, to keep elsewhere: ${seq}:${hash}`);
     });
   return withExamples(withServiceOrFile(command), {
     'convoke audit verify --data /var/lib/convoke': 'on the data file, while no service runs',
     'convoke audit verify --head 812:5f0c…': 'whether all that was there then is there still',
   });
+}
+
+/** Once more after a fault: entries may have been removed while they were read. */
+async function verified(
+  client: ConvokeClient,
+  kept: AuditHead | null,
+): Promise<{ fault: ChainFault | null; verifier: ChainVerifier }> {
+  for (let last_time = false; ; last_time = true) {
+    const verifier = new ChainVerifier(kept);
+    const fault = await firstFault(client, verifier);
+    if (fault === null || last_time) return { fault, verifier };
+  }
 }
 
 async function firstFault(client: ConvokeClient, verifier: ChainVerifier): Promise<ChainFault | null> {

@@ -136,7 +136,7 @@ function report(file: string, facts: CopyFacts, key_file: string | null, { json 
       counted(facts.messages, 'message'),
       `${counted(facts.deliveries, 'delivery', 'deliveries')} (${facts.pending_deliveries} pending)`,
       counted(facts.api_keys, 'API key'),
-      counted(audit_head.seq, 'audit entry', 'audit entries'),
+      counted(facts.audit_entries, 'audit entry', 'audit entries'),
     ].join(', '),
   );
   if (audit_head.seq > 0) print(`the head of its audit log, to keep elsewhere: ${audit_head.seq}:${audit_head.hash}`);

@@ -7,6 +7,7 @@ import { resolve } from 'node:path';
 import { all, ConvokeClient, ConvokeError } from '@convoke/sdk';
 import type { Command } from 'commander';
 import type { Config } from '../../config.ts';
+import { isMostlyEmpty } from '../../delivery/maintenance.ts';
 import { parseAddress } from '../../domain/address.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import { dataFile, keyFile, nearestThatExists } from './data_directory.ts';
@@ -141,7 +142,7 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
     };
   }
   if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
-  const state = await stateOfFile(dataFile(directory));
+  const { state, empty_bytes } = await stateOfFile(dataFile(directory));
   if (state === 'in use' && answering === null) {
     const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not answer`;
     return {
@@ -160,24 +161,39 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
       advice: 'restore it from a backup, or give another directory with --data',
     };
   }
+  if (empty_bytes !== null) {
+    const detail = `${bytesInWords(empty_bytes)} of the data file are empty, most of it`;
+    return { check, finding: 'warn', detail, advice: `\`${typed('compact')}\` makes it smaller` };
+  }
   return ok(check, `${directory} is writable; the data file is ${state}`);
 }
 
 /** Opens the file for reading only: a running service holds it exclusively, and that is seen and not disturbed. */
-async function stateOfFile(file: string): Promise<'not there yet' | 'not in use' | 'in use' | 'unreadable'> {
+async function stateOfFile(file: string): Promise<{
+  state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
+  /** When it is mostly empty, and will not get smaller by itself. */
+  empty_bytes: number | null;
+}> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
-  if (size === 0) return 'not there yet';
+  if (size === 0) return { state: 'not there yet', empty_bytes: null };
   const { DatabaseSync } = await import('node:sqlite');
   try {
     const db = new DatabaseSync(file, { readOnly: true });
     try {
-      db.prepare('PRAGMA user_version').get();
-      return 'not in use';
+      const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
+      const space = {
+        page_bytes: number('page_size'),
+        pages: number('page_count'),
+        free_pages: number('freelist_count'),
+      };
+      const is_empty = number('auto_vacuum') === 0 && isMostlyEmpty(space);
+      return { state: 'not in use', empty_bytes: is_empty ? space.free_pages * space.page_bytes : null };
     } finally {
       db.close();
     }
   } catch (error) {
-    return (error as { errcode?: number }).errcode === SQLITE_BUSY ? 'in use' : 'unreadable';
+    const is_busy = (error as { errcode?: number }).errcode === SQLITE_BUSY;
+    return { state: is_busy ? 'in use' : 'unreadable', empty_bytes: null };
   }
 }
 

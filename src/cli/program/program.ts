@@ -5,6 +5,7 @@ import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
 import { auditCommand } from './audit.ts';
 import { backupCommand } from './backup.ts';
+import { compactCommand } from './compact.ts';
 import { configCommand } from './config.ts';
 import { deliveriesCommand } from './deliveries.ts';
 import { demoCommand } from './demo_command.ts';
@@ -61,7 +62,7 @@ export function program(): Command {
     .addHelpText('after', () => `${EXIT_CODES}\n\nStart here:\n${startHere()}`);
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
-    'The data:': [backupCommand(), migrateCommand(), importCommand()],
+    'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],

@@ -1,8 +1,9 @@
-import { type AuditHead, CHAIN_START } from '../../domain/audit.ts';
-import { entryAfter, entryOf } from '../audit.ts';
+import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
+import { entryAfter, entryOf, removalOf } from '../audit.ts';
 import { pageOf } from '../cursor.ts';
 import { keyOf } from './cursor.ts';
 import type { AuditStore } from '../store.ts';
+import type { AuditLogTable } from '../tables.ts';
 import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 
@@ -15,6 +16,9 @@ const APPEND = statement(`
 
 const MOVE_HEAD = statement(`UPDATE audit_head SET seq = $seq, hash = $hash`);
 
+const OLDEST = statement('SELECT seq, at, hash FROM audit_log ORDER BY seq LIMIT $limit');
+const REMOVE = statement('DELETE FROM audit_log WHERE seq <= $removed_to');
+
 const START = statement(`
   INSERT INTO audit_head (seq, hash) VALUES (0, '${CHAIN_START}') ON CONFLICT DO NOTHING`);
 
@@ -26,13 +30,25 @@ export function auditOperations(session: Session): AuditStore {
     return (await session.one<AuditHead>(HEAD)) as AuditHead;
   }
 
+  async function append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead> {
+    const row = entryAfter(await head(), entry, wall_ms);
+    const { seq, hash } = row;
+    await session.run(APPEND, { ...row });
+    await session.run(MOVE_HEAD, { seq, hash });
+    return { seq, hash };
+  }
+
   return {
-    async append(entry, wall_ms) {
-      const row = entryAfter(await head(), entry, wall_ms);
-      const { seq, hash } = row;
-      await session.run(APPEND, { ...row });
-      await session.run(MOVE_HEAD, { seq, hash });
-      return { seq, hash };
+    append,
+    async prune(before_ms, limit, wall_ms) {
+      // What another node removes at this moment is seen after it.
+      await head();
+      const oldest = await session.all<Pick<AuditLogTable, 'seq' | 'at' | 'hash'>>(OLDEST, { limit });
+      const removal = removalOf(oldest, before_ms);
+      if (removal === null) return 0;
+      await append(removal.entry, wall_ms);
+      await session.run(REMOVE, { removed_to: removal.removed_to });
+      return removal.removed;
     },
     async list({ limit, cursor, newest_first, ...filter }) {
       let query = build

@@ -320,4 +320,23 @@ export const MIGRATIONS: readonly string[] = [
   CREATE TRIGGER membership_is_counted BEFORE INSERT OR UPDATE OF agent_ids ON memberships FOR EACH ROW
     EXECUTE FUNCTION count_agents();
   `,
+  `
+  -- The first entries may go, when the last one says which: see removalOf. The function for all others stays.
+  CREATE FUNCTION refuse_removal_from_audit_log() RETURNS trigger LANGUAGE plpgsql AS $$
+  DECLARE
+    last_action text;
+    last_details text;
+  BEGIN
+    SELECT action, details INTO last_action, last_details FROM audit_log ORDER BY seq DESC LIMIT 1;
+    IF last_action = 'audit.prune' AND OLD.seq <= (last_details::json ->> 'removed_to')::bigint THEN
+      RETURN OLD;
+    END IF;
+    RAISE EXCEPTION 'the audit log is append-only';
+  END $$;
+  DROP TRIGGER audit_log_is_not_changed ON audit_log;
+  CREATE TRIGGER audit_log_is_not_changed BEFORE UPDATE ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
+  CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log
+    FOR EACH ROW EXECUTE FUNCTION refuse_removal_from_audit_log();
+  `,
 ];

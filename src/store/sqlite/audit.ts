@@ -1,8 +1,9 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { entryAfter, entryOf } from '../audit.ts';
+import { entryAfter, entryOf, removalOf } from '../audit.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { AuditFilter, AuditStore } from '../store.ts';
 import type { Database } from './database.ts';
+import type { AuditLogTable } from '../tables.ts';
 import type { Sync } from './operations.ts';
 
 const HEAD = 'SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1';
@@ -13,25 +14,36 @@ const APPEND = `
 
 /** The file has one writer, and each call is within its transaction: entries follow one another whoever makes them. */
 export function auditOperations(db: Database): Sync<AuditStore> {
+  function append(entry: NewAuditEntry, wall_ms: number): AuditHead {
+    const head = (db.prepare(HEAD).get() as AuditHead | undefined) ?? { seq: 0, hash: CHAIN_START };
+    const { seq, hash, ...next } = entryAfter(head, entry, wall_ms);
+    db.prepare(APPEND).run(
+      seq,
+      wall_ms,
+      next.principal,
+      next.address,
+      next.action,
+      next.target_kind,
+      next.target_id,
+      next.outcome,
+      next.code,
+      next.details,
+      next.prev_hash,
+      hash,
+    );
+    return { seq, hash };
+  }
+
   return {
-    append(entry: NewAuditEntry, wall_ms: number) {
-      const head = (db.prepare(HEAD).get() as AuditHead | undefined) ?? { seq: 0, hash: CHAIN_START };
-      const { seq, hash, ...next } = entryAfter(head, entry, wall_ms);
-      db.prepare(APPEND).run(
-        seq,
-        wall_ms,
-        next.principal,
-        next.address,
-        next.action,
-        next.target_kind,
-        next.target_id,
-        next.outcome,
-        next.code,
-        next.details,
-        next.prev_hash,
-        hash,
-      );
-      return { seq, hash };
+    append,
+    prune(before_ms: number, limit: number, wall_ms: number) {
+      const oldest = db.prepare('SELECT seq, at, hash FROM audit_log ORDER BY seq LIMIT ?').all(limit);
+      const removal = removalOf(oldest as unknown as Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[], before_ms);
+      if (removal === null) return 0;
+      // The file lets go what its last entry says, and nothing else.
+      append(removal.entry, wall_ms);
+      db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
+      return removal.removed;
     },
     list({ limit, cursor, newest_first, ...filter }: AuditFilter) {
       let query = db.build

@@ -3,7 +3,7 @@ import { closeSync, fdatasync, fsyncSync, openSync, rmSync, statSync } from 'nod
 import { dirname } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
 import { promisify } from 'node:util';
-import { type AuditEntry, type AuditHead, CHAIN_START, ChainVerifier } from '../../domain/audit.ts';
+import { type AuditEntry, type AuditHead, CHAIN_START, type ChainFault, ChainVerifier } from '../../domain/audit.ts';
 import { syncDirectory } from '../key_file.ts';
 import { type BackupProgress, StoreError } from '../store.ts';
 import { entryOf } from '../audit.ts';
@@ -39,6 +39,8 @@ export interface CopyFacts {
   deliveries: number;
   pending_deliveries: number;
   api_keys: number;
+  /** Those that are left. */
+  audit_entries: number;
   audit_head: AuditHead;
 }
 
@@ -205,6 +207,7 @@ function factsOf(db: DatabaseSync, path: string): CopyFacts {
     deliveries: count('deliveries'),
     pending_deliveries: count(`deliveries WHERE state = 'pending'`),
     api_keys: hasTable(db, 'api_keys') ? count('api_keys') : 0,
+    audit_entries: hasTable(db, 'audit_log') ? count('audit_log') : 0,
     audit_head: hasTable(db, 'audit_log') ? headOf(db, path) : { seq: 0, hash: CHAIN_START },
   };
 }
@@ -214,12 +217,15 @@ function headOf(db: DatabaseSync, path: string): AuditHead {
   const next = db.prepare('SELECT * FROM audit_log WHERE seq > ? ORDER BY seq LIMIT ?');
   for (;;) {
     const rows = next.all(verifier.head.seq, ENTRIES_PER_PAGE) as unknown as AuditLogTable[];
-    for (const entry of rows.map<AuditEntry>(entryOf)) {
-      const fault = verifier.next(entry);
-      if (fault !== null) throw damaged(path, `its audit log is not whole: entry ${fault.seq}: ${fault.reason}`);
-    }
-    if (rows.length < ENTRIES_PER_PAGE) return verifier.head;
+    for (const entry of rows.map<AuditEntry>(entryOf)) assertWhole(path, verifier.next(entry));
+    if (rows.length < ENTRIES_PER_PAGE) break;
   }
+  assertWhole(path, verifier.end());
+  return verifier.head;
+}
+
+function assertWhole(path: string, fault: ChainFault | null): void {
+  if (fault !== null) throw damaged(path, `its audit log is not whole: entry ${fault.seq}: ${fault.reason}`);
 }
 
 /** A file of an older Convoke does not have all of them. */

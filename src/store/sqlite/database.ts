@@ -13,6 +13,9 @@ import type { Tables } from '../tables.ts';
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
+/** The log of the WAL is cut to this when it starts anew. */
+const WAL_BYTES_MAX = 32 << 20;
+
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
@@ -20,6 +23,8 @@ const LOCK_WAIT_MS = 2_000;
 export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, StatementSync>();
+  #copies = 0;
+  #is_checkpoint_due = false;
   /** Builds and types the queries whose shape depends on filters; it never runs them. */
   readonly build: Kysely<Tables> = new Kysely<Tables>({
     dialect: {
@@ -44,6 +49,8 @@ export class Database {
       throw storeErrorOf(error);
     }
     try {
+      // Before the file has any page: an older one changes with its next VACUUM (src/store/sqlite/compact.ts).
+      this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
       // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
@@ -51,6 +58,8 @@ export class Database {
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
+      // Twice what lies between two checkpoints: only a large transaction leaves more, and it is given back then.
+      this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
       // After the migrations, whose sorts may be large. A file made in the middle of a commit fails when no descriptor is
       // left, or takes the one that libuv keeps in reserve to turn connections away with, and then newcomers hang.
@@ -131,9 +140,34 @@ export class Database {
     return this.#db.isTransaction;
   }
 
+  /** A checkpoint is made when the transaction that asks for it has ended. */
+  checkpointAfterCommit(): void {
+    this.#is_checkpoint_due = true;
+  }
+
+  commit(): void {
+    this.prepare('COMMIT').run();
+    if (!this.#is_checkpoint_due) return;
+    this.#is_checkpoint_due = false;
+    try {
+      this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)');
+    } catch {
+      // What was committed is; the next checkpoint comes by itself.
+    }
+  }
+
+  get is_copied(): boolean {
+    return this.#copies > 0;
+  }
+
   /** See `copyDatabase`. */
-  copyTo(path: string, onProgress: (progress: BackupProgress) => void): Promise<void> {
-    return copyDatabase(this.#db, path, onProgress);
+  async copyTo(path: string, onProgress: (progress: BackupProgress) => void): Promise<void> {
+    this.#copies++;
+    try {
+      await copyDatabase(this.#db, path, onProgress);
+    } finally {
+      this.#copies--;
+    }
   }
 
   close(): void {

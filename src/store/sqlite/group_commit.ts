@@ -58,7 +58,7 @@ export class GroupCommit {
     this.#db.prepare('BEGIN IMMEDIATE').run();
     try {
       const replies = calls.map((call) => this.#call(call));
-      this.#db.prepare('COMMIT').run();
+      this.#db.commit();
       return replies;
     } catch (error) {
       this.#recipients.forgetAll();

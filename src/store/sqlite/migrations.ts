@@ -215,4 +215,12 @@ export const MIGRATIONS: readonly string[] = [
     WHERE meeting_id = NEW.meeting_id AND instance_id = NEW.instance_id;
   END;
   `,
+  `
+  -- The first entries may go, when the last one says which: see removalOf.
+  DROP TRIGGER audit_log_is_not_removed;
+  CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log
+  WHEN NOT (SELECT action = 'audit.prune' AND json_extract(details, '$.removed_to') >= OLD.seq FROM audit_log ORDER BY seq DESC LIMIT 1) BEGIN
+    SELECT RAISE(ABORT, 'the audit log is append-only');
+  END;
+  `,
 ];

@@ -5,6 +5,7 @@ import {
   type AuditStore,
   type DeliveryStore,
   type EncryptionStore,
+  type FileStore,
   type InstanceStore,
   type MeetingStore,
   type MessageStore,
@@ -17,6 +18,7 @@ import { auditOperations } from './audit.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
+import { fileOperations } from './file.ts';
 import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
@@ -37,6 +39,7 @@ export interface Operations {
   api_keys: Sync<ApiKeyStore>;
   audit: Sync<AuditStore>;
   sessions: Sync<SessionStore>;
+  file: Sync<FileStore>;
   storage: {
     /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
     touch(): void;
@@ -60,6 +63,7 @@ export function operationsOf(
     api_keys: apiKeyOperations(db),
     audit: auditOperations(db),
     sessions: sessionOperations(db),
+    file: fileOperations(db),
     storage: { touch: () => void db.prepare('UPDATE this_file SET touches = touches + 1').run() },
   };
 }
