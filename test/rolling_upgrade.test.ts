@@ -109,7 +109,10 @@ test('convoke migrate makes the schema, says when there is nothing to do, and re
   const env = { CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }) };
   const told = await convoke(['migrate', '--check'], { env });
   assert.equal(told.code, 1);
-  assert.match(told.stdout, new RegExp(`^the schema is 0, and this Convoke wants ${KNOWN}: run convoke migrate`));
+  assert.match(
+    told.stdout,
+    new RegExp(`^the schema is 0, and this Convoke wants ${KNOWN}: run (npx )?convoke migrate`),
+  );
   const done = await convoke(['migrate'], { env });
   assert.deepEqual([done.code, done.stdout], [0, `the schema was 0 and is ${KNOWN} now\n`], done.stderr);
   const again = await convoke(['migrate', '--check'], { env });

@@ -98,8 +98,19 @@ function callsOf(trace: string): SystemCall[] {
 /** Freezes the disk under a process: what it writes neither ends nor fails, until it is thawed. */
 export async function freezeDisk(t: TestContext, pid: number): Promise<{ thaw: () => Promise<void> }> {
   const inject = `inject=${DISK_SYSCALLS}:delay_enter=${FROZEN_S}s`;
-  const args = ['-f', '-o', '/dev/null', '-e', `trace=${DISK_SYSCALLS}`, '-e', inject, '-p', String(pid)];
-  const strace = spawn('strace', args, { stdio: ['ignore', 'ignore', 'pipe'] });
+  const [command, ...args] = [
+    'strace',
+    '-f',
+    '-o',
+    '/dev/null',
+    '-e',
+    `trace=${DISK_SYSCALLS}`,
+    '-e',
+    inject,
+    '-p',
+    String(pid),
+  ];
+  const strace = spawn(command, args, { stdio: ['ignore', 'ignore', 'pipe'] });
   t.after(() => strace.kill('SIGTERM'));
   const attached = Promise.withResolvers<void>();
   strace.stderr.setEncoding('utf8').on('data', (text: string) => {
