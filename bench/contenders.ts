@@ -9,7 +9,7 @@ import { Tool } from './channel.ts';
 import type { Composition } from './composed.ts';
 import type { Fleet } from './fleet.ts';
 import type { Probe } from './probe.ts';
-import type { Seeder } from './seed.ts';
+import type { Seed, Seeder } from './seed.ts';
 
 export interface StartOptions {
   fleet: Fleet;
@@ -122,24 +122,28 @@ function composed(name: string, kind: Composition['kind']): Contender {
 /** Data files that were filled once in this run, by what is in them. */
 const seeded = new Map<string, Promise<string>>();
 
-/**
- * A fresh directory with the data of a fleet in it.
- *
- * @param pending_messages sent in each meeting and not delivered
- */
-export async function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
-  const key = JSON.stringify([fleet, pending_messages]);
+/** A fleet with the messages that are sent in each of its meetings and not delivered. */
+export type Pending = Pick<Seed, 'fleet' | 'pending_messages'>;
+
+/** A fresh directory with the data of a fleet in it. */
+export function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
+  return dataOfAll([{ fleet, pending_messages }]);
+}
+
+/** A fresh directory with the data of several fleets in it. */
+export async function dataOfAll(fleets: Pending[]): Promise<string> {
+  const key = JSON.stringify(fleets);
   let original = seeded.get(key);
-  if (original === undefined) seeded.set(key, (original = seed(fleet, pending_messages)));
+  if (original === undefined) seeded.set(key, (original = seed(fleets)));
   const data = await scratchDirectory();
   await cp(await original, data, { recursive: true });
   return data;
 }
 
-async function seed(fleet: Fleet, pending_messages: number): Promise<string> {
+async function seed(fleets: Pending[]): Promise<string> {
   const data = await scratchDirectory();
   const seeder = new Tool<Seeder>('./seed.ts');
-  await seeder.call('seed', { file: join(data, DATABASE_FILE), fleet, pending_messages });
+  for (const pending of fleets) await seeder.call('seed', { file: join(data, DATABASE_FILE), ...pending });
   await seeder.stop();
   return data;
 }

@@ -5,6 +5,8 @@ export interface Fleet {
   members: number;
   /** The same instances are in all meetings; otherwise each is in one. */
   shared?: boolean;
+  /** The number of its first meeting and of its first instance, where another fleet has those before; 0 when absent. */
+  first?: number;
   /** Where the receivers listen. */
   origin: string;
   /** The last so many members of each meeting never answer. */
@@ -43,11 +45,17 @@ export function* membersOf(fleet: Fleet): Generator<Member> {
   }
 }
 
+/** The ids of its meetings. */
+export function meetingsOf({ meetings, first = 0 }: Fleet): string[] {
+  return Array.from({ length: meetings }, (_, meeting) => meetingId(first + meeting));
+}
+
 export function memberOf(fleet: Fleet, meeting: number, member: number): Member {
-  const number = (fleet.shared === true ? 0 : meeting * fleet.members) + member;
+  const { first = 0 } = fleet;
+  const number = first + (fleet.shared === true ? 0 : meeting * fleet.members) + member;
   return {
     instance_id: `i${digits(number)}`,
-    meeting_id: meetingId(meeting),
+    meeting_id: meetingId(first + meeting),
     agent_id: agentId(member),
     webhook_url: urlOf(fleet, member, number),
   };

@@ -193,6 +193,11 @@ class Run {
     return this.#connect();
   }
 
+  /** Sends no more, whatever the load says. */
+  stop(): void {
+    if (this.#end_us > 0) this.#end_us = nowUs();
+  }
+
   answered(sender: Sender, status: string, answer_ms: number): void {
     this.#under_way--;
     if (status === '201') {
@@ -254,6 +259,15 @@ function writeDigits(buffer: Buffer, at: number, length: number, value: number):
 
 export type Senders = typeof commands;
 
+let running: Run | null = null;
+
 const commands = serveCommands({
-  send: (load: Load): Promise<Sent> => new Run(load).play(),
+  send(load: Load): Promise<Sent> {
+    running = new Run(load);
+    return running.play();
+  },
+  /** The load under way ends, as if its time were up. */
+  stop(): void {
+    running?.stop();
+  },
 });

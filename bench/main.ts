@@ -4,10 +4,12 @@
  *
  *   npm run bench -- --only a,b --rounds 3 --seconds 5
  *   npm run bench -- --only a --rows convoke,relay
+ *   npm run bench -- --only r --rounds 1 --herd 5000x20
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
 import { liveFeed } from './feed.ts';
+import { herdScenario } from './herd.ts';
 import { isolation, latency } from './latency.ts';
 import { Bench } from './measure.ts';
 import { profile } from './profile.ts';
@@ -31,6 +33,7 @@ const SCENARIOS: Scenario[] = [
   liveFeed,
   idleTransaction,
   fewSenders,
+  herdScenario,
 ];
 
 const { values: options } = parseArgs({
@@ -40,6 +43,7 @@ const { values: options } = parseArgs({
     rounds: { type: 'string', default: '5' },
     seconds: { type: 'string', default: '5' },
     backlog: { type: 'string', default: '1000000' },
+    herd: { type: 'string', default: '51000x20' },
     profile: { type: 'string' },
     save: { type: 'boolean', default: false },
   },
@@ -50,7 +54,9 @@ const seconds = Number(options.seconds);
 // What was started ends when the channel to it closes.
 process.once('SIGINT', () => process.exit(130));
 
-const bench = new Bench({ backlog: Number(options.backlog) });
+const [machines, each] = options.herd.split('x').map(Number);
+if (machines === undefined || each === undefined) throw new Error('--herd says machines x deliveries: 5000x20');
+const bench = new Bench({ backlog: Number(options.backlog), herd: { machines, each } });
 await bench.start();
 if (options.profile === undefined) await measureAll();
 else for (const name of options.profile.split(',')) console.log(`written to ${await profile(bench, name, seconds)}`);

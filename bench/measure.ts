@@ -23,10 +23,13 @@ export class Bench {
   port = 0;
   #name_server: string | null = null;
   /** Deliveries pending in the scenario of the backlog. */
-  backlog: number;
+  readonly backlog: number;
+  /** The machines that come back in the scenario of the herd, and what waits for each. */
+  readonly herd: { machines: number; each: number };
 
-  constructor({ backlog }: { backlog: number }) {
+  constructor({ backlog, herd }: Pick<Bench, 'backlog' | 'herd'>) {
     this.backlog = backlog;
+    this.herd = herd;
   }
 
   async start(): Promise<void> {

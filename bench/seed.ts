@@ -1,7 +1,7 @@
 /** Fills a data file: a fleet that is registered and has joined, and deliveries that wait. Through the store's own methods. */
 import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import { serveCommands } from './channel.ts';
-import { type Fleet, meetingId, membersOf, SECRET } from './fleet.ts';
+import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
 
 export interface Seed {
   file: string;
@@ -55,9 +55,9 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
   await Promise.all(calls);
   let deliveries = 0;
   for (let left = pending_messages; left > 0; left -= MESSAGES_PER_BATCH) {
-    for (let meeting = 0; meeting < fleet.meetings; meeting++) {
+    for (const meeting_id of meetingsOf(fleet)) {
       const batch = Array.from({ length: Math.min(left, MESSAGES_PER_BATCH) }, () => ({
-        meeting_id: meetingId(meeting),
+        meeting_id,
         message: MESSAGE.toString(),
         timestamp: '2030-01-01T00:00:00.000Z',
         target_agents: null,
