@@ -2,8 +2,8 @@
  * The life of a delivery, from the committed row to the acknowledged webhook.
  *
  * accept:   sends that arrive together are stored in one transaction, answered together, and put into their lanes.
- * dispatch: instances that can start an attempt wait in a list, their ready lanes in lists of their own; both go round,
- *           so that nobody waits for somebody else's queue.
+ * dispatch: instances that can start an attempt wait in lists (see turns.ts), their ready lanes in lists of their own; all go
+ *           round, and nobody waits for somebody else's backlog.
  * attempt:  one POST; what it means for the delivery and for the instance is decided in src/domain.
  * settle:   what attempts made of deliveries is written in batches, every few milliseconds.
  *
@@ -49,7 +49,6 @@ import { Backlogs } from './backlogs.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { Discovery } from './discovery.ts';
-import { Fifo } from './fifo.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
 import { restAfter } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
@@ -57,6 +56,7 @@ import { pushOf } from './push.ts';
 import { Runs } from './runs.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport.ts';
+import { Turns } from './turns.ts';
 import { Wakes } from './wakes.ts';
 
 export interface EngineSettings {
@@ -137,9 +137,25 @@ const PUSH_MS_WEIGHT = 0.01;
 const SLOW_AFTER_MS = 250;
 /** Deliveries read at once into a lane, while there is room; one when there is none. */
 const LANE_PAGE = 64;
+/** Lanes read in one batch, and about so many deliveries: what is accepted meanwhile waits for it. */
+const LANES_READ_MAX = 500;
+const DELIVERIES_READ_MAX = 1_500;
+/** How much the latest lane counts in the average of deliveries that one look brings. */
+const PAGE_LENGTH_WEIGHT = 0.02;
 /** Room for deliveries in memory, by number and by the bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
+/** Of that room, what instances with a backlog have: the rest is for what is accepted meanwhile. */
+const BACKLOG_SHARE = 0.5;
+/** A look into a lane that ends it, and brings no more than this, found no backlog. */
+const FEW = 16;
+/**
+ * Instances with a backlog whose turn it is at a time, and attempts under way to such: so many while this thread is saturated,
+ * because whatever else it does waits for as many answers; and otherwise more and more, up to a share of all attempts.
+ */
+const TURNS_MIN = 256;
+const TURNS_SHARE = 0.75;
+const TURNS_GROWTH = 1.5;
 /** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
 const WAITING_HIGH = 4_000;
 /** So many are told to the other nodes of a cluster. */
@@ -192,10 +208,17 @@ export class Engine {
   readonly #target_loads: Batcher<string, Instance | StoreError | null>;
 
   readonly #instances = new Map<string, InstanceLanes>();
-  readonly #ready = new Fifo<InstanceLanes>();
+  readonly #turns = new Turns();
+  #turns_max: number;
   #in_flight = 0;
+  /** Of these, attempts that were started in a turn. */
+  #in_flight_behind = 0;
   #queued = 0;
+  /** Of these, deliveries that were read from the table and not tried since. */
+  #queued_read = 0;
   #unread = 0;
+  /** Deliveries that a look into a lane brought lately, on the average. */
+  #page_length = LANE_PAGE / 2;
   #queued_bytes = 0;
   /** Deliveries that a message made lately, on the average, and the text of their lists of agents. */
   #fan_out = 1;
@@ -209,6 +232,9 @@ export class Engine {
   /** Deliveries expected of the messages that are being stored. */
   #arriving = 0;
   #look_at = 0;
+  #is_saturated = false;
+  #load_asked_at = -Infinity;
+  #looks_for_room = false;
   /** How long a push takes lately, on the average of all. */
   #push_ms = PUSH_MS_GUESS;
   /** Empty lanes that are remembered, of all instances. */
@@ -227,6 +253,7 @@ export class Engine {
     this.#backlogs = new Backlogs(clock, store.cluster, partitions.node_id);
     this.#observer = observer;
     this.#settings = settings;
+    this.#turns_max = Math.min(TURNS_MIN, this.#turns_most);
     this.#wakes = new Wakes(clock);
     this.#discovery = new Discovery(clock, this.#wakes, store, (error) => observer.storageFailed(error));
     this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
@@ -250,7 +277,7 @@ export class Engine {
     this.#lane_loads = new Batcher(
       clock,
       {
-        items_max: () => 200,
+        items_max: () => Math.min(LANES_READ_MAX, Math.ceil(DELIVERIES_READ_MAX / this.#page_length)),
         weight_max: Infinity,
         flights_max: 2,
         is_joined_there: true,
@@ -371,11 +398,12 @@ export class Engine {
       // It may have been cancelled while its answer was on the way.
       let only_on_disk = asked_at < instance.requeued_at || (lane.spilled && (run_from === null || lane.is_long));
       if (!only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull())) {
-        only_on_disk = lane.is_long = true;
+        only_on_disk = lane.is_long = instance.is_behind = true;
       }
+      instance.touch(now);
       if (only_on_disk) {
         this.#spillTail(lane);
-        if (run_from !== null) this.#countUnread(instance, lane, 1);
+        if (!instance.is_behind || instance.turn !== null) this.#countUnread(instance, lane, 1);
       } else {
         this.#put(lane, {
           delivery_id,
@@ -392,6 +420,7 @@ export class Engine {
           answered_badly: 0,
           attempts: [],
           next_attempt_at: null,
+          is_read: false,
         });
       }
       this.#offer(instance, lane);
@@ -417,7 +446,10 @@ export class Engine {
   }
 
   #lengthMaxOf(instance: InstanceLanes, lane: Lane, now: number): number {
-    if (!this.#isMoving(instance, now) || lane.held_until > now) return SLOW_LANE_LENGTH_MAX;
+    if (instance.health.backoff_step > 0) return 0;
+    const is_held = lane.held_until > now;
+    if (is_held && this.#isShareFull()) return 0;
+    if (is_held || !this.#isMoving(instance, now)) return SLOW_LANE_LENGTH_MAX;
     const share = Math.min(1, (SLOWER_ALLOWED * this.#push_ms) / instance.push_ms);
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
@@ -431,12 +463,21 @@ export class Engine {
     return this.#queued + this.#loading >= MEMORY_DELIVERIES_MAX || this.#queued_bytes >= MEMORY_BYTES_MAX;
   }
 
+  /** What is left is for those that have no backlog. */
+  #isShareFull(): boolean {
+    return (
+      this.#queued + this.#loading >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
+      this.#queued_bytes >= MEMORY_BYTES_MAX * BACKLOG_SHARE
+    );
+  }
+
   /**
    * Deliveries in memory that are not under way, those that what is being stored will bring, and those that would be in
-   * memory if other nodes had not written into the same lanes.
+   * memory if they had not come into lanes that have to be read. A backlog is no reason to accept less, however large it is:
+   * only what came to it since is.
    */
   get #waiting(): number {
-    return this.#queued + this.#unread - this.#in_flight + this.#arriving;
+    return this.#queued - this.#queued_read + this.#unread - this.#in_flight + this.#arriving;
   }
 
   /** Some more came into a lane that is on disk only. As many count as the lane would hold. */
@@ -483,7 +524,7 @@ export class Engine {
     if (now < this.#look_at) return;
     this.#look_at = now + LOOK_MS;
     const { others } = this.#backlogs;
-    const is_saturated = this.#load() >= SATURATED;
+    const is_saturated = this.#isSaturated(now);
     const moving = this.#spillSlow(now);
     if (is_saturated && moving >= WAITING_TOLD && this.#partitions.node_count > 1) this.#backlogs.tell(moving);
     if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
@@ -500,10 +541,25 @@ export class Engine {
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) {
         this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
-        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.length + lane.unread;
+        if (this.#isMoving(instance, now) && lane.held_until <= now) {
+          moving += lane.length - lane.queued_read + lane.unread;
+        }
       }
     }
     return moving - this.#in_flight + this.#arriving;
+  }
+
+  #isSaturated(now: number): boolean {
+    if (now - this.#load_asked_at < LOOK_MS) return this.#is_saturated;
+    this.#load_asked_at = now;
+    this.#is_saturated = this.#load() >= SATURATED;
+    const most = this.#turns_most;
+    this.#turns_max = Math.min(most, this.#is_saturated ? TURNS_MIN : Math.ceil(this.#turns_max * TURNS_GROWTH));
+    return this.#is_saturated;
+  }
+
+  get #turns_most(): number {
+    return Math.ceil(this.#settings.max_in_flight * TURNS_SHARE);
   }
 
   // ── lanes in memory ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -544,6 +600,7 @@ export class Engine {
     if (into === lane.tail) lane.tail_to = delivery.seq;
     else if (!lane.aside) lane.last_seq = delivery.seq;
     this.#queued++;
+    if (delivery.is_read) this.#countRead(lane, 1);
     this.#queued_bytes += bytesOf(delivery);
   }
 
@@ -552,6 +609,7 @@ export class Engine {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
+    this.#isTried(lane, delivery);
     this.#queued_bytes -= bytesOf(delivery);
     // What waited for long is old for the collector: its young attempts would be kept until the whole heap is looked through.
     delivery.attempts = NO_ATTEMPTS;
@@ -562,7 +620,7 @@ export class Engine {
     lane.spilled = true;
     lane.missed = true;
     lane.tail_from = Infinity;
-    this.#dropped(lane.tail.truncate(0));
+    this.#dropped(lane, lane.tail.truncate(0));
   }
 
   /** What was on disk only is read: the tail follows. */
@@ -576,9 +634,28 @@ export class Engine {
     }
   }
 
-  #dropped(deliveries: LaneDelivery[]): void {
+  /** It is no longer a part of what was read and waits. */
+  #isTried(lane: Lane, delivery: LaneDelivery): void {
+    if (delivery.is_read) this.#countRead(lane, -1);
+    delivery.is_read = false;
+  }
+
+  #countRead(lane: Lane, count: number): void {
+    lane.queued_read += count;
+    this.#queued_read += count;
+  }
+
+  /** An instance that backs off needs no room: the next attempt reads what it is for. */
+  #spillAway(instance: InstanceLanes): void {
+    for (const lane of instance.lanes.values()) this.#spill(lane, 0);
+  }
+
+  #dropped(lane: Lane, deliveries: LaneDelivery[]): void {
     this.#queued -= deliveries.length;
-    for (const delivery of deliveries) this.#queued_bytes -= bytesOf(delivery);
+    for (const delivery of deliveries) {
+      this.#isTried(lane, delivery);
+      this.#queued_bytes -= bytesOf(delivery);
+    }
   }
 
   /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and will be read again. */
@@ -587,26 +664,39 @@ export class Engine {
     const kept = Math.max(length, lane.busy ? 1 : 0);
     if (lane.queue.length <= kept) return;
     const dropped = lane.queue.truncate(kept);
+    // What attempts made of the head may not be written yet.
+    if (kept === 0) lane.reread = true;
     lane.spilled = true;
     lane.missed = true;
     lane.last_seq = Math.min(lane.last_seq, (dropped[0] as LaneDelivery).seq - 1);
-    this.#dropped(dropped);
+    this.#dropped(lane, dropped);
   }
 
   /** Lists a lane with its instance, and the instance with the engine, when there is something that they can start. */
   #offer(instance: InstanceLanes, lane?: Lane): void {
-    if (instance.dropped) return;
+    if (instance.dropped) {
+      this.#turns.end(instance);
+      return;
+    }
     const now = this.#clock.now();
     if (lane !== undefined && !lane.busy && !lane.listed && !lane.isEmpty && lane.held_until <= now) {
       lane.listed = true;
       instance.ready.push(lane);
     }
-    if (instance.ready.length === 0) return;
-    if (instance.target === null || instance.unsure) this.#loadTarget(instance);
-    else if (!instance.listed && instance.canStart(now, this.#settings.instance_concurrency)) {
-      instance.listed = true;
-      this.#ready.push(instance);
+    if (instance.ready.length > 0) {
+      if (instance.target === null || instance.unsure) {
+        if (instance.goes_first || instance.turn !== null) this.#loadTarget(instance);
+        else if (!instance.loading_target) this.#turns.list(instance);
+      } else if (instance.canStart(now, this.#settings.instance_concurrency)) this.#turns.list(instance);
     }
+    this.#endTurn(instance);
+  }
+
+  /** A turn ends when there is nothing left that it could start. */
+  #endTurn(instance: InstanceLanes): void {
+    if (instance.turn === null || instance.isUnderWay) return;
+    this.#turns.end(instance);
+    if (!instance.isSpilled && instance.health.backoff_step === 0) instance.is_behind = false;
   }
 
   #loadTarget(instance: InstanceLanes): void {
@@ -621,8 +711,7 @@ export class Engine {
         (row) => {
           instance.loading_target = false;
           // Whoever changed it meanwhile handed over a newer row.
-          if ((instance.target !== null && !instance.unsure) || instance.dropped) return;
-          if (instance.doubts !== doubts) {
+          if ((instance.target !== null && !instance.unsure) || instance.dropped || instance.doubts !== doubts) {
             this.#offer(instance);
             return;
           }
@@ -633,6 +722,7 @@ export class Engine {
           else if (row instanceof StoreError) {
             // Not at every message that comes for it meanwhile.
             instance.loading_target = true;
+            this.#turns.end(instance);
             const again = (): void => {
               instance.loading_target = false;
               this.#offer(instance);
@@ -645,8 +735,8 @@ export class Engine {
             if (missed_lift && instance.health === health && row.backoff_step === 0) this.#lift(instance);
             this.#wakeAfterBackoff(instance);
             this.#offer(instance);
-            this.#pump();
           }
+          this.#pump();
         },
         (error: unknown) => {
           instance.loading_target = false;
@@ -680,6 +770,7 @@ export class Engine {
       this.#allRead(lane);
     }
     instance.dropped = true;
+    this.#turns.end(instance);
     this.#forgetEmptyLanes(instance);
     // The same id may be registered again already.
     if (this.#instances.get(instance.instance_id) === instance) this.#instances.delete(instance.instance_id);
@@ -694,17 +785,35 @@ export class Engine {
       const now = this.#clock.now();
       // Another node may deliver it by now.
       if (!this.#partitions.isTrusted(now)) break;
-      const instance = this.#ready.shift();
+      const instance = this.#nextInstance(now);
       if (instance === undefined) break;
-      instance.listed = false;
-      if (!instance.canStart(now, this.#settings.instance_concurrency)) continue;
-      const lane = instance.ready.shift() as Lane;
-      lane.listed = false;
-      this.#advance(instance, lane);
+      if (instance.canStart(now, this.#settings.instance_concurrency)) {
+        const lane = instance.ready.shift() as Lane;
+        lane.listed = false;
+        this.#advance(instance, lane);
+      }
       this.#offer(instance);
     }
     this.#pumping = false;
     if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#accepts.poke();
+  }
+
+  /** Whoever has a backlog leaves room for those who have none: of attempts under way, of results to write, and of memory. */
+  #nextInstance(now: number): InstanceLanes | undefined {
+    if (this.#turns.has_behind) this.#isSaturated(now);
+    const may_go = this.#in_flight_behind < this.#turns_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
+    const { in_turn } = this.#turns;
+    const may_begin = in_turn === 0 || (in_turn < this.#turns_max && !this.#isShareFull());
+    const instance = this.#turns.next(may_go, may_begin);
+    if (instance === undefined && this.#turns.has_behind && !this.#looks_for_room) {
+      // While those whose turn it is hang, nothing else asks whether there is room for more.
+      this.#looks_for_room = true;
+      this.#wakes.at(now + LOOK_MS, () => {
+        this.#looks_for_room = false;
+        this.#pump();
+      });
+    }
+    return instance;
   }
 
   /** The next step of a ready lane: an attempt on its head, a look into the table, or an end. */
@@ -725,7 +834,10 @@ export class Engine {
       return;
     }
     if (lane.aside) void this.#loadBeside(instance);
-    else if (lane.spilled) this.#loadLane(instance, lane);
+    else if (lane.spilled && this.#turns.isUp(instance)) {
+      this.#turns.end(instance);
+      this.#offer(instance, lane);
+    } else if (lane.spilled) this.#loadLane(instance, lane);
     else this.#retire(instance, lane);
   }
 
@@ -763,7 +875,10 @@ export class Engine {
   #loadLane(instance: InstanceLanes, lane: Lane): void {
     lane.busy = true;
     lane.missed = false;
-    const limit = this.#isMemoryFull() ? 1 : Math.min(LANE_PAGE, this.#lengthMaxOf(instance, lane, this.#clock.now()));
+    instance.loads++;
+    const is_full = instance.goes_first ? this.#isMemoryFull() : this.#isShareFull();
+    const length_max = Math.max(1, this.#lengthMaxOf(instance, lane, this.#clock.now()));
+    const limit = is_full ? 1 : Math.min(LANE_PAGE, length_max);
     const { meeting_id, last_seq: after_seq, reread } = lane;
     this.#loading += limit;
     const read = () => this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1);
@@ -771,7 +886,9 @@ export class Engine {
     void (reread ? this.#settlements.written().then(read) : read()).then(
       (rows) => {
         lane.busy = false;
+        instance.loads--;
         this.#loading -= limit;
+        this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
         if (instance.dropped) return;
         if (lane.unsure) {
           // The rows may have changed since they were read.
@@ -788,6 +905,9 @@ export class Engine {
           if (is_last && !reaches_tail && lane.tail.length > 0) this.#spillTail(lane);
           else if (is_last || reaches_tail) this.#allRead(lane);
           else this.#setUnread(lane, Math.max(0, lane.unread - rows.length));
+          if (rows.length > FEW || lane.spilled) instance.is_behind = true;
+          else if (instance.is_behind && instance.turn === null && !instance.isSpilled)
+            instance.is_behind = instance.health.backoff_step > 0;
         }
         this.#retire(instance, lane);
         this.#offer(instance, lane);
@@ -795,6 +915,7 @@ export class Engine {
       },
       (error: unknown) => {
         lane.busy = false;
+        instance.loads--;
         // Nothing came that would have to be thrown away.
         lane.unsure = false;
         lane.reread ||= reread;
@@ -808,6 +929,7 @@ export class Engine {
   async #loadBeside(instance: InstanceLanes): Promise<void> {
     const lane = instance.beside;
     lane.busy = true;
+    instance.loads++;
     lane.spilled = false;
     // What comes to be due from here on is noted anew, and kept when the load has ended.
     instance.beside_due_at = null;
@@ -815,7 +937,8 @@ export class Engine {
       await this.#settlements.written();
       const limit = this.#isMemoryFull() ? 1 : LANE_PAGE;
       const now = this.#clock.now();
-      const { deliveries, next_at } = await this.#store.deliveries.loadAside(instance.instance_id, now, limit);
+      const page = this.#store.deliveries.loadAside(instance.instance_id, now, limit);
+      const { deliveries, next_at } = await page.finally(() => instance.loads--);
       if (instance.dropped) return;
       lane.busy = false;
       if (lane.unsure) this.#dueBeside(instance, now);
@@ -879,12 +1002,17 @@ export class Engine {
     instance.partition.attemptStarts();
     instance.in_flight++;
     this.#in_flight++;
+    const in_turn = instance.turn !== null;
+    if (in_turn) this.#in_flight_behind++;
+    instance.attempted();
+    this.#isTried(lane, delivery);
     const started_wall = this.#clock.wall();
     const attempt = delivery.attempt_count + 1;
     const push = pushOf(delivery, target, attempt, started_wall, this.#settings.user_agent);
     void this.#transport.push(push).then((result) => {
       this.#in_flight--;
       instance.in_flight--;
+      if (in_turn) this.#in_flight_behind--;
       instance.moved(this.#clock.now(), result.duration_ms);
       this.#push_ms += (result.duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
       lane.busy = false;
@@ -989,6 +1117,8 @@ export class Engine {
       return;
     }
     if (lane.unsure) this.#forget(instance, lane);
+    if (instance.health.backoff_step > 0) this.#spillAway(instance);
+    else if (lane.held_until > now && this.#isShareFull()) this.#spill(lane, 0);
     if (lane.aside) this.#lookBeside(instance);
     this.#retire(instance, lane);
     this.#offer(instance, lane);
@@ -1032,7 +1162,7 @@ export class Engine {
    */
   #laneDeliveryOf({ message, ...row }: QueuedDelivery): LaneDelivery {
     const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, this.#latest);
-    return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message) };
+    return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message), is_read: true };
   }
 
   /** Nothing that was written on this clock is due later. */
@@ -1105,6 +1235,7 @@ export class Engine {
     this.#transport.forget(instance_id);
     const instance = this.#instances.get(instance_id);
     if (instance !== undefined) this.#drop(instance);
+    this.#pump();
   }
 
   /**
@@ -1121,9 +1252,10 @@ export class Engine {
     else {
       const lane = instance.lanes.get(meeting_id);
       const head = lane?.queue.peek();
-      if (lane !== undefined && head !== undefined && head.delivery_id === delivery_id) {
+      if (lane !== undefined && (head === undefined || head.delivery_id === delivery_id)) {
         lane.held_until = 0;
-        head.next_attempt_at = null;
+        if (head === undefined) lane.reread = true;
+        else head.next_attempt_at = null;
         this.#offer(instance, lane);
       }
     }
@@ -1167,6 +1299,8 @@ export class Engine {
   #laneHasMore({ instance_id, meeting_id }: LaneKey): void {
     const instance = this.#instanceOf(instance_id);
     if (instance === null) return;
+    // What came to a lane that is in memory is being delivered: it may be what was found.
+    if (!instance.lanes.has(meeting_id)) instance.is_behind = true;
     const lane = this.#laneOf(instance, meeting_id, null);
     // The table knows better than what is remembered of a lane: it is read from its beginning.
     if (lane.isEmpty && !lane.busy) {
@@ -1326,9 +1460,7 @@ export class Engine {
 
   /** Whether nothing is under way: for those who wait for it. */
   get isQuiet(): boolean {
-    return (
-      this.#in_flight === 0 && this.#accepts.isIdle && this.#settlements.unsettled === 0 && this.#ready.length === 0
-    );
+    return this.#in_flight === 0 && this.#accepts.isIdle && this.#settlements.unsettled === 0 && this.#turns.isEmpty;
   }
 }
 

@@ -8,6 +8,8 @@ import type { Partition } from './partitions.ts';
 /** A delivery in memory: the message's text has become the head of the push's body, shared by all its deliveries. */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
+  /** It was read from the table, and not tried since. */
+  is_read: boolean;
 }
 
 /**
@@ -35,6 +37,8 @@ export class Lane {
   is_long = false;
   /** Deliveries on disk only that would be in memory if no message had been missed: see `Engine.#isBehind`. */
   unread = 0;
+  /** Deliveries in memory that were read from the table, and not tried since. */
+  queued_read = 0;
   /** Something was spilled while a load was under way, which may not have seen it. */
   missed = false;
   /** What an attempt under way has in memory is to be dropped when it ends: the row may have changed. */
@@ -134,9 +138,18 @@ export class InstanceLanes {
   /** A back-off may have been lifted without our hearing of it. */
   missed_lift = false;
   #lift_when_loaded = false;
-  /** Whether it waits in the engine's list of instances that can start an attempt. */
+  /** More waits for it than was accepted just now, or it was away: see turns.ts. */
+  is_behind = false;
+  /** A message was accepted for it since its last attempt. */
+  is_touched = false;
+  /** Attempts that it started in its turn; null when it is not its turn. */
+  turn: number | null = null;
+  /** Whether it stands in the first list of those that can take a step, and in one of those with a backlog. */
   listed = false;
+  listed_behind = false;
   in_flight = 0;
+  /** Looks into the table under way for its lanes. */
+  loads = 0;
   /** The last time an attempt ended, or began while none was under way: an instance that has not moved for long is slow. */
   moved_at = 0;
   /** How long a push to it takes lately. */
@@ -165,6 +178,42 @@ export class InstanceLanes {
     if (this.gone_as_of === instance.updated_at) this.target.switched_on = false;
     else this.gone_as_of = null;
     if (this.#lift_when_loaded) this.lift();
+    this.#noteBackoff();
+  }
+
+  /** Whoever backs off has been away. */
+  #noteBackoff(): void {
+    if (this.health.backoff_step === 0) return;
+    this.is_behind = true;
+    this.is_touched = false;
+  }
+
+  /** A message was accepted for it. Of one that is away, it waits with all others. */
+  touch(now: number): void {
+    const { backoff_until } = this.health;
+    if (backoff_until === null || backoff_until <= now) this.is_touched = true;
+  }
+
+  /** An attempt starts. */
+  attempted(): void {
+    this.is_touched = false;
+    if (this.turn !== null) this.turn++;
+  }
+
+  /** It has no backlog, or what was accepted just now is worth an attempt all the same. */
+  get goes_first(): boolean {
+    return !this.is_behind || this.is_touched;
+  }
+
+  /** Whether something is under way for it, or listed. */
+  get isUnderWay(): boolean {
+    return this.listed || this.listed_behind || this.loading_target || this.in_flight + this.loads > 0;
+  }
+
+  /** Whether a lane has something on disk only. */
+  get isSpilled(): boolean {
+    for (const { spilled } of this.lanes.values()) if (spilled) return true;
+    return false;
   }
 
   /** Ends the back-off; health stays what the attempts say. */
@@ -178,6 +227,7 @@ export class InstanceLanes {
   learn(target: Target, health: InstanceHealth, gone: boolean): void {
     if (this.target === null || this.target.url !== target.url) return;
     this.health = health;
+    this.#noteBackoff();
     if (!gone || this.target.updated_at !== target.updated_at) return;
     this.gone_as_of = target.updated_at;
     this.doubts++;
@@ -194,7 +244,7 @@ export class InstanceLanes {
     if (this.dropped || this.unsure || this.partition.resting) return false;
     if (this.ready.length === 0 || this.target === null || !this.target.switched_on) return false;
     if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;
-    return this.in_flight < (isProbed(this.health) ? 1 : concurrency);
+    return this.in_flight + this.loads < (isProbed(this.health) ? 1 : concurrency);
   }
 
   get isIdle(): boolean {

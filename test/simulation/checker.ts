@@ -61,6 +61,8 @@ export interface Machine {
   lifted_at: number;
   failures: number;
   failed_at: number;
+  /** The last time when it answered well. */
+  well_at: number;
   in_flight: Flight[];
 }
 
@@ -98,6 +100,15 @@ interface Track {
   is_unsure: boolean;
 }
 
+/** A message for a machine to which nothing else is pending. */
+interface Wait {
+  sent: Sent;
+  machine: Machine;
+  since: number;
+  /** Attempts that began for others meanwhile. */
+  others: number;
+}
+
 interface LaneTrack {
   machine: Machine;
   meeting_id: string;
@@ -132,6 +143,7 @@ export class Checker {
   #noticed_at = 0;
   /** By node. */
   readonly #in_flight = new Map<number, number>();
+  #waits: Wait[] = [];
   /** The last time when nobody could be expected to be prompt: a crash, a start, a failing disk. */
   disturbed_at = 0;
 
@@ -171,6 +183,7 @@ export class Checker {
       lifted_at: 0,
       failures: 0,
       failed_at: 0,
+      well_at: -1,
       in_flight: [],
     };
     this.machines.set(instance_id, machine);
@@ -273,6 +286,35 @@ export class Checker {
       if (other.told.seq === message.seq) this.fail(`two messages have seq ${message.seq}`);
     }
     sent.told = message;
+  }
+
+  /**
+   * A message was accepted by the only node. Whoever is well and has nothing else to hear does not wait for another's backlog:
+   * only for one attempt of each of the others, and for one more of those who have a backlog.
+   */
+  waitsFor(sent: Sent): void {
+    const now = this.#now();
+    for (const machine of this.machines.values()) {
+      // What the node does not know of it yet, it has to read first, while others go on.
+      if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
+      const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
+        return state === 'pending' && (this.#tracks.get(delivery_id)?.end ?? null) === null;
+      });
+      const [own, ...others] = pending;
+      if (own === undefined || others.length > 0 || own.message_id !== sent.told?.message_id) continue;
+      if (!this.#tracks.has(own.delivery_id)) this.#waits.push({ sent, machine, since: now, others: 0 });
+    }
+  }
+
+  #countWaits(sent: Sent, machine: Machine): void {
+    this.#waits = this.#waits.filter((wait) => {
+      return wait.since > this.disturbed_at && !(wait.machine === machine && wait.sent === sent);
+    });
+    for (const wait of this.#waits) {
+      if (wait.machine !== machine) wait.others++;
+      if (wait.others > this.machines.size)
+        this.fail(`message ${wait.sent.label} to ${wait.machine.instance_id} waits for the backlog of others`);
+    }
   }
 
   // ── machines ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -380,6 +422,7 @@ export class Checker {
       if (track.seq <= lane.first_seq) this.fail(`${what}: seq ${track.seq} after ${lane.first_seq}`);
       lane.first_seq = track.seq;
     }
+    this.#countWaits(sent, machine);
     track.pushed = true;
     track.attempts++;
     if (!this.isAside(track)) lane.head = track;
@@ -448,6 +491,7 @@ export class Checker {
     }
     if (flight.url !== machine.url) return;
     if (outcome === 'ok') {
+      machine.well_at = now;
       machine.failures = 0;
       machine.backoff_step = 0;
       machine.not_before = 0;

@@ -114,7 +114,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'probes with many at once': { file: LANE, find: '(isProbed(this.health) ? 1 : concurrency)', replace: 'concurrency' },
   'no limit for one instance': {
     file: LANE,
-    find: 'return this.in_flight < (isProbed',
+    find: 'return this.in_flight + this.loads < (isProbed',
     replace: 'return -1 < (isProbed',
   },
   'waits beside a lane for a clock that was ahead': {
@@ -163,7 +163,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     file: ENGINE,
     find: 'if (instance === undefined) break;\n',
     replace:
-      'if (instance === undefined) break;\n      if (this.#in_flight > 0 && [...this.#instances.values()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { this.#ready.push(instance); break; }\n',
+      'if (instance === undefined) break;\n      if (this.#in_flight > 0 && [...this.#instances.values()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { instance.is_touched = true; this.#turns.list(instance); break; }\n',
+  },
+  'whoever is up to date waits for the backlog of others': {
+    file: 'src/delivery/turns.ts',
+    find: 'if (instance.goes_first) {',
+    replace: 'if (instance.goes_first && instance.is_behind) {',
   },
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {

@@ -783,6 +783,7 @@ export class World {
         const dies = this.#crash_at?.name === 'answered';
         this.#trace(`accepted ${label} as ${message.seq}${repeated ? ' before' : ''}`);
         this.checker.sendEnds(sent, message);
+        if (this.#cluster === null && !repeated && !life.stopping) this.checker.waitsFor(sent);
         const answered_at = this.#steady();
         if (repeated || this.#settings.max_in_flight < 1_000) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);

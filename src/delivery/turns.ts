@@ -1,0 +1,87 @@
+/**
+ * Whose step is next. Nobody who is up to date waits for another's backlog:
+ *
+ * first:   instances without a backlog, each step in turn. Also one with a backlog for whose sake a message was just accepted:
+ *          each message is worth one attempt here, so that whoever has but little to catch up with does so.
+ * waiting: instances with a backlog. A few hundred of them have their _turn_ at a time, and go on until a page of their
+ *          deliveries was tried: so each is read from the table by the page, and pushed over one connection.
+ *
+ * Those with a backlog get a share when the first list is never empty, and never more than their room.
+ */
+import { Fifo } from './fifo.ts';
+import type { InstanceLanes } from './lane.ts';
+
+/** Steps from the first list before one of those with a backlog, where both have some. */
+const FIRST_IN_A_ROW = 4;
+/** Attempts in a turn; what was read by then is still tried. */
+const TURN_ATTEMPTS = 64;
+
+export class Turns {
+  readonly #first = new Fifo<InstanceLanes>();
+  /** It is their turn. */
+  readonly #going = new Fifo<InstanceLanes>();
+  readonly #waiting = new Fifo<InstanceLanes>();
+  #first_in_a_row = 0;
+  /** Instances whose turn it is. */
+  #in_turn = 0;
+
+  get isEmpty(): boolean {
+    return this.#first.length + this.#going.length + this.#waiting.length === 0;
+  }
+
+  /** Whether one with a backlog is listed. */
+  get has_behind(): boolean {
+    return this.#going.length + this.#waiting.length > 0;
+  }
+
+  get in_turn(): number {
+    return this.#in_turn;
+  }
+
+  /** It can take a step. */
+  list(instance: InstanceLanes): void {
+    if (instance.goes_first) {
+      if (instance.listed) return;
+      instance.listed = true;
+      this.#first.push(instance);
+    } else if (!instance.listed_behind) {
+      instance.listed_behind = true;
+      (instance.turn === null ? this.#waiting : this.#going).push(instance);
+    }
+  }
+
+  /**
+   * @param may_go whether those whose turn it is may take a step
+   * @param may_begin whether another turn may begin
+   */
+  next(may_go: boolean, may_begin: boolean): InstanceLanes | undefined {
+    const has_behind = may_go && (this.#going.length > 0 || (may_begin && this.#waiting.length > 0));
+    if (this.#first.length > 0 && !(has_behind && this.#first_in_a_row >= FIRST_IN_A_ROW)) {
+      this.#first_in_a_row++;
+      const instance = this.#first.shift() as InstanceLanes;
+      instance.listed = false;
+      return instance;
+    }
+    this.#first_in_a_row = 0;
+    if (!has_behind) return undefined;
+    const instance = this.#going.shift() ?? (this.#waiting.shift() as InstanceLanes);
+    instance.listed_behind = false;
+    if (!instance.goes_first && instance.turn === null) {
+      instance.turn = 0;
+      this.#in_turn++;
+    }
+    return instance;
+  }
+
+  /** Whether its turn is over before it reads more: it goes to the end of those that wait. */
+  isUp(instance: InstanceLanes): boolean {
+    return instance.turn !== null && instance.turn >= TURN_ATTEMPTS;
+  }
+
+  /** Its turn is over. */
+  end(instance: InstanceLanes): void {
+    if (instance.turn === null) return;
+    instance.turn = null;
+    this.#in_turn--;
+  }
+}
