@@ -166,9 +166,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
       'if (instance === undefined) break;\n      if (this.#in_flight > 0 && [...this.#instances.values()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { instance.is_touched = true; this.#turns.list(instance); break; }\n',
   },
   'whoever is up to date waits for the backlog of others': {
-    file: 'src/delivery/turns.ts',
-    find: 'if (instance.goes_first) {',
-    replace: 'if (instance.goes_first && instance.is_behind) {',
+    file: LANE,
+    find: 'return !this.is_behind || this.is_touched;',
+    replace: 'return false;',
   },
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {

@@ -734,7 +734,9 @@ export class World {
 
   #send(): void {
     const random = this.#random;
-    const count = random.chance(0.15) ? 2 + random.below(6) : 1;
+    // Where few attempts are under way at a time, backlogs grow.
+    const burst = this.#settings.max_in_flight < 1_000 ? 4 : 1;
+    const count = random.chance(0.15) ? burst * (2 + random.below(6)) : 1;
     for (let k = 0; k < count; k++) {
       const meeting_id = random.pick(this.#meetings);
       const target = random.chance(0.2) ? `i${random.below(this.checker.machines.size)}` : null;
