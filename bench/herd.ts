@@ -45,7 +45,7 @@ interface Herd {
 type Return = 'is there at the start' | 'comes back while it runs';
 
 /** Where everything is kept. */
-type Home = (fleets: Pending[]) => Promise<{ data: string; env: Record<string, string>; leave(): Promise<void> }>;
+type Home = (fleets: Pending[]) => Promise<{ data: string; env: Record<string, string>; leave: () => Promise<void> }>;
 
 const onSqlite: Home = async (fleets) => {
   const data = await dataOfAll(fleets);

@@ -63,8 +63,8 @@ export class Turns {
       return instance;
     }
     this.#first_in_a_row = 0;
-    if (!has_behind) return undefined;
-    const instance = this.#going.shift() ?? (this.#waiting.shift() as InstanceLanes);
+    const instance = has_behind ? (this.#going.shift() ?? this.#waiting.shift()) : undefined;
+    if (instance === undefined) return undefined;
     instance.listed_behind = false;
     if (!instance.goes_first && instance.turn === null) {
       instance.turn = 0;
