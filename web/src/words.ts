@@ -90,3 +90,15 @@ export function some(names: readonly string[], most = 3): string {
 export function quoted(text: string): string {
   return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
+
+/** What nobody sees, but where it makes one picture of several. */
+const INVISIBLE =
+  /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
+
+/** Text that others chose, with what is invisible in it written by its code. */
+export function shown(text: string): string {
+  return text.replaceAll(
+    INVISIBLE,
+    (character) => `[U+${character.codePointAt(0)!.toString(16).toUpperCase().padStart(4, '0')}]`,
+  );
+}

@@ -17,12 +17,12 @@ export function print(line = ''): void {
 
 /** Writes a value to stdout for programs; with `indent` 0 on one line. */
 export function printJson(value: unknown, indent = 2): void {
-  print(escaped(JSON.stringify(value, null, indent)));
+  print(jsonOf(value, indent));
 }
 
-/** The same JSON without what a terminal would take for commands, would turn around, or would not show. */
-function escaped(json: string): string {
-  return json.replaceAll(
+/** As JSON, without what a terminal would take for commands, would turn around, or would not show: those are escaped. */
+export function jsonOf(value: unknown, indent = 2): string {
+  return JSON.stringify(value, null, indent).replaceAll(
     /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   );
@@ -43,15 +43,13 @@ export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });
 }
 
-/**
- * Text from elsewhere (an answer of a machine, a name) on one line, without what a terminal would take for commands or
- * would turn around.
- */
+/** What a terminal would take for commands, would turn around, or would not show, but where it makes one picture of several. */
+const UNSEEN =
+  /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
+
+/** Text from elsewhere (an answer of a machine, a name) on one line, with a sign where there is something that is not seen. */
 export function plain(text: string): string {
-  return text
-    .replaceAll(/\s+/g, ' ')
-    .replaceAll(/[\p{Cc}\u200e\u200f\u202a-\u202e\u2066-\u2069]/gu, '\ufffd')
-    .trim();
+  return text.replaceAll(/\s+/g, ' ').replaceAll(UNSEEN, '\ufffd').trim();
 }
 
 export interface Column<Row> {

@@ -2,6 +2,7 @@ import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Icon } from './icons.tsx';
 import { say } from './notice.tsx';
+import { Foreign } from './foreign.tsx';
 
 const SHOWN_MS = 1500;
 
@@ -49,7 +50,7 @@ export function Copy({
 
 /** An id as it is, with a button that copies it. `href` leads to what it names. */
 export function Id({ id, what, href }: { id: string; what: string; href?: string }): JSX.Element {
-  const text = <bdi class="id-text">{id}</bdi>;
+  const text = <Foreign class="id-text">{id}</Foreign>;
   return (
     <span class="id" title={id}>
       {href === undefined ? text : <a href={href}>{text}</a>}

@@ -9,6 +9,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 const ACTIONS: readonly AuditAction[] = [
   'instance.register',
@@ -46,9 +47,9 @@ const COLUMNS: Column<AuditEntry>[] = [
       </span>
     ),
   },
-  { head: 'What', cell: ({ target_kind, target_id }) => <bdi class="clip">{target_id ?? target_kind}</bdi> },
-  { head: 'Who', is_wide: true, cell: ({ principal }) => <bdi class="clip code">{principal}</bdi> },
-  { head: 'From', is_wide: true, cell: ({ address }) => <bdi class="clip code">{address ?? '–'}</bdi> },
+  { head: 'What', cell: ({ target_kind, target_id }) => <Foreign class="clip">{target_id ?? target_kind}</Foreign> },
+  { head: 'Who', is_wide: true, cell: ({ principal }) => <Foreign class="clip code">{principal}</Foreign> },
+  { head: 'From', is_wide: true, cell: ({ address }) => <Foreign class="clip code">{address ?? '–'}</Foreign> },
   { head: 'When', is_number: true, cell: ({ at }) => <Ago at={at} /> },
 ];
 
@@ -143,7 +144,8 @@ function EntryDetail({ entry, back }: { entry: AuditEntry; back: string }): JSX.
             ['From', entry.address === null ? '–' : <Id id={entry.address} what="the address" />],
             ['What', entry.target_id === null ? entry.target_kind : <Id id={entry.target_id} what="the target's id" />],
             ...details.map(
-              ([name, value]) => [name, <bdi>{Array.isArray(value) ? value.join(', ') : String(value)}</bdi>] as const,
+              ([name, value]) =>
+                [name, <Foreign>{Array.isArray(value) ? value.join(', ') : String(value)}</Foreign>] as const,
             ),
             ['Hash', <Id id={entry.hash} what="the hash" />],
             ['Hash before', <Id id={entry.prev_hash} what="the hash before" />],

@@ -6,6 +6,7 @@ import { say } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client } from '../service.ts';
 import { counted } from '../words.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 type Form = 'text' | 'json';
 
@@ -69,7 +70,7 @@ export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_
                 setChosen(targets.includes(agent_id) ? targets.filter((id) => id !== agent_id) : [...targets, agent_id])
               }
             >
-              <bdi>{agent_id}</bdi>
+              <Foreign>{agent_id}</Foreign>
             </button>
           ))}
         </div>

@@ -11,6 +11,7 @@ import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
 import { DeliveryDetail } from './delivery.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 const STATES = [
   ['', 'All'],
@@ -24,12 +25,12 @@ const FILTERS = ['instance_id', 'meeting_id', 'message_id'] as const;
 
 const COLUMNS: Column<Delivery>[] = [
   { head: 'State', cell: ({ state }) => <State state={state} /> },
-  { head: 'Instance', cell: ({ instance_id }) => <bdi class="clip">{instance_id}</bdi> },
+  { head: 'Instance', cell: ({ instance_id }) => <Foreign class="clip">{instance_id}</Foreign> },
   {
     head: 'Meeting',
     cell: ({ meeting_id, seq }) => (
       <span class="clip">
-        <bdi>{meeting_id}</bdi> <span class="faint">#{seq}</span>
+        <Foreign>{meeting_id}</Foreign> <span class="faint">#{seq}</span>
       </span>
     ),
   },

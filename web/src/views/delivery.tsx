@@ -12,6 +12,7 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
 import { Excerpt } from './diagnosis.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 export function useDelivery(delivery_id: string) {
   return useAnswer(
@@ -142,7 +143,7 @@ function AttemptView({ attempt, longest_ms }: { attempt: Attempt; longest_ms: nu
         <At at={attempt.started_at} />
       </span>
       {attempt.detail !== '' && attempt.detail !== outcomeInWords(attempt) && (
-        <bdi class="attempt-detail">{attempt.detail}</bdi>
+        <Foreign class="attempt-detail">{attempt.detail}</Foreign>
       )}
       {attempt.response_excerpt !== '' && <Excerpt text={attempt.response_excerpt} />}
     </li>

@@ -7,6 +7,7 @@ import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 interface DeliveryListProps {
   query: ListDeliveriesQuery;
@@ -32,7 +33,7 @@ export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.E
         <li key={delivery.delivery_id}>
           <a class="short-row" href={addressOf(['deliveries', delivery.delivery_id])}>
             <StateMark state={delivery.state} />
-            <bdi class="clip">{without === 'instance' ? delivery.meeting_id : delivery.instance_id}</bdi>
+            <Foreign class="clip">{without === 'instance' ? delivery.meeting_id : delivery.instance_id}</Foreign>
             <span class="faint">#{delivery.seq}</span>
             <span class="clip grow">
               {delivery.state}

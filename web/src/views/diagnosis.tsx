@@ -2,6 +2,7 @@ import type { JSX } from 'preact';
 import type { Diagnosis, DiagnosisStage } from '@convoke/sdk';
 import { Mark } from '../parts/mark.tsx';
 import { durationInWords } from '../words.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 const STAGES: Record<DiagnosisStage['stage'], string> = {
   dns: 'Name',
@@ -29,14 +30,14 @@ export function DiagnosisView({ diagnosis }: { diagnosis: Diagnosis }): JSX.Elem
               <meter class="bar" min={0} max={longest_ms} value={stage.duration_ms} aria-hidden="true" />
               {durationInWords(stage.duration_ms)}
             </span>
-            <bdi class="stage-detail">{stage.detail}</bdi>
+            <Foreign class="stage-detail">{stage.detail}</Foreign>
           </li>
         ))}
       </ol>
       <p class="advice">
         <Mark kind={success ? 'good' : 'bad'} />
         <span>
-          <bdi>{advice}</bdi> <span class="faint">{durationInWords(duration_ms)} in all.</span>
+          <Foreign>{advice}</Foreign> <span class="faint">{durationInWords(duration_ms)} in all.</span>
         </span>
       </p>
       {response_excerpt !== '' && <Excerpt text={response_excerpt} />}

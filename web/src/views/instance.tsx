@@ -18,6 +18,7 @@ import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
 import { MeetingsOf } from './memberships.tsx';
 import { SecretDialog } from './register.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 type Asking = 'rotate' | 'recover' | 'delete' | null;
 
@@ -31,7 +32,7 @@ export function InstanceDetail({ instance_id, back }: { instance_id: string; bac
   );
   return (
     <Detail
-      title={<bdi>{value?.instance_name || instance_id}</bdi>}
+      title={<Foreign>{value?.instance_name || instance_id}</Foreign>}
       label={`Instance ${instance_id}`}
       back={back}
       back_label="Close the instance"
@@ -205,8 +206,8 @@ function LastFailureView({ instance: { last_failure, health } }: { instance: Ins
     <p class="advice">
       <Mark kind={health === 'down' ? 'bad' : 'warning'} />
       <span>
-        <bdi>{capital(failureInWords(last_failure))}</bdi>, <Ago at={last_failure.at} />.
-        <bdi class="advice-what">{last_failure.advice}</bdi>
+        <Foreign>{capital(failureInWords(last_failure))}</Foreign>, <Ago at={last_failure.at} />.
+        <Foreign class="advice-what">{last_failure.advice}</Foreign>
       </span>
     </p>
   );

@@ -14,6 +14,7 @@ import { client } from '../service.ts';
 import { outcomeInWords, some } from '../words.ts';
 import { InstanceDetail } from './instance.tsx';
 import { RegisterDialog } from './register.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 const HEALTHS = [
   ['', 'All'],
@@ -30,14 +31,14 @@ const COLUMNS: Column<Instance>[] = [
       <span class="named">
         <HealthMark health={instance.health} />
         <span class="named-text">
-          <bdi class="named-name">{instance.instance_name || instance.instance_id}</bdi>
-          <bdi class="named-id">{instance.instance_id}</bdi>
+          <Foreign class="named-name">{instance.instance_name || instance.instance_id}</Foreign>
+          <Foreign class="named-id">{instance.instance_id}</Foreign>
         </span>
         {!(instance.is_active && instance.webhook_enabled) && <span class="tag">off</span>}
       </span>
     ),
   },
-  { head: 'Agents', is_wide: true, cell: ({ agent_ids }) => <bdi class="clip">{some(agent_ids)}</bdi> },
+  { head: 'Agents', is_wide: true, cell: ({ agent_ids }) => <Foreign class="clip">{some(agent_ids)}</Foreign> },
   {
     head: 'Last failure',
     is_wide: true,

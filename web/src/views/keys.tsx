@@ -15,6 +15,7 @@ import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { signIn } from '../session.ts';
 import { idsOf } from './register.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 const SCOPES: readonly (readonly [Scope, string])[] = [
   ['instance', 'register instances, and everything about its own'],
@@ -37,7 +38,7 @@ const COLUMNS: Column<ApiKey>[] = [
       <span class="named">
         <Mark kind={stateOf(key) === 'in use' ? 'good' : 'off'} />
         <span class="named-text">
-          <bdi class="named-name">{key.name ?? 'without a name'}</bdi>
+          <Foreign class="named-name">{key.name ?? 'without a name'}</Foreign>
           <span class="named-id">{key.key_id}</span>
         </span>
         {stateOf(key) !== 'in use' && <span class="tag">{stateOf(key)}</span>}
@@ -108,15 +109,15 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
   const [made, setMade] = useState<ApiKeyWithToken | null>(null);
   const close = (): void => setAsking(null);
   return (
-    <Detail title={<bdi>{name ?? key_id}</bdi>} label={`Key ${key_id}`} back="/keys" back_label="Close the key">
+    <Detail title={<Foreign>{name ?? key_id}</Foreign>} label={`Key ${key_id}`} back="/keys" back_label="Close the key">
       <div class="detail-block">
         <Facts
           facts={[
             ['Key id', <Id id={key_id} what="the key id" />],
             ['State', stateOf(api_key)],
             ['May', scopes.join(', ')],
-            ['Meetings', meeting_ids === null ? 'all' : <bdi>{meeting_ids.join(', ')}</bdi>],
-            ['Instances', instance_id === null ? 'those that it registers' : <bdi>{instance_id}</bdi>],
+            ['Meetings', meeting_ids === null ? 'all' : <Foreign>{meeting_ids.join(', ')}</Foreign>],
+            ['Instances', instance_id === null ? 'those that it registers' : <Foreign>{instance_id}</Foreign>],
             ['Last used', <Ago at={api_key.last_used_at} />],
             ['Made', <At at={api_key.created_at} />],
             ['Expires', expires_at === null ? 'never' : <At at={expires_at} />],

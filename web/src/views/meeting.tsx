@@ -13,6 +13,7 @@ import { Composer } from './composer.tsx';
 import { useConversation } from './conversation.ts';
 import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
 import { Members, membersOf } from './memberships.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 /** A message to more instances than this shows how many there are of each state, and marks for those that are not fine. */
 const MARKS_MAX = 24;
@@ -28,7 +29,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
     <Detail
       title={
         <>
-          <bdi>{meeting_id}</bdi> <Copy text={meeting_id} what="the meeting id" />
+          <Foreign>{meeting_id}</Foreign> <Copy text={meeting_id} what="the meeting id" />
         </>
       }
       label={`Meeting ${meeting_id}`}
@@ -109,10 +110,10 @@ function MessageView({ message: record, deliveries, names }: MessageViewProps): 
     <article class="message" aria-label={`Message ${seq}`}>
       <header class="message-head">
         <span class="seq">#{seq}</span>
-        {from !== null && <bdi class="message-from">{from}</bdi>}
+        {from !== null && <Foreign class="message-from">{from}</Foreign>}
         {target_agents !== null && target_agents.length > 0 && (
           <span class="message-to">
-            to <bdi>{some(target_agents, 4)}</bdi>
+            to <Foreign>{some(target_agents, 4)}</Foreign>
           </span>
         )}
         <At at={accepted_at} />
@@ -182,7 +183,7 @@ function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): J
               onClick={() => onOpen(is_open ? null : delivery_id)}
             >
               <StateMark state={state} />
-              <bdi class="clip">{name}</bdi>
+              <Foreign class="clip">{name}</Foreign>
               <span class="unseen">: {state}</span>
               {attempt_count > 1 && <span class="faint">×{attempt_count}</span>}
             </button>

@@ -11,9 +11,10 @@ import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, go, usePlace } from '../router.ts';
 import { client } from '../service.ts';
 import { MeetingDetail } from './meeting.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 const COLUMNS: Column<Meeting>[] = [
-  { head: 'Meeting', cell: ({ meeting_id }) => <bdi class="clip strong">{meeting_id}</bdi> },
+  { head: 'Meeting', cell: ({ meeting_id }) => <Foreign class="clip strong">{meeting_id}</Foreign> },
   { head: 'Instances', is_wide: true, is_number: true, cell: ({ instance_count }) => instance_count },
   { head: 'Agents', is_wide: true, is_number: true, cell: ({ agent_count }) => agent_count },
   { head: 'Messages', is_number: true, cell: ({ last_seq }) => last_seq.toLocaleString('en') },

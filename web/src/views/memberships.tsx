@@ -11,6 +11,7 @@ import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
 import { JoinDialog } from './join.tsx';
+import { Foreign } from '../parts/foreign.tsx';
 
 /** Everybody who is or was in a meeting; null when there is no such meeting. */
 export async function membersOf(meeting_id: string): Promise<MeetingInstance[] | null> {
@@ -57,7 +58,7 @@ export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
         {value?.memberships.map(({ meeting_id, left_at, agent_ids }) => (
           <li key={meeting_id} class={left_at === null ? 'member' : 'member has-left'}>
             <a class="member-name" href={addressOf(['meetings', meeting_id])}>
-              <bdi>{meeting_id}</bdi>
+              <Foreign>{meeting_id}</Foreign>
             </a>
             {left_at === null ? (
               <AgentTags agent_ids={agent_ids} />
@@ -107,7 +108,7 @@ export function Members({
     <li key={instance_id} class={left_at === null ? 'member' : 'member has-left'}>
       <HealthMark health={health} />
       <a class="member-name" href={addressOf(['instances', instance_id])} title={instance_id}>
-        <bdi>{instance_name || instance_id}</bdi>
+        <Foreign>{instance_name || instance_id}</Foreign>
       </a>
       {left_at === null ? (
         <>

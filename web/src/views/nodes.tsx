@@ -10,6 +10,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 /** As often as a node renews its lease: the feed does not tell of nodes. */
 const ASK_EVERY_MS = 3000;
@@ -29,8 +30,8 @@ const COLUMNS: Column<ServiceNode>[] = [
       <span class="named">
         <Mark kind={MARKS[state]} />
         <span class="named-text">
-          <bdi class="named-name">{node_id}</bdi>
-          <bdi class="named-id">{address}</bdi>
+          <Foreign class="named-name">{node_id}</Foreign>
+          <Foreign class="named-id">{address}</Foreign>
         </span>
         {state !== 'up' && <span class="tag">{state}</span>}
       </span>
@@ -74,7 +75,12 @@ export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
 
 function NodeDetail({ node }: { node: ServiceNode }): JSX.Element {
   return (
-    <Detail title={<bdi>{node.node_id}</bdi>} label={`Node ${node.node_id}`} back="/nodes" back_label="Close the node">
+    <Detail
+      title={<Foreign>{node.node_id}</Foreign>}
+      label={`Node ${node.node_id}`}
+      back="/nodes"
+      back_label="Close the node"
+    >
       <div class="detail-block">
         <Facts
           facts={[

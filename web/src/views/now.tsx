@@ -16,6 +16,7 @@ import { client } from '../service.ts';
 import { useWatched } from '../watched.ts';
 import { durationInWords, failureInWords } from '../words.ts';
 import { happened, rates, sentenceOf } from '../happened.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 const SPANS = [
   ['60', '1 min'],
@@ -198,14 +199,14 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
       <HealthMark health={health} />
       <div class="grow">
         <a href={addressOf(['instances', instance_id])}>
-          <bdi>{instance_name || instance_id}</bdi>
+          <Foreign>{instance_name || instance_id}</Foreign>
         </a>
         <p class="failure-why">
-          <bdi>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</bdi>
+          <Foreign>{last_failure === null ? 'no failure on record' : failureInWords(last_failure)}</Foreign>
         </p>
         {last_failure !== null && (
           <p class="failure-advice">
-            <bdi>{last_failure.advice}</bdi>
+            <Foreign>{last_failure.advice}</Foreign>
           </p>
         )}
       </div>

@@ -9,6 +9,7 @@ import { Page } from '../parts/page.tsx';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
 import { quoted } from '../words.ts';
+import { Foreign } from '../parts/foreign.tsx';
 
 interface Progress {
   instances: string[];
@@ -152,7 +153,7 @@ function Step({ title, is_done, result, children }: StepProps): JSX.Element {
         <h3>
           {title}
           <span class="unseen">{is_done ? ' (done)' : ' (not done yet)'}</span>
-          {result !== '' && <bdi class="step-result">{result}</bdi>}
+          {result !== '' && <Foreign class="step-result">{result}</Foreign>}
         </h3>
         {children}
       </div>
