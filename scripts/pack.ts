@@ -12,7 +12,7 @@ import { fileURLToPath } from 'node:url';
 import { bundle, PROGRAM_OF_PACKAGE } from './bundle.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
-/** What the clone had before, by path; null for a file that it did not have. */
+/** By path, what a pack has written, and what was there before; null for a file that was not there. */
 const KEPT = join(ROOT, 'node_modules/.cache/convoke/before-pack.json');
 
 interface Manifest {
@@ -32,20 +32,30 @@ interface Manifest {
 const read = (path: string): string => readFileSync(join(ROOT, path), 'utf8');
 const manifestOf = (path: string): Manifest => JSON.parse(read(path)) as Manifest;
 
+interface Replaced {
+  before: string | null;
+  packed: string;
+}
+
+/** The text of a file of the clone; null when there is none. */
+const textOf = (path: string): string | null => (existsSync(join(ROOT, path)) ? read(path) : null);
+
 /** Writes files into the clone, and keeps what they replace. */
 function put(texts: Record<string, string>): void {
-  const before = Object.keys(texts).map((path) => [path, existsSync(join(ROOT, path)) ? read(path) : null]);
+  const kept = Object.entries(texts).map(([path, packed]) => [path, { before: textOf(path), packed }] as const);
   mkdirSync(dirname(KEPT), { recursive: true });
-  writeFileSync(KEPT, JSON.stringify(Object.fromEntries(before)));
+  writeFileSync(KEPT, JSON.stringify(Object.fromEntries(kept)));
   for (const [path, text] of Object.entries(texts)) writeFileSync(join(ROOT, path), text);
 }
 
 function restore(): void {
   if (!existsSync(KEPT)) return;
-  const before = JSON.parse(readFileSync(KEPT, 'utf8')) as Record<string, string | null>;
-  for (const [path, text] of Object.entries(before)) {
-    if (text === null) rmSync(join(ROOT, path), { force: true });
-    else writeFileSync(join(ROOT, path), text);
+  const kept = JSON.parse(readFileSync(KEPT, 'utf8')) as Record<string, Replaced>;
+  for (const [path, { before, packed }] of Object.entries(kept)) {
+    // Somebody has written it since, or taken it from git: that is what counts.
+    if (textOf(path) !== packed) continue;
+    if (before === null) rmSync(join(ROOT, path));
+    else writeFileSync(join(ROOT, path), before);
   }
   rmSync(KEPT);
 }
