@@ -68,7 +68,8 @@ const keyring = new Keyring(clock, store.api_keys, (error) => console.error(erro
 const limits = new Limits(config, clock);
 const onError = (error: unknown): void => console.error(error);
 const written = (): Promise<void> => engine.written();
-const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, written, onError });
+const ended = async () => [];
+const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
 const log = pino({ level: 'warn' }, pino.destination(2));
 const { egress_policy } = config;
 const server = await createServer({
@@ -85,7 +86,7 @@ const server = await createServer({
   user_agent,
   keyring,
   limits,
-  sessions: new Sessions({ store, keyring, limits, clock }),
+  sessions: new Sessions({ store, keyring, limits, clock, node_id: '' }),
   audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
   node: { node_id: '', version: '', started_at: 0, address: () => '' },
   feed,

@@ -14,7 +14,7 @@ import type { Logger } from 'pino';
 import { type Config, DATABASE_FILE, isLoopbackHost, isWildcardHost } from './config.ts';
 import type { NewAuditEntry } from './domain/audit.ts';
 import { BoundedLog, type Log } from './delivery/bounded_log.ts';
-import { eventLoopLoad, systemClock } from './delivery/clock.ts';
+import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
 import { Maintenance } from './delivery/maintenance.ts';
@@ -78,8 +78,10 @@ export class NoKeyError extends Error {
  * @throws StoreError when the data file cannot be used; NoKeyError when strangers would get in; the system's error when
  * the port cannot be bound
  */
-export async function createConvoke(config: Config, { log: lines }: { log: Logger }): Promise<Convoke> {
-  const clock = systemClock();
+export async function createConvoke(
+  config: Config,
+  { log: lines, clock = systemClock() }: { log: Logger; clock?: Clock },
+): Promise<Convoke> {
   const log = new BoundedLog(lines, clock);
   const user_agent = `Convoke/${VERSION}`;
   const { store, opened } = openStore(config, { committed: (commit) => metrics.committed(commit) });
@@ -89,6 +91,7 @@ export async function createConvoke(config: Config, { log: lines }: { log: Logge
     clock,
     store,
     listeners_max: config.max_feed_listeners,
+    ended: (listening) => sessions.ended(listening),
     written: () => engine.written(),
     onError: (error) => log.error({ err: error }, 'the live feed could not read the store'),
   });
@@ -141,7 +144,7 @@ export async function createConvoke(config: Config, { log: lines }: { log: Logge
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
   const limits = new Limits(config, clock);
-  const sessions = new Sessions({ store, keyring, limits, clock });
+  const sessions: Sessions = new Sessions({ store, keyring, limits, clock, node_id: node.node_id });
   const audit_trail = new AuditTrail({
     store,
     keyring,
@@ -185,6 +188,8 @@ export async function createConvoke(config: Config, { log: lines }: { log: Logge
       );
     }
     await keyring.refresh();
+    keyring.onChange = () => feed.judge();
+    sessions.onEnd = ({ digest }) => feed.endSession(digest);
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
     await store.audit.append(startOf(config), clock.wall());
@@ -204,6 +209,7 @@ export async function createConvoke(config: Config, { log: lines }: { log: Logge
     if (change.kind !== 'keys' && change.kind !== 'unsure') return;
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
+  if (cluster !== null) keyring.follow();
   maintenance.start();
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
   warnOf(refusedUrls(store, config.egress_policy), log).catch((error: unknown) =>
@@ -260,7 +266,7 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   // Nothing else is asked for, so the other parts are never taken hold of.
   const limits = new Limits(config, clock);
   const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
-  const sessions = new Sessions({ store, keyring, limits, clock });
+  const sessions = new Sessions({ store, keyring, limits, clock, node_id: newNodeId() });
   const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log, limits, sessions, audit_trail };
   const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
   await server.listen({ host: '127.0.0.1', port: 0 });
@@ -391,9 +397,9 @@ function tellAccepted(feed: Feed, batch: readonly NewMessage[], results: readonl
 }
 
 function tellAttempted(feed: Feed, event: AttemptEvent): void {
-  const { instance_id, health_before, health_after, reason } = event;
+  const { health_before, health_after, reason } = event;
   feed.tell(attemptedEvent(event, event.attempt));
-  const changed = healthEvent(instance_id, health_before, health_after, Date.now());
+  const changed = healthEvent(event, health_before, health_after, Date.now());
   if (changed !== null) feed.tell(changed);
-  if (reason === 'gone') feed.tell(goneEvent(instance_id, Date.now()));
+  if (reason === 'gone') feed.tell(goneEvent(event, Date.now()));
 }

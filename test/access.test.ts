@@ -6,12 +6,13 @@ import assert from 'node:assert/strict';
 import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { CreateKeyInput } from '@convoke/sdk';
+import type { CreateKeyInput, OpenSession, Page } from '@convoke/sdk';
 import type { Ownership, Principal } from '../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../src/domain/api_key.ts';
 import type { Problem } from '../src/domain/problem.ts';
 import { Keyring } from '../src/http/keyring.ts';
 import type { HttpParts } from '../src/http/parts.ts';
+import type { Standing } from '../src/http/standing.ts';
 import { createServer } from '../src/http/server.ts';
 import { Database } from '../src/store/sqlite/database.ts';
 import type { Store } from '../src/store/store.ts';
@@ -72,6 +73,8 @@ const TABLE: Record<string, string> = {
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -',
   'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'beginBackup':                  'yes    -     -      -      -     -      -      -     -       -      -',
@@ -101,6 +104,7 @@ interface Ids {
   meeting_id: string;
   delivery_id: string;
   key_id: string;
+  session_id: string;
   link: string;
 }
 
@@ -171,6 +175,8 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
   revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  listSessions: () => ({ method: 'GET', path: '/api/v1/sessions/' }),
+  endSession: ({ session_id }) => ({ method: 'DELETE', path: `/api/v1/sessions/${session_id}/` }),
   listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
   reencrypt: () => ({ method: 'POST', path: '/api/v1/encryption/reencrypt/' }),
   beginBackup: () => ({ method: 'POST', path: '/api/v1/backups/' }),
@@ -196,6 +202,7 @@ const ABOUT_NOTHING = [
   'sendMessage',
   'createKey',
   'listKeys',
+  'listSessions',
   'listAudit',
   'reencrypt',
   'beginBackup',
@@ -218,6 +225,7 @@ const MISSING: Ids = {
   meeting_id: 'meeting-0',
   delivery_id: `dlv_${'0'.repeat(19)}`,
   key_id: 'nosuchkey000',
+  session_id: '0'.repeat(20),
   link: 'l'.repeat(43),
 };
 
@@ -263,6 +271,11 @@ class House {
     if (row === 'signInByLink')
       return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
     if (PUBLIC.includes(row)) return ids;
+    if (row === 'endSession') {
+      await this.ask({ method: 'POST', path: '/api/v1/session/' }, this.tokens.admin);
+      const { data } = (await this.service.get<Page<OpenSession>>('/api/v1/sessions/?limit=1')).body;
+      return { ...ids, session_id: data[0]!.session_id };
+    }
     if (row.endsWith('Key')) {
       const { key_id } = await this.service.createKey({ scopes: ['read'] });
       return { ...ids, key_id };
@@ -351,9 +364,10 @@ async function startHouse(t: TestContext): Promise<House> {
 
 /** Lets every principal of the running service be another. */
 function replacePrincipals(t: TestContext, change: (principal: Principal) => Principal): void {
-  const original = Reflect.get(Keyring.prototype, 'principalOf');
-  t.mock.method(Keyring.prototype, 'principalOf', function (this: Keyring, authorization: string | undefined) {
-    return change(original.call(this, authorization));
+  const original = Reflect.get(Keyring.prototype, 'identify');
+  t.mock.method(Keyring.prototype, 'identify', function (this: Keyring, authorization: string | undefined): Standing {
+    const standing = original.call(this, authorization);
+    return { principal: change(standing.principal), token: standing.token, whyNot: () => standing.whyNot() };
   });
 }
 

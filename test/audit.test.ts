@@ -51,6 +51,7 @@ describe('every route that changes something', () => {
     instance_id: string;
     delivery_id: string;
     key_id: string;
+    session_id: string;
   }
 
   /** By operation: the path and body of a request that is done, and one that is refused. */
@@ -68,6 +69,7 @@ describe('every route that changes something', () => {
     createKey: () => [{ scopes: ['read'] }, 'key.create'],
     revokeKey: () => [undefined, 'key.revoke'],
     rotateKey: () => [undefined, 'key.rotate'],
+    endSession: () => [undefined, 'session.end'],
     reencrypt: () => [undefined, 'encryption.reencrypt'],
     beginBackup: () => [undefined, 'service.backup'],
   };
@@ -93,7 +95,9 @@ describe('every route that changes something', () => {
       const deliveries = await service.deliveriesOf(sent);
       const { delivery_id } = deliveries.find((each) => each.instance_id === instance_id) ?? { delivery_id: '' };
       const { key_id } = await service.createKey({ scopes: ['read'] });
-      const ids: Ids = { instance_id, delivery_id, key_id };
+      await service.post('/api/v1/session/');
+      const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
+      const ids: Ids = { instance_id, delivery_id, key_id, session_id };
       const [asked, action] = ASKS[operationId]!(ids);
       const at = path.replaceAll(/\{(\w+)\}/g, (_, name: keyof Ids) => ids[name]);
       last = (await client.listAudit({ limit: 1 })).data[0]!.seq;

@@ -172,6 +172,22 @@ describe('with a service', () => {
     for (const each of [token, sender.token]) assert.equal((await run(['send', 'm', 'x'], each)).code, 0);
   });
 
+  test('who is signed in is listed, and ended', async () => {
+    const reader = await make({ scopes: ['read'] });
+    const headers = { authorization: `Bearer ${reader.token}` };
+    const signed_in = await fetch(`${service.url}/api/v1/session/`, { method: 'POST', headers });
+    const { csrf_token } = (await signed_in.json()) as { csrf_token: string };
+    const cookie = signed_in.headers.getSetCookie()[0]!.split(';')[0]!;
+    const read = () => fetch(`${service.url}/api/v1/instances/`, { headers: { cookie, 'convoke-csrf': csrf_token } });
+    assert.equal((await read()).status, 200);
+    const { stdout } = await run(['keys', 'sessions']);
+    const session_id = new RegExp(`\\n(\\w+) +.*the key ${reader.key_id} `).exec(stdout)?.[1] ?? '';
+    assert.match((await run(['keys', 'end-session', session_id])).stdout, /^the session \w+ is ended\n$/);
+    assert.equal((await read()).status, 401);
+    assert.match((await run(['keys', 'end-session', session_id])).stderr, /\(session_does_not_exist\)\n$/);
+    assert.deepEqual(JSON.parse((await run(['keys', 'sessions', '--json'])).stdout), []);
+  });
+
   test('a machine registers what it owns, and show says whose it is', async () => {
     const machine = await make({ scopes: ['instance'] });
     const register = ['instances', 'register', 'box', '--agent', 'a', '--webhook', await deadUrl()];

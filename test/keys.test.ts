@@ -186,11 +186,11 @@ describe('a key', () => {
     await service.endOpenMode();
     const { key_id, token } = await service.createKey({ scopes: ['read'] });
     const put = t.mock.method(Keyring.prototype, 'put', () => {});
-    const principalOf = t.mock.method(Keyring.prototype, 'principalOf');
+    const identify = t.mock.method(Keyring.prototype, 'identify');
     await service.request('DELETE', `/api/v1/keys/${key_id}/`);
     assert.equal(await answerTo(service, token), '200');
     put.mock.restore();
-    const [call] = principalOf.mock.calls;
+    const [call] = identify.mock.calls;
     assert.ok(call?.this instanceof Keyring);
     await call.this.refresh();
     assert.equal(await answerTo(service, token), 'api_key_revoked');
@@ -335,7 +335,7 @@ describe('the last use of a key', () => {
     const keyring = new Keyring(clock, keys, (error) => assert.fail(String(error)));
     await keyring.refresh();
     const useAll = (): void => {
-      for (const token of tokens) for (let i = 0; i < 100; i++) keyring.principalOf(`Bearer ${token}`);
+      for (const token of tokens) for (let i = 0; i < 100; i++) keyring.identify(`Bearer ${token}`);
     };
     useAll();
     assert.deepEqual(written, []);

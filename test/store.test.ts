@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Session } from '../src/domain/session.ts';
-import { SESSIONS_PER_KEY_MAX } from '../src/store/store.ts';
+import { IDEMPOTENCY_MS, type NewMessage, SESSIONS_PER_KEY_MAX } from '../src/store/store.ts';
 import { type EngineUnderTest, ENGINES } from './support/engines.ts';
 import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from './support/store_contents.ts';
 
@@ -282,9 +282,38 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual(await came(), [4, WALL + 9]);
     });
 
+    test("an idempotency key is its sender's own, in one batch and from one to the next", async (t) => {
+      const store = await engine.open(t);
+      const by = (sender: string, fingerprint: string, wall_ms = WALL) =>
+        newMessage('m', { idempotency: { key: 'k', sender, fingerprint }, wall_ms });
+      const saidOf = async (batch: NewMessage[]) =>
+        (await store.messages.accept(batch)).map((result) =>
+          result.kind === 'key_reused' ? result.kind : `${result.kind} ${result.message.seq}`,
+        );
+      assert.deepEqual(await saidOf([by('one', 'f'), by('two', 'g'), by('one', 'f'), by('two', 'f')]), [
+        'accepted 1',
+        'accepted 2',
+        'repeated 1',
+        'key_reused',
+      ]);
+      assert.deepEqual(await saidOf([by('two', 'g'), by('', 'f'), by('one', 'f')]), [
+        'repeated 2',
+        'accepted 3',
+        'repeated 1',
+      ]);
+      assert.deepEqual(await saidOf([by('', 'f')]), ['repeated 3']);
+      // The first has gone, and the others go on.
+      const later = WALL + IDEMPOTENCY_MS;
+      assert.deepEqual(await saidOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
+        'accepted 4',
+        'accepted 5',
+        'repeated 4',
+      ]);
+    });
+
     test('idempotency records go after their day', async (t) => {
       const store = await engine.open(t);
-      const idempotency = { key: 'k', fingerprint: 'f' };
+      const idempotency = { key: 'k', sender: '', fingerprint: 'f' };
       await store.messages.accept([newMessage('m', { idempotency })]);
       const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL };
       assert.equal(await store.deliveries.prune(before, 500), 0);
@@ -546,7 +575,10 @@ function holdsTheContract(engine: EngineUnderTest): void {
   describe('sessions', () => {
     const session = (n: number, more: Partial<Session> = {}): Session => ({
       digest: `digest-${n}`,
+      csrf_digest: `csrf-${n}`,
       key_id: 'key',
+      token_digest: 'token',
+      node_id: null,
       created_at: WALL + n,
       expires_at: WALL + 10_000,
       ...more,

@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../src/domain/partition.ts';
 import { openPostgresStore } from '../src/store/postgres/postgres_store.ts';
-import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
+import { ACCEPT_MESSAGES_2, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from '../src/store/postgres/functions.ts';
 import { RENEW_LEASE } from '../src/store/postgres/lease_functions.ts';
 import { Running } from '../src/store/postgres/running.ts';
 import { migrateDatabase } from '../src/store/postgres/schema.ts';
@@ -103,7 +103,7 @@ describe('a database that knows less than a node, because it took over without t
     const url = await makeDatabase();
     const WHOLE_LOOK =
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
-    await withoutPart(url, ACCEPT_MESSAGES, WHOLE_LOOK, '');
+    await withoutPart(url, ACCEPT_MESSAGES_2, WHOLE_LOOK, '');
     const store = await fallenBehind(t, url);
     await assert.rejects(store.messages.accept([newMessage('m')]), /messages_meeting_id_seq_key/);
   });
@@ -129,7 +129,7 @@ describe('a database that knows less than a node, because it took over without t
   test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
     const url = await makeDatabase();
     const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
-    await withoutPart(url, ACCEPT_MESSAGES, IS_LOST, 'IF false');
+    await withoutPart(url, ACCEPT_MESSAGES_2, IS_LOST, 'IF false');
     const store = await lost(t, url);
     await store.messages.accept(OF_ALL);
     assert.equal(await store.messages.list('m', FIRST_PAGE), null);
@@ -200,8 +200,30 @@ describe('a database that went back while nodes are at work on it', () => {
   });
 });
 
+test('a key of a sender is found by a node of the version before, and one that such a node stored is found as well', async (t) => {
+  const url = await makeDatabase();
+  const store = await open(t, url);
+  const by = (sender: string) => newMessage('m', { idempotency: { key: 'k', sender, fingerprint: 'f' } });
+  const kindsOf = async (...senders: string[]) =>
+    (await store.messages.accept(senders.map(by))).map(({ kind }) => kind);
+  assert.deepEqual(await kindsOf('one', 'two'), ['accepted', 'accepted']);
+  const rows = await sql<{ key: string; sender: string }>(
+    url,
+    'SELECT key, sender FROM idempotency_keys ORDER BY sender',
+  );
+  // It looks for the key itself.
+  assert.deepEqual(rows, [
+    { key: 'k', sender: 'one' },
+    { key: 'two\nk', sender: 'two' },
+  ]);
+  await sql(url, "DELETE FROM idempotency_keys WHERE sender = 'two'");
+  // It does not say whose a key is.
+  await sql(url, 'UPDATE idempotency_keys SET sender = NULL');
+  assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
+});
+
 describe('a connection that is cut inside the commit of a batch', () => {
-  const IDEMPOTENCY = { key: 'k', fingerprint: 'f' };
+  const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
 
   for (const has_memory of [true, false]) {
     const name = 'leaves it stored exactly once, and answered as it was stored';
@@ -212,7 +234,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
       await meeting(store, 'm', 'i', 'j');
       await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
       if (!has_memory) {
-        await withoutPart(url, ACCEPT_MESSAGES, 'batch.batch_no = my_batch_no THEN', 'false THEN');
+        await withoutPart(url, ACCEPT_MESSAGES_2, 'batch.batch_no = my_batch_no THEN', 'false THEN');
         await sql(url, 'ALTER TABLE batches DROP CONSTRAINT batches_pkey');
       }
       const seen = cutAnswerTo(proxy, 'the marked one');
@@ -220,7 +242,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
         newMessage('m', { message: '{"t":"the marked one"}' }),
         newMessage('m', { idempotency: IDEMPOTENCY }),
         newMessage('m', { target_agents: ['nobody'] }),
-        newMessage('m', { idempotency: { key: 'other', fingerprint: 'f' } }),
+        newMessage('m', { idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
       ]);
       assert.equal(seen.cuts, 1);
       const stored = await sql<{ message: string }>(url, 'SELECT message FROM messages');
@@ -579,7 +601,7 @@ describe('nodes tell each other', () => {
       newMessage('m', { message: '{"n":1}', timestamp: '"then\\u0000"' }),
       newMessage('empty', { message: '{"n":2}' }),
       newMessage('m', { message: '{"n":3}', target_agents: ['nobody'] }),
-      newMessage('m', { message: '{"n":4}', idempotency: { key: 'k', fingerprint: 'f' } }),
+      newMessage('m', { message: '{"n":4}', idempotency: { key: 'k', sender: '', fingerprint: 'f' } }),
     ];
     const accepted = await a.messages.accept(batch);
     await a.messages.accept([batch[3]!]);
@@ -770,7 +792,7 @@ describe('tables that have grown since the plans were made', () => {
       await meeting(store, 'm', 'i');
       const once = async (key: string): Promise<void> => {
         await store.messages.accept([
-          newMessage('m', { idempotency: { key, fingerprint: 'f' }, target_agents: ['a'] }),
+          newMessage('m', { idempotency: { key, sender: '', fingerprint: 'f' }, target_agents: ['a'] }),
           newMessage('m'),
         ]);
         await store.deliveries.settle(
@@ -808,7 +830,7 @@ describe('an instance that is removed while others send', () => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
       await meeting(a, 'm', 'i');
-      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_2, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
       // Somebody else is about to store the same key: that is waited for after the recipients were found.
@@ -817,7 +839,7 @@ describe('an instance that is removed while others send', () => {
       t.after(() => other.end());
       await other.query('BEGIN');
       await other.query(`INSERT INTO idempotency_keys VALUES ('m', 'k', 'f', 1, 1, 1, 1, 1)`);
-      const sent = a.messages.accept([newMessage('m', { idempotency: { key: 'k', fingerprint: 'f' } })]);
+      const sent = a.messages.accept([newMessage('m', { idempotency: { key: 'k', sender: '', fingerprint: 'f' } })]);
       await until('the send to wait', waiting, (count) => count === 1);
       const removed = b.instances.remove('i', 10, 1);
       if (excludes) await until('the removal to wait', waiting, (count) => count === 2);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { describe, test, type TestContext } from 'node:test';
-import type { ServiceNode } from '@convoke/sdk';
+import type { OpenSession, Page as ListOf, ServiceNode, Session } from '@convoke/sdk';
 import axe from 'axe-core';
 import type { Page } from 'playwright-core';
 import { useVisitor } from './support/browser.ts';
@@ -486,6 +486,24 @@ describe('the pages', { concurrency: 3 }, () => {
       await row(page, /inside/).waitFor();
       await page.getByRole('link', { name: 'Keys', exact: true }).click();
       await row(page, /reader/).waitFor();
+      // A session of somebody else is seen and ended here, and one's own goes on.
+      const headers = { authorization: `Bearer ${reader.token}` };
+      const other = (await service.request<Session>('POST', '/api/v1/session/', { headers })).body;
+      assert.equal(other.state, 'signed_in');
+      await page.getByRole('button', { name: 'Sessions' }).click();
+      const sessions = page.getByRole('dialog').getByRole('list', { name: 'Sessions' });
+      await sessions.getByText('this one').waitFor();
+      await sessions
+        .getByRole('listitem')
+        .filter({ hasText: reader.key_id })
+        .getByRole('button', { name: /^End the session/ })
+        .click();
+      await sessions.getByText(reader.key_id).waitFor({ state: 'detached' });
+      const left = (await service.get<ListOf<OpenSession>>('/api/v1/sessions/')).body.data;
+      assert.deepEqual(
+        left.map(({ key_id }) => key_id),
+        [token.slice(4, 16)],
+      );
       await page.goto(`${url}/meetings/secret-room`);
       await page.getByRole('textbox', { name: 'Message' }).fill('signed in');
       await page.getByRole('button', { name: 'Send to everybody' }).click();

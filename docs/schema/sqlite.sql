@@ -192,7 +192,7 @@ CREATE TABLE sessions (
   key_id TEXT,
   created_at INTEGER NOT NULL,
   expires_at INTEGER NOT NULL
-) STRICT, WITHOUT ROWID;
+, csrf_digest TEXT NOT NULL DEFAULT '', token_digest TEXT, node_id TEXT) STRICT, WITHOUT ROWID;
 
 CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
 

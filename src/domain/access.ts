@@ -36,6 +36,13 @@ export const EVERYTHING_ALLOWED: Principal = {
   sight: null,
 };
 
+/** Of a key that is not known yet. */
+export const NOTHING_ALLOWED: Principal = {
+  ...EVERYTHING_ALLOWED,
+  scopes: [],
+  sight: { owned: null, meeting_ids: [] },
+};
+
 /** Whoever uses a key. */
 export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey): Principal {
   if (scopes.includes('admin')) return { ...EVERYTHING_ALLOWED, key_id, scopes };

@@ -31,7 +31,7 @@ export const AUDIT_ACTIONS = [
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 
-export const AUDIT_TARGETS = ['instance', 'delivery', 'key', 'service'] as const;
+export const AUDIT_TARGETS = ['instance', 'delivery', 'key', 'session', 'service'] as const;
 export type AuditTarget = (typeof AUDIT_TARGETS)[number];
 
 export const AUDIT_OUTCOMES = ['done', 'refused'] as const;

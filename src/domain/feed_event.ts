@@ -85,8 +85,11 @@ export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'everybody';
   meeting_id: string | null;
   instance_ids: readonly string[];
-  /** Of a registration and what changes it: whom the instance belongs to now. */
+  /** When what happened began, in milliseconds since the epoch: an attempt with the message that it delivers. */
+  since?: number;
+  /** Of a registration and what changes it: whom the instance belongs to now, and since when there is this one of its id. */
   owner_key_id?: string | null;
+  created_at?: number;
 }
 
 /** What stored events are told again after a restart. */
@@ -158,12 +161,14 @@ function isFeedEvent(value: unknown): value is FeedEvent {
 
 function isAbout(value: unknown): boolean {
   if (!isObject(value)) return false;
-  const { kind, meeting_id, instance_ids, owner_key_id = null } = value;
+  const { kind, meeting_id, instance_ids, owner_key_id = null, since = 0, created_at = 0 } = value;
   const is_text = (each: unknown): boolean => typeof each === 'string';
   return (
     KINDS.has(kind) &&
     (meeting_id === null || is_text(meeting_id)) &&
     (owner_key_id === null || is_text(owner_key_id)) &&
+    typeof since === 'number' &&
+    typeof created_at === 'number' &&
     Array.isArray(instance_ids) &&
     instance_ids.every(is_text)
   );

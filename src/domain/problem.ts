@@ -54,7 +54,7 @@ export const PROBLEMS = {
     status: 403,
     title: 'The header convoke-csrf is missing or wrong',
     advice:
-      'With a session, whatever changes something takes the header convoke-csrf with the csrf_token of GET /api/v1/session/. Programs use a key, and need none.',
+      'With a session, every request takes the header convoke-csrf with the csrf_token that was answered when somebody signed in. Sign in again if it is lost. Programs use a key, and need none.',
   },
   not_permitted: {
     status: 403,
@@ -109,6 +109,11 @@ export const PROBLEMS = {
     title: 'The request did not arrive in time',
     advice:
       'Send the headers within 5 seconds, and the body within 5 seconds and one more for each 64 KiB of it; then try again.',
+  },
+  session_does_not_exist: {
+    status: 404,
+    title: 'There is no such session',
+    advice: 'It ended, or was ended. GET /api/v1/sessions/ lists those that there are.',
   },
   key_does_not_exist: {
     status: 404,

@@ -160,3 +160,8 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
     allowed_by: 'another port, the address itself as host and in CONVOKE_EGRESS_ALLOW, or CONVOKE_EGRESS=lan',
   };
 }
+
+/** Whether two addresses are those of one server, so that what one of them is sent the other may see. */
+export function isSameOrigin(former: string, present: string): boolean {
+  return URL.parse(former)?.origin === URL.parse(present)?.origin;
+}

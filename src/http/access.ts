@@ -1,9 +1,11 @@
-import type { FastifyRequest, onRequestHookHandler, RouteOptions } from 'fastify';
+import type { FastifyRequest, onRequestHookHandler, preValidationHookHandler, RouteOptions } from 'fastify';
 import { assertScope, isAdmin, type Principal } from '../domain/access.ts';
 import type { Scope } from '../domain/api_key.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limited, Limits } from './limits.ts';
+import { Problem, type ProblemCode } from '../domain/problem.ts';
 import type { Sessions } from './sessions.ts';
+import type { Standing } from './standing.ts';
 
 /** Who may call a route: everybody, or keys with one of the scopes. Admins may call every route. */
 export type Access = 'public' | readonly Scope[];
@@ -17,6 +19,8 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Whoever makes the request. On public routes nobody asks. */
     principal: Principal;
+    /** What the request stands on; null on public routes. */
+    standing: Standing | null;
   }
 }
 
@@ -24,8 +28,8 @@ declare module 'fastify' {
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route, which finds out who makes the request, and whether too often, before its body is read, and
- * says in the OpenAPI document what it wants. Called for every route as it is made.
+ * Puts a guard before a route, which finds out who makes the request, and whether too often, before its body is read, asks
+ * again when the body is there, and says in the OpenAPI document what it wants. Called for every route as it is made.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */
@@ -40,9 +44,11 @@ export function guard(
   const is_audited = audit !== undefined && audit !== 'none';
   const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
     const { keyring, limits, sessions } = parts();
-    const admit = (by_session: Principal | null): void => {
+    const admit = (by_session: Standing | null): void => {
       try {
-        request.principal = by_session ?? limits.identify(keyring, request);
+        const standing = by_session ?? limits.identify(keyring, request);
+        request.standing = standing;
+        request.principal = standing.principal;
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
         // Admins answer for what they do.
@@ -56,8 +62,22 @@ export function guard(
     if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
     else admit(null);
   };
+  /** A body can be held back for half a minute: meanwhile the key may have been revoked, or the first one made. */
+  const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
+    const { standing, signed_in } = request;
+    const code = standing?.whyNot() ?? null;
+    if (code !== null) return done(new Problem(code));
+    if (signed_in === null || READING.has(request.method)) return done();
+    const { sessions } = parts();
+    const judge = (ended: ProblemCode | null): void => done(ended === null ? undefined : new Problem(ended));
+    sessions.whyNot(signed_in.session).then(judge, done);
+  };
   route.onRequest = [identify, ...[route.onRequest ?? []].flat()];
+  route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];
 }
+
+/** Requests without a body: nothing lies between the two. */
+const READING = new Set(['GET', 'HEAD']);
 
 /** Who may call a route. */
 export function accessOf({ config, method, url }: RouteOptions): Access {

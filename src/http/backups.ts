@@ -5,11 +5,12 @@ import type { BackupStore, Store } from '../store/store.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from './schemas/backups.ts';
+import { type Standing, watchStanding } from './standing.ts';
 
 /** A call answers after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
-export function backupRoutes(app: App, { store, audit_trail }: HttpParts): void {
+export function backupRoutes(app: App, { store, clock, audit_trail }: HttpParts): void {
   app.post(
     '/api/v1/backups/',
     {
@@ -50,19 +51,30 @@ export function backupRoutes(app: App, { store, audit_trail }: HttpParts): void 
         }),
       },
     },
-    async ({ params }, reply) => {
+    async ({ params, standing }, reply) => {
       const backup = await backupsOf(store).wait(params.backup_id, CALL_MS_MAX);
       if (backup === null) throw new Problem('backup_does_not_exist');
       const { path, ...progress } = backup;
+      const code = (standing as Standing).whyNot();
+      if (code !== null) {
+        if (path !== null) await rm(path, { force: true });
+        throw new Problem(code);
+      }
       if (path === null) return reply.code(202).send(progress);
       const file = await open(path, 'r');
       // From here on it is nobody's: however the answer ends, nothing of it stays.
       await rm(path, { force: true });
       const { size } = await file.stat();
+      const copy = createReadStream('', { fd: file, highWaterMark: 1 << 20 });
+      // It takes as long as its reader likes.
+      copy.once(
+        'close',
+        watchStanding(standing as Standing, clock, (ended) => copy.destroy(new Problem(ended))),
+      );
       return reply
         .type(BACKUP_TYPE)
         .header('content-length', size)
-        .send(createReadStream('', { fd: file, highWaterMark: 1 << 20 }) as never);
+        .send(copy as never);
     },
   );
 }

@@ -1,10 +1,10 @@
 import type { ServerResponse } from 'node:http';
 import { assertMeeting } from '../domain/access.ts';
-import type { ProblemCode } from '../domain/problem.ts';
 import { answers } from './answers.ts';
 import type { FeedSink } from './feed_listener.ts';
 import type { App, HttpParts } from './parts.ts';
 import { EventsHeaders, EventsQuery, EventStream, StreamHeaders } from './schemas/events.ts';
+import type { Standing } from './standing.ts';
 
 /** How soon a browser comes back when the connection is lost. */
 const RETRY_MS = 1_000;
@@ -31,23 +31,15 @@ export function eventRoutes(app: App, parts: HttpParts): void {
       },
     },
     async (request, reply) => {
-      const { query, headers, principal } = request;
+      const { query, headers, principal, standing } = request;
       const { instance_id, meeting_id } = query;
       if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
-      const { keyring, feed, sessions, clock } = parts;
-      const { key_id, sight } = principal;
-      const was_open = keyring.is_open;
+      const { sight } = principal;
       const session = request.signed_in?.session ?? null;
-      const whyNot = (): ProblemCode | null => {
-        if (session !== null && session.expires_at <= clock.wall()) return 'session_ended';
-        if (key_id !== null) return keyring.whyNot(key_id);
-        return was_open && !keyring.is_open ? 'api_key_missing' : null;
-      };
-      const opened = await feed.open({
-        viewer: { sight, instance_id, meeting_id, session: session?.digest ?? null },
+      const opened = await parts.feed.open({
+        viewer: { sight, instance_id, meeting_id, session },
         last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
-        whyNot,
-        whyNotStored: async () => (session === null ? null : sessions.whyNot(session)),
+        standing: standing as Standing,
       });
       reply.hijack();
       opened.begin(streamTo(reply.raw));

@@ -12,17 +12,19 @@ import type { Clock, Timer } from '../delivery/clock.ts';
 import type { FeedData, FeedEvent } from '../domain/feed_event.ts';
 import { FeedPosition } from '../domain/feed_position.ts';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
+import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 import { FeedListener, type FeedSink } from './feed_listener.ts';
 import { FeedMemory } from './feed_memory.ts';
 import { type ReplayedEvent, replayOf } from './feed_replay.ts';
 import { FeedRelay, type TellNodes } from './feed_relay.ts';
 import { FeedView, type FeedViewer } from './feed_view.ts';
+import type { Standing } from './standing.ts';
 
 /** How long events gather before they are given out together. */
 const LINGER_MS = 20;
 /** How often listeners are looked after, and how often one that is told nothing hears that the connection stands. */
-const TICK_MS = 1_000;
+const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
 /** The memory outlives the last listener: he may only have lost his connection. */
 const MEMORY_KEPT_MS = 120_000;
@@ -37,6 +39,8 @@ export interface FeedParts {
   store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
   /** Listeners at a time. */
   listeners_max: number;
+  /** Which of the sessions that are listened by are none any more. */
+  ended: (sessions: Session[]) => Promise<Session[]>;
   /** Resolves when what was told so far of attempts is in the store. */
   written: () => Promise<void>;
   onError: (error: unknown) => void;
@@ -47,10 +51,8 @@ export interface FeedRequest {
   viewer: FeedViewer;
   /** Of the last event that he has seen; null: from now on. */
   last_event_id: string | null;
-  /** Why he may not listen any longer; null while he may. */
-  whyNot: () => ProblemCode | null;
-  /** Asked more rarely, because it asks the store. */
-  whyNotStored: () => Promise<ProblemCode | null>;
+  /** When it does not hold any more, the feed ends. */
+  standing: Pick<Standing, 'whyNot'>;
 }
 
 export class Feed {
@@ -66,6 +68,7 @@ export class Feed {
   #tick: Timer | null = null;
   #relay: FeedRelay | null = null;
   #is_stopped = false;
+  #is_judging = false;
 
   constructor(parts: FeedParts) {
     this.#parts = parts;
@@ -125,7 +128,7 @@ export class Feed {
    *
    * @throws Problem `overloaded` when there are as many as there may be, and `shutting_down`
    */
-  async open({ viewer, last_event_id, whyNot, whyNotStored }: FeedRequest): Promise<OpenedFeed> {
+  async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
     if (this.#listeners.size + this.#opening >= this.#parts.listeners_max) {
       throw new Problem('overloaded', 'As many listen to the live feed as CONVOKE_MAX_FEED_LISTENERS permits.', {
@@ -136,11 +139,11 @@ export class Feed {
     let listener: FeedListener | null = null;
     try {
       const memory = await this.#remember();
-      const view = new FeedView(viewer, this.#parts.store, this.#parts.onError);
+      const view = new FeedView(viewer, this.#parts);
       // From here on nothing is missed: what happens while the rest is read waits in the memory.
-      listener = new FeedListener({ memory, view, clock: this.#parts.clock, whyNot, whyNotStored });
+      listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
-      await view.load();
+      await view.load(memory);
       const beginning = await this.#beginningOf(listener, memory, viewer, last_event_id);
       if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
       return new OpenedFeed(this, listener, beginning);
@@ -200,8 +203,32 @@ export class Feed {
   /** Ends what those listen to whose session has ended. */
   endSession(digest: string): void {
     for (const listener of this.#listeners) {
-      if (listener.session === digest) this.#end(listener, 'session_ended');
+      if (listener.session?.digest === digest) this.#end(listener, 'session_ended');
     }
+  }
+
+  /** Ends what those listen to who may not any more, as far as this node knows. */
+  judge(): void {
+    for (const listener of this.#listeners) {
+      const code = listener.standing.whyNot();
+      if (code !== null) this.#end(listener, code);
+    }
+  }
+
+  /** The same as far as the store knows: a session may have been ended on another node. */
+  async #judgeSessions(): Promise<void> {
+    if (this.#is_judging) return;
+    const sessions = new Map<string, Session>();
+    for (const { session } of this.#listeners) if (session !== null) sessions.set(session.digest, session);
+    if (sessions.size === 0) return;
+    this.#is_judging = true;
+    try {
+      for (const { digest } of await this.#parts.ended([...sessions.values()])) this.endSession(digest);
+    } catch (error) {
+      // Asked again in a moment, unless the store was closed meanwhile.
+      if (!this.#is_stopped) this.#parts.onError(error);
+    }
+    this.#is_judging = false;
   }
 
   #end(listener: FeedListener, code: ProblemCode): void {
@@ -212,10 +239,10 @@ export class Feed {
   #onTick(): void {
     this.#tick = null;
     const now = this.#parts.clock.now();
+    this.judge();
+    void this.#judgeSessions();
     for (const listener of this.#listeners) {
-      const code = listener.whyNot();
-      if (code !== null) this.#end(listener, code);
-      else if (now - listener.told_at >= HEARTBEAT_MS) void this.#heartbeat(listener);
+      if (now - listener.told_at >= HEARTBEAT_MS) listener.heartbeat();
       listener.forgetSkipped(now);
     }
     this.#relay?.tick();
@@ -226,16 +253,6 @@ export class Feed {
     this.#look();
     if (this.#is_stopped || !(this.is_active || this.#memory !== null)) return;
     this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
-  }
-
-  async #heartbeat(listener: FeedListener): Promise<void> {
-    listener.heartbeat();
-    try {
-      const code = await listener.whyNotStored();
-      if (code !== null) this.#end(listener, code);
-    } catch (error) {
-      this.#parts.onError(error);
-    }
   }
 
   #look(): void {

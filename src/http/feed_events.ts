@@ -25,10 +25,10 @@ export function acceptedEvent(message: MessageHead, instance_ids: readonly strin
 }
 
 export function attemptedEvent(
-  event: Omit<AttemptEvent, 'attempt' | 'accepted_at' | 'health_before' | 'health_after'>,
+  event: Omit<AttemptEvent, 'attempt' | 'health_before' | 'health_after'>,
   attempt: Attempt,
 ): FeedEvent {
-  const { delivery_id, message_id, meeting_id, seq, instance_id, state, reason, retry_in_ms } = event;
+  const { delivery_id, message_id, meeting_id, seq, instance_id, accepted_at, state, reason, retry_in_ms } = event;
   const { attempt: number, started_at, outcome, status_code, duration_ms, detail } = attempt;
   return {
     name: 'delivery.attempted',
@@ -48,13 +48,13 @@ export function attemptedEvent(
       reason,
       retry_in_ms,
     },
-    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id], since: accepted_at },
   };
 }
 
 /** What an attempt changed of the health of an instance; null when it is what it was. */
 export function healthEvent(
-  instance_id: string,
+  { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   before: InstanceHealth,
   after: InstanceHealth,
   wall_ms: number,
@@ -65,7 +65,7 @@ export function healthEvent(
   return {
     name: `instance.${health}`,
     data: { instance_id, health, consecutive_failures, last_failure: advised(last_failure), at: isoTime(wall_ms) },
-    about: aboutInstance(instance_id),
+    about: aboutInstance(instance_id, accepted_at),
   };
 }
 
@@ -74,7 +74,7 @@ export function settledEvent(settled: Omit<FeedData['delivery.settled'], 'at'>, 
   return {
     name: 'delivery.settled',
     data: { ...settled, at: isoTime(wall_ms) },
-    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id], since: wall_ms },
   };
 }
 
@@ -83,34 +83,37 @@ export function queuedEvent(queued: Omit<FeedData['delivery.queued'], 'at'>, wal
   return {
     name: 'delivery.queued',
     data: { ...queued, at: isoTime(wall_ms) },
-    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id] },
+    about: { kind: 'delivery', meeting_id, instance_ids: [instance_id], since: wall_ms },
   };
 }
 
 export function registeredEvent(row: InstanceRow, created: boolean, wall_ms: number): FeedEvent {
-  const { instance_id, instance_name, owner_key_id } = row;
+  const { instance_id, instance_name, owner_key_id, created_at } = row;
   return {
     name: 'instance.registered',
     data: { instance_id, instance_name, created, at: isoTime(wall_ms) },
-    about: { ...aboutInstance(instance_id), owner_key_id },
+    about: { ...aboutInstance(instance_id, wall_ms), owner_key_id, created_at },
   };
 }
 
 export function changedEvent(row: InstanceRow, fields: string[], wall_ms: number): FeedEvent {
-  const { instance_id, owner_key_id } = row;
+  const { instance_id, owner_key_id, created_at } = row;
   return {
     name: 'instance.changed',
     data: { instance_id, fields, at: isoTime(wall_ms) },
-    about: { ...aboutInstance(instance_id), owner_key_id },
+    about: { ...aboutInstance(instance_id, wall_ms), owner_key_id, created_at },
   };
 }
 
 /** An answer of 410 has switched an instance off. */
-export function goneEvent(instance_id: string, wall_ms: number): FeedEvent {
+export function goneEvent(
+  { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
+  wall_ms: number,
+): FeedEvent {
   return {
     name: 'instance.changed',
     data: { instance_id, fields: ['webhook_enabled'], at: isoTime(wall_ms) },
-    about: aboutInstance(instance_id),
+    about: aboutInstance(instance_id, accepted_at),
   };
 }
 
@@ -118,7 +121,7 @@ export function removedEvent(instance_id: string, wall_ms: number): FeedEvent {
   return {
     name: 'instance.removed',
     data: { instance_id, at: isoTime(wall_ms) },
-    about: aboutInstance(instance_id),
+    about: aboutInstance(instance_id, wall_ms),
   };
 }
 
@@ -131,10 +134,10 @@ export function membershipEvent(
   return {
     name,
     data: { instance_id, meeting_id, at: isoTime(at) },
-    about: { kind: 'instance', meeting_id, instance_ids: [instance_id] },
+    about: { kind: 'instance', meeting_id, instance_ids: [instance_id], since: at },
   };
 }
 
-function aboutInstance(instance_id: string): About {
-  return { kind: 'instance', meeting_id: null, instance_ids: [instance_id] };
+function aboutInstance(instance_id: string, since: number): About {
+  return { kind: 'instance', meeting_id: null, instance_ids: [instance_id], since };
 }

@@ -1,7 +1,8 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
-import type { ProblemCode } from '../domain/problem.ts';
+import type { Session } from '../domain/session.ts';
 import type { FeedMemory, Told } from './feed_memory.ts';
 import type { FeedView } from './feed_view.ts';
+import type { Standing } from './standing.ts';
 
 /** What may happen while a connection takes nothing more; beyond it, it is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
@@ -23,14 +24,12 @@ interface ListenerParts {
   memory: FeedMemory;
   view: FeedView;
   clock: Clock;
-  whyNot: () => ProblemCode | null;
-  whyNotStored: () => Promise<ProblemCode | null>;
+  standing: Pick<Standing, 'whyNot'>;
 }
 
 /** A place in the memory of events, and a connection that what follows is written to as fast as it takes it. */
 export class FeedListener {
-  readonly whyNot: () => ProblemCode | null;
-  readonly whyNotStored: () => Promise<ProblemCode | null>;
+  readonly standing: Pick<Standing, 'whyNot'>;
   readonly #memory: FeedMemory;
   readonly #view: FeedView;
   readonly #clock: Clock;
@@ -49,17 +48,16 @@ export class FeedListener {
   #farewell: Timer | null = null;
   told_at: number;
 
-  constructor({ memory, view, clock, whyNot, whyNotStored }: ListenerParts) {
+  constructor({ memory, view, clock, standing }: ListenerParts) {
     this.#memory = memory;
     this.#view = view;
     this.#clock = clock;
-    this.whyNot = whyNot;
-    this.whyNotStored = whyNotStored;
+    this.standing = standing;
     this.#next = memory.last + 1;
     this.told_at = clock.now();
   }
 
-  get session(): string | null {
+  get session(): Session | null {
     return this.#view.viewer.session;
   }
 
@@ -114,7 +112,7 @@ export class FeedListener {
   }
 
   #sees(told: Told): boolean {
-    const sees = this.#view.sees(told.about);
+    const sees = this.#view.sees(told);
     return sees && (told.key === null || this.#skipped === null || !this.#skipped.has(told.key));
   }
 

@@ -29,6 +29,8 @@ export class FeedMemory {
   #chars = 0;
   /** Of all that was ever put here. */
   #chars_put = 0;
+  /** Of ids that were removed: the number of the last event that says so. */
+  readonly #removed = new Map<string, number>();
   readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
 
   constructor(name: string, position: FeedPosition) {
@@ -70,6 +72,7 @@ export class FeedMemory {
         break;
     }
     const number = this.last + 1;
+    if (event.name === 'instance.removed') this.#removed.set(event.data.instance_id, number);
     const id = this.#position.textOf(this.name, number);
     const text = textOf(id, event);
     this.#events.push({ number, id, text, key, about: event.about });
@@ -84,6 +87,12 @@ export class FeedMemory {
     this.#events = this.#events.slice(dropped.length);
     this.#first += dropped.length;
     for (const { text } of dropped) this.#chars -= text.length;
+    for (const [instance_id, number] of this.#removed) if (number < this.#first) this.#removed.delete(instance_id);
+  }
+
+  /** What is told of an id up to this event is of an instance that is gone; 0 when none is. */
+  removalOf(instance_id: string): number {
+    return this.#removed.get(instance_id) ?? 0;
   }
 
   get(number: number): Told | undefined {

@@ -94,7 +94,10 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
   for (const [i, attempt] of row.attempts.entries()) {
     if (from.wasTold({ delivery_id: row.delivery_id, ...attempt })) continue;
     const is_last = i === row.attempts.length - 1;
-    found.push({ at: endOf(attempt), event: attemptedEvent({ ...row, ...verdictOf(row, attempt, is_last) }, attempt) });
+    found.push({
+      at: endOf(attempt),
+      event: attemptedEvent({ ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) }, attempt),
+    });
   }
   const { instance_id, meeting_id, reason, settled_at } = row;
   if (settled_at !== null && settled_at > from.at && (reason === 'expired' || reason === 'instance_deleted')) {

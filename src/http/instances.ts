@@ -36,7 +36,7 @@ const SECRET_BYTES = 32;
 
 export function instanceRoutes(
   app: App,
-  { store, engine, transport, clock, keyring, audit_trail, feed, ...parts }: HttpParts,
+  { store, engine, transport, clock, log, keyring, audit_trail, feed, ...parts }: HttpParts,
 ): void {
   app.post(
     '/api/v1/instances/register/',
@@ -48,7 +48,7 @@ export function instanceRoutes(
         tags: ['instances'],
         summary: 'Register an instance, or update it',
         description:
-          'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and lifts its back-off.',
+          'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and lifts its back-off. webhook_headers that are left out stay as they are, unless webhook_url has another origin: then they are dropped, so that nobody reads there what was meant for another server, and dropped_header_names says which.',
         body: RegisterBody,
         response: answers({
           201: ['The instance was created.', RegisteredInstanceSchema],
@@ -63,7 +63,7 @@ export function instanceRoutes(
       assertMayRegister(principal, body.instance_id);
       assertUrlAllowed(body.webhook_url, parts.egress_policy);
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
-      const { created, instance } = await registerInstance(
+      const { created, instance, dropped_header_names } = await registerInstance(
         { engine, feed, clock },
         audit_trail.changing(request).instances,
         {
@@ -79,10 +79,15 @@ export function instanceRoutes(
         },
         principal.owned,
       );
+      if (dropped_header_names.length > 0) {
+        const { instance_id } = body;
+        log.warn({ instance_id, dropped_header_names }, 'webhook_headers were dropped: webhook_url has another origin');
+      }
       const secret_was_made = created && body.webhook_secret === undefined;
       return reply.code(created ? 201 : 200).send({
         ...wireInstance(instance),
         ...(secret_was_made ? { webhook_secret: instance.webhook_secret } : {}),
+        ...(dropped_header_names.length > 0 ? { dropped_header_names } : {}),
       });
     },
   );

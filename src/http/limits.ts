@@ -7,6 +7,7 @@ import { addressGroup, clientAddress, isForwardedHttps } from '../domain/client_
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { type Rate, TokenBuckets } from '../domain/token_bucket.ts';
 import type { Keyring } from './keyring.ts';
+import type { Standing } from './standing.ts';
 
 /** Null: no limit. */
 export interface LimitSettings {
@@ -125,12 +126,12 @@ export class Limits {
    * with this very key. So an attacker can hold up nobody whose key_id he does not know, and nobody whose key was used since
    * the start.
    *
-   * @throws Problem `rate_limited`, and those of `Keyring.principalOf`
+   * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */
-  identify(keyring: Keyring, request: FastifyRequest): Principal {
+  identify(keyring: Keyring, request: FastifyRequest): Standing {
     const { authorization } = request.headers;
     const failures = this.#failures;
-    if (failures === null || keyring.is_open) return keyring.principalOf(authorization);
+    if (failures === null || keyring.is_open) return keyring.identify(authorization);
     const now = this.#clock.now();
     if (failures.address.buckets.size > 0 && authorization !== undefined) {
       const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
@@ -142,7 +143,7 @@ export class Limits {
       }
     }
     try {
-      return keyring.principalOf(authorization);
+      return keyring.identify(authorization);
     } catch (error) {
       if (error instanceof Problem && WRONG_KEY.has(error.code)) {
         failures.address.buckets.take(this.#groupOf(request), now);

@@ -64,7 +64,10 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         message,
         timestamp: timestampOf(body.message, message),
         target_agents,
-        idempotency: key === undefined ? null : { key, fingerprint: fingerprintOf(message, target_agents) },
+        idempotency:
+          key === undefined
+            ? null
+            : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents) },
       });
       if (sent.repeated) void reply.header('idempotency-replayed', 'true');
       return reply.code(201).send(wireSent(sent.message));

@@ -84,6 +84,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
   app.setSerializerCompiler(() => (body) => JSON.stringify(body));
   app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, parts));
   app.decorateRequest('principal', null as never);
+  app.decorateRequest('standing', null);
   app.decorateRequest('signed_in', null);
   app.decorate('connections', connections);
   app.decorate('route_table', []);

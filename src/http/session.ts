@@ -4,15 +4,25 @@ import type { Static } from 'typebox';
 import { EVERYTHING_ALLOWED, type Principal } from '../domain/access.ts';
 import { SCOPES } from '../domain/api_key.ts';
 import { Problem } from '../domain/problem.ts';
+import { sessionIdOf } from '../domain/session.ts';
 import { VERSION } from '../version.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
-import { CookieHeaders, SessionHeaders, SessionSchema, UseLinkBody } from './schemas/session.ts';
+import { pageOf } from './schemas/page.ts';
+import {
+  CookieHeaders,
+  ListSessionsQuery,
+  OpenSessionSchema,
+  SessionHeaders,
+  SessionParams,
+  SessionSchema,
+  UseLinkBody,
+} from './schemas/session.ts';
 import type { SignedIn } from './sessions.ts';
-import { isoTimeOrNull } from './wire.ts';
+import { isoTime, isoTimeOrNull } from './wire.ts';
 
 const COOKIE_IS_SET =
-  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. With whatever changes something, csrf_token has to be sent as the header convoke-csrf.';
+  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. With every request by it, csrf_token has to be sent as the header convoke-csrf; it is answered only now, and the cookie alone gives nothing.';
 
 export function sessionRoutes(app: App, parts: HttpParts): void {
   app.get(
@@ -23,7 +33,8 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         operationId: 'getSession',
         tags: ['session'],
         summary: 'Who is signed in, and what he may do',
-        description: 'Needs no key: a page asks it to know whether it has to ask for one.',
+        description:
+          'Needs no key: a page asks it to know whether it has to ask for one. A session is told of only with its csrf_token in the header convoke-csrf.',
         response: answers({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
       },
     },
@@ -51,12 +62,13 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
       },
     },
     async (request, reply) => {
-      const { principal, signed_in } = request;
-      const { sessions, keyring, audit_trail } = parts;
-      // Whoever has a session does not make it last longer.
-      if (keyring.is_open || signed_in !== null) return described(principal, signed_in, parts);
+      const { principal, signed_in, standing } = request;
+      const { sessions, audit_trail } = parts;
+      // Whoever has a session does not make it last longer; while the API is open, there is none.
+      const token = standing?.token ?? null;
+      if (token === null) return described(principal, signed_in, parts);
       const store = audit_trail.changing(request).sessions;
-      const begun = await sessions.begin(request, reply, principal.key_id, store);
+      const begun = await sessions.begin(request, reply, token, store);
       return reply.code(201).send(described(principal, begun, parts));
     },
   );
@@ -69,16 +81,18 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         operationId: 'signInByLink',
         tags: ['session'],
         summary: 'Sign in as an admin, by the link that convoke serve printed',
-        description: `A link can be used once, within five minutes. ${COOKIE_IS_SET}`,
+        description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
         body: UseLinkBody,
         response: answers({
           201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
+          200: ['Nothing was needed.', SessionSchema],
           codes: ['sign_in_link_not_valid'],
         }),
       },
     },
     async (request, reply) => {
-      const { sessions, limits, audit_trail } = parts;
+      const { sessions, limits, keyring, audit_trail } = parts;
+      if (keyring.is_open) return described(EVERYTHING_ALLOWED, null, parts);
       limits.guess(request, () => sessions.useLink(request.body.token));
       const store = audit_trail.changing(request, { principal: 'sign-in link' }).sessions;
       const begun = await sessions.begin(request, reply, null, store);
@@ -101,11 +115,60 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
     async (request, reply) => {
       const { signed_in } = request;
       if (signed_in !== null) {
-        const { digest } = signed_in.session;
-        await parts.audit_trail.changing(request).sessions.remove(digest);
-        parts.feed.endSession(digest);
+        await parts.sessions.end(parts.audit_trail.changing(request).sessions, signed_in.session);
         parts.sessions.forget(request, reply);
       }
+      return reply.code(204).send();
+    },
+  );
+
+  app.get(
+    '/api/v1/sessions/',
+    {
+      config: { access: ['admin'] },
+      schema: {
+        operationId: 'listSessions',
+        tags: ['session'],
+        summary: 'List the sessions of all pages, the latest first',
+        querystring: ListSessionsQuery,
+        response: answers({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
+      },
+    },
+    async ({ query, signed_in }) => {
+      const { data, next_cursor } = await parts.sessions.list({ ...query, limit: query.limit ?? 50 });
+      const current = signed_in?.session.digest;
+      return {
+        data: data.map((session) => ({
+          session_id: sessionIdOf(session),
+          key_id: session.key_id,
+          created_at: isoTime(session.created_at),
+          expires_at: isoTime(session.expires_at),
+          is_current: session.digest === current,
+        })),
+        next_cursor,
+      };
+    },
+  );
+
+  app.delete(
+    '/api/v1/sessions/:session_id/',
+    {
+      config: { access: ['admin'], audit: { action: 'session.end', target: 'session' } },
+      schema: {
+        operationId: 'endSession',
+        tags: ['session'],
+        summary: 'End a session of anybody, and everything that listens by it',
+        description:
+          'On every node within a second. The key that it was begun with is not touched: revoke or rotate that one too, if it leaked.',
+        params: SessionParams,
+        response: answers({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
+      },
+    },
+    async (request, reply) => {
+      const { session_id } = request.params;
+      const ended = await parts.sessions.end(parts.audit_trail.changing(request).sessions, { session_id });
+      if (ended === null) throw new Problem('session_does_not_exist');
+      if (ended.digest === request.signed_in?.session.digest) parts.sessions.forget(request, reply);
       return reply.code(204).send();
     },
   );
@@ -117,11 +180,15 @@ async function whoIs(
   reply: FastifyReply,
   { sessions, keyring, limits }: HttpParts,
 ): Promise<Principal | null> {
-  if (keyring.is_open || request.headers.authorization !== undefined) return limits.identify(keyring, request);
+  if (keyring.is_open || request.headers.authorization !== undefined)
+    return limits.identify(keyring, request).principal;
   try {
-    return await sessions.identify(request);
+    return (await sessions.identify(request))?.principal ?? null;
   } catch (error) {
-    if (!(error instanceof Problem) || error.status !== 401) throw error;
+    if (!(error instanceof Problem)) throw error;
+    // The cookie stays: another page may hold what belongs to it.
+    if (error.code === 'csrf_token_wrong') return null;
+    if (error.status !== 401) throw error;
     sessions.forget(request, reply);
     return null;
   }

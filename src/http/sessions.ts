@@ -2,20 +2,22 @@
  * Signing in on a page: a key is given once and exchanged for a cookie, which no script can read. What it stands for is
  * kept in the store, and asked for with every request: who signs out is out, on every node.
  *
- * A browser adds a cookie by itself, to whatever a page of whatever origin asks for. So it is sent to no other site
- * (SameSite=Strict), and a request that it comes with must be from a page of this origin, and with everything that
- * changes something there must be a value that only such a page can read.
+ * A browser adds a cookie by itself, to whatever a page of whatever origin asks for, and over http also sends it to every
+ * other port of this host. So it is sent to no other site (SameSite=Strict), a request that it comes with must be from a page
+ * of this origin, and it must carry a second value. That one is answered once, when somebody signs in, and kept where only
+ * pages of this origin read it: the cookie alone gives nothing.
  */
-import { hash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Clock, Timer } from '../delivery/clock.ts';
-import { EVERYTHING_ALLOWED, type Principal } from '../domain/access.ts';
+import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../domain/access.ts';
 import { digestOf } from '../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
-import { csrfTokenOf, type Session, sessionEnd } from '../domain/session.ts';
-import type { SessionStore } from '../store/store.ts';
+import { type Session, sessionEnd } from '../domain/session.ts';
+import type { Page, PageRequest, SessionStore, Store } from '../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
+import type { Standing, Token } from './standing.ts';
 
 /** With the first a browser takes care that nobody but this very host over https has set it. */
 const SECURE_COOKIE = '__Host-convoke_session';
@@ -34,7 +36,7 @@ const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 /** Who came with a cookie. */
 export interface SignedIn {
   session: Session;
-  /** To be sent with what changes something. */
+  /** Sent with every request of the page. */
   csrf_token: string;
 }
 
@@ -46,15 +48,47 @@ declare module 'fastify' {
 }
 
 export interface SessionParts {
-  store: { sessions: SessionStore };
+  store: Pick<Store, 'sessions' | 'cluster'>;
+  /** Tells this start of a node from every other. */
+  node_id: string;
   keyring: Keyring;
   limits: Limits;
   clock: Clock;
 }
 
+/** A session, and the token of the key that it was begun with. */
+class SessionStanding implements Standing {
+  readonly principal: Principal;
+  /** A session begins no other. */
+  readonly token = null;
+  readonly #session: Session;
+  readonly #by: Token | null;
+  readonly #keyring: Keyring;
+  readonly #clock: Clock;
+
+  constructor(session: Session, keyring: Keyring, clock: Clock) {
+    const { key_id, token_digest } = session;
+    this.principal = key_id === null ? EVERYTHING_ALLOWED : (keyring.known(key_id)?.principal ?? NOTHING_ALLOWED);
+    this.#session = session;
+    this.#by = key_id === null ? null : { key_id, digest: token_digest ?? '' };
+    this.#keyring = keyring;
+    this.#clock = clock;
+  }
+
+  whyNot(): ProblemCode | null {
+    if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
+    const code = this.#by === null ? null : this.#keyring.whyNot(this.#by);
+    // The key is still one: what is not taken any more is the token that somebody signed in with.
+    return code === 'api_key_unknown' ? 'session_ended' : code;
+  }
+}
+
 export class Sessions {
   readonly #parts: SessionParts;
-  readonly #links = new Map<string, Timer>();
+  /** Called when a session was ended on this node. */
+  onEnd: (session: Session) => void = () => {};
+  /** By the digests of their tokens. */
+  readonly #links = new Map<string, { timer: Timer; standing: Standing | null }>();
 
   constructor(parts: SessionParts) {
     this.#parts = parts;
@@ -70,56 +104,95 @@ export class Sessions {
    *
    * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and what stands against its key
    */
-  async identify(request: FastifyRequest): Promise<Principal | null> {
+  async identify(request: FastifyRequest): Promise<Standing | null> {
     const token = this.#tokenOf(request);
     if (token === null) return null;
     assertSameOrigin(request);
-    if (!SAFE_METHODS.has(request.method)) assertCsrfToken(request, csrfTokenOf(token));
-    const { store, clock } = this.#parts;
+    const csrf_token = request.headers[CSRF_HEADER];
+    if (typeof csrf_token !== 'string') throw new Problem('csrf_token_wrong');
+    const { store, clock, keyring } = this.#parts;
     const session = await store.sessions.find(digestOf(token), clock.wall());
-    if (session === null) throw new Problem('session_ended');
-    request.signed_in = { session, csrf_token: csrfTokenOf(token) };
-    return this.#principalOf(session);
-  }
-
-  #principalOf({ key_id }: Session): Principal {
-    if (key_id === null) return EVERYTHING_ALLOWED;
-    const { keyring } = this.#parts;
-    const code = keyring.whyNot(key_id);
+    if (session === null || (await this.ofLostProcesses([session])).length > 0) throw new Problem('session_ended');
+    if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
+    const standing = new SessionStanding(session, keyring, clock);
+    const code = standing.whyNot();
     if (code !== null) throw new Problem(code);
-    return keyring.known(key_id)?.principal as Principal;
+    request.signed_in = { session, csrf_token };
+    return standing;
   }
 
   /** Why a session is none any more; null while it is one. Asks the store. */
-  async whyNot({ digest }: Session): Promise<ProblemCode | null> {
+  async whyNot(session: Session): Promise<ProblemCode | null> {
+    return (await this.ended([session])).length > 0 ? 'session_ended' : null;
+  }
+
+  /** Which of some sessions are none any more. Asks the store once for all of them. */
+  async ended(sessions: readonly Session[]): Promise<Session[]> {
+    if (sessions.length === 0) return [];
     const { store, clock } = this.#parts;
-    return (await store.sessions.find(digest, clock.wall())) === null ? 'session_ended' : null;
+    const digests = sessions.map(({ digest }) => digest);
+    const standing = new Set(await store.sessions.standing(digests, clock.wall()));
+    const lost = await this.ofLostProcesses(sessions);
+    return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
+  }
+
+  /** Those that were begun by links of processes that are no more. */
+  async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
+    const { store, node_id } = this.#parts;
+    const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);
+    if (of_others.length === 0) return [];
+    const nodes = new Set((await store.cluster?.list())?.map((node) => node.node_id));
+    return of_others.filter((session) => session.node_id === null || !nodes.has(session.node_id));
   }
 
   /**
    * Begins a session, and sets its cookie.
    *
-   * @param key_id the key that it is for; null for who came by a link
+   * @param by the token that was given; null for who came by a link
    * @param sessions the store that leaves an entry in the audit log
    */
   async begin(
     request: FastifyRequest,
     reply: FastifyReply,
-    key_id: string | null,
+    by: Token | null,
     sessions: SessionStore,
   ): Promise<SignedIn> {
-    const { clock, keyring } = this.#parts;
+    const { clock, keyring, node_id } = this.#parts;
     const now = clock.wall();
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const csrf_token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const key_id = by?.key_id ?? null;
     const key_expires_at = key_id === null ? null : (keyring.known(key_id)?.key.expires_at ?? null);
     const session = await sessions.create({
       digest: digestOf(token),
+      csrf_digest: digestOf(csrf_token),
       key_id,
+      token_digest: by?.digest ?? null,
+      node_id: by === null ? node_id : null,
       created_at: now,
       expires_at: sessionEnd(now, key_expires_at),
     });
     this.#setCookie(request, reply, token, Math.max(0, Math.floor((session.expires_at - now) / 1000)));
-    return { session, csrf_token: csrfTokenOf(token) };
+    return { session, csrf_token };
+  }
+
+  /** Those that somebody can use, the latest first. A page of them may be shorter than asked for. */
+  async list(page: PageRequest): Promise<Page<Session>> {
+    const { store, clock } = this.#parts;
+    const { data, next_cursor } = await store.sessions.list(page, clock.wall());
+    const lost = await this.ofLostProcesses(data);
+    return { data: data.filter((session) => !lost.includes(session)), next_cursor };
+  }
+
+  /**
+   * Ends a session for its holder, or for an admin, and everything that listens by it. Null when there is none.
+   *
+   * @param sessions the store that leaves an entry in the audit log
+   */
+  async end(sessions: SessionStore, by: { digest: string } | { session_id: string }): Promise<Session | null> {
+    const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);
+    if (ended !== null) this.onEnd(ended);
+    return ended;
   }
 
   /** Takes the cookie away. */
@@ -143,16 +216,18 @@ export class Sessions {
     return null;
   }
 
-  /** Makes the token of a link that signs in once, as an admin, within five minutes, on this node. */
+  /**
+   * Makes the token of a link that signs in once, as an admin, within five minutes, on this node; one that is made while the
+   * API is open ends with that.
+   */
   makeLink(): string {
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
     const [oldest] = this.#links.keys();
     if (this.#links.size >= LINKS_MAX && oldest !== undefined) this.#take(oldest);
     const digest = digestOf(token);
-    this.#links.set(
-      digest,
-      this.#parts.clock.after(LINK_MS, () => void this.#links.delete(digest)),
-    );
+    const { clock, keyring } = this.#parts;
+    const timer = clock.after(LINK_MS, () => void this.#links.delete(digest));
+    this.#links.set(digest, { timer, standing: keyring.is_open ? keyring.identify(undefined) : null });
     return token;
   }
 
@@ -162,12 +237,15 @@ export class Sessions {
   }
 
   #take(digest: string): boolean {
-    this.#links.get(digest)?.cancel();
-    return this.#links.delete(digest);
+    const link = this.#links.get(digest);
+    if (link === undefined) return false;
+    link.timer.cancel();
+    this.#links.delete(digest);
+    return link.standing === null || link.standing.whyNot() === null;
   }
 
   close(): void {
-    for (const timer of this.#links.values()) timer.cancel();
+    for (const { timer } of this.#links.values()) timer.cancel();
     this.#links.clear();
   }
 }
@@ -199,13 +277,7 @@ function hostOf(origin: string): string | null {
   return URL.canParse(origin) ? new URL(origin).host : null;
 }
 
-/** @throws Problem `csrf_token_wrong` */
-function assertCsrfToken({ headers }: FastifyRequest, csrf_token: string): void {
-  const given = headers[CSRF_HEADER];
-  const is_right = typeof given === 'string' && timingSafeEqual(digest(given), digest(csrf_token));
-  if (!is_right) throw new Problem('csrf_token_wrong');
-}
-
-function digest(text: string): Buffer {
-  return hash('sha256', text, 'buffer');
+/** Digests of the version before may be empty. */
+function isEqual(digest: string, kept: string): boolean {
+  return digest.length === kept.length && timingSafeEqual(Buffer.from(digest), Buffer.from(kept));
 }

@@ -4,7 +4,8 @@ import { DOWN_AFTER_FAILURES, type Health, type Instance, type LastFailure } fro
 import type { SuccessStatuses } from '../domain/outcome.ts';
 import type { DataKeys } from './data_keys.ts';
 import { type SecretColumn, secretPlace } from './instance_secrets.ts';
-import type { InstanceRow } from './store.ts';
+import { isSameOrigin } from '../domain/webhook_url.ts';
+import type { InstanceRow, Registration } from './store.ts';
 import type { InstancesTable } from './tables.ts';
 
 /** Opens and seals the secrets of instances under the data keys. */
@@ -54,7 +55,29 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  return { instanceOf, instanceRowOf, sealSecret, sealHeaders, secretOf };
+  /** The names of the headers; none when they do not open. */
+  function headerNamesOf(instance_id: string, sealed: string): string[] {
+    try {
+      return Object.keys(JSON.parse(keys.open(sealed, secretPlace('webhook_headers', instance_id))) as object);
+    } catch {
+      return [];
+    }
+  }
+
+  /**
+   * Which headers of a registered instance a registration leaves behind: those that it does not give, where it names another
+   * server. They hold what that server is trusted with; the owner of the other one, who may be another person by now, would
+   * read them. Null when they stay as they are.
+   */
+  function leftBehind(
+    { instance_id, webhook_url, webhook_headers }: Registration,
+    former: Pick<InstancesTable, 'webhook_url' | 'webhook_headers'>,
+  ): string[] | null {
+    if (webhook_headers !== undefined || isSameOrigin(former.webhook_url, webhook_url)) return null;
+    return headerNamesOf(instance_id, former.webhook_headers);
+  }
+
+  return { instanceOf, instanceRowOf, sealSecret, sealHeaders, secretOf, leftBehind };
 }
 
 /** What a row of `i` comes to. */

@@ -85,14 +85,15 @@ export interface InstanceFilter extends PageRequest {
 
 export interface InstanceStore {
   /**
-   * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Rejects with
+   * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Headers that it
+   * does not give stay, unless the URL is of another origin: `dropped_header_names` are those that went. Rejects with
    * `instance_id_taken` when there is one that is not owned, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
     wall_ms: number,
     owned?: Ownership | null,
-  ): Promise<{ created: boolean; instance: InstanceRow }>;
+  ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null>;
   /** Those that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
@@ -195,7 +196,8 @@ export interface NewMessage {
   timestamp: string;
   /** Null or empty: a broadcast. */
   target_agents: string[] | null;
-  idempotency: { key: string; fingerprint: string } | null;
+  /** A key is its sender's own: the key_id, or empty where there is none. */
+  idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;
   expires_at: number;
 }
@@ -455,9 +457,15 @@ export interface ApiKeyStore {
   get(key_id: string): Promise<ApiKey | null>;
   /** In the order of their making. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
-  /** Null when there is no such key; rejects with `last_admin_key`. Revoking again answers the first time. */
+  /**
+   * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again answers the first
+   * time.
+   */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
-  /** The former token is taken as well for `overlap_ms`. Null when there is no such key; rejects with `key_not_active`. */
+  /**
+   * The former token is taken as well for `overlap_ms`, and no session of it lasts longer. Null when there is no such key;
+   * rejects with `key_not_active`.
+   */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /** Every key that was changed after `change_no`, in the order of the changes: what a node knows of keys is kept so. */
   changedSince(change_no: number): Promise<ApiKey[]>;
@@ -474,8 +482,14 @@ export interface SessionStore {
   create(session: Session): Promise<Session>;
   /** Null when there is none with this digest, or it has ended. */
   find(digest: string, wall_ms: number): Promise<Session | null>;
+  /** Those of these digests that have neither ended nor been removed, in their order. */
+  standing(digests: string[], wall_ms: number): Promise<string[]>;
+  /** Those that have not ended, the latest first. */
+  list(page: PageRequest, wall_ms: number): Promise<Page<Session>>;
   /** The session that was removed. */
   remove(digest: string): Promise<Session | null>;
+  /** The same by what others call it. */
+  end(session_id: string): Promise<Session | null>;
 }
 
 /** How many there may be; 0: no limit. */

@@ -33,6 +33,7 @@ const codes_of_keys = [
   'csrf_token_wrong',
   'api_key_expired',
   'not_permitted',
+  'session_does_not_exist',
   'key_does_not_exist',
   'instance_id_taken',
   'first_key_not_admin',
@@ -135,8 +136,13 @@ describe('every code about keys:', { concurrency: true }, () => {
     });
   /** Requests with a cookie carry no key. */
   const signIn = async () => {
-    const { headers } = await as((await service.createKey({ scopes: ['read'] })).token, 'POST', '/api/v1/session/');
-    return { cookie: String(headers['set-cookie']?.[0]).split(';')[0] as string };
+    const { headers, body } = await as(
+      (await service.createKey({ scopes: ['read'] })).token,
+      'POST',
+      '/api/v1/session/',
+    );
+    const { csrf_token } = body as Session;
+    return { cookie: String(headers['set-cookie']?.[0]).split(';')[0] as string, csrf_token: csrf_token ?? '' };
   };
   const register = { instance_id: 'taken', instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL };
 
@@ -150,11 +156,10 @@ describe('every code about keys:', { concurrency: true }, () => {
       return as(token);
     },
     session_ended: async () => {
-      const { cookie } = await signIn();
-      const { csrf_token } = (await service.request<Session>('GET', '/api/v1/session/', { headers: { cookie } })).body;
-      const headers = { cookie, origin: service.url, 'convoke-csrf': csrf_token ?? '' };
+      const { cookie, csrf_token } = await signIn();
+      const headers = { cookie, origin: service.url, 'convoke-csrf': csrf_token };
       await service.request('DELETE', '/api/v1/session/', { headers });
-      return service.request('GET', '/api/v1/instances/', { headers: { cookie } });
+      return service.request('GET', '/api/v1/instances/', { headers });
     },
     sign_in_link_not_valid: () => as('', 'POST', '/api/v1/session/link/', { token: 'x'.repeat(43) }),
     csrf_token_wrong: async () => {
@@ -170,6 +175,7 @@ describe('every code about keys:', { concurrency: true }, () => {
       );
     },
     not_permitted: async () => as((await service.createKey({ scopes: ['send'] })).token),
+    session_does_not_exist: () => service.request('DELETE', '/api/v1/sessions/nothing/'),
     key_does_not_exist: () => service.get('/api/v1/keys/nothing/'),
     instance_id_taken: async () => {
       await service.register(register);

@@ -70,7 +70,7 @@ class Commands {
               message: `{"k":${k}}`,
               timestamp: '',
               target_agents: flag ? [instance_id] : null,
-              idempotency: aside ? { key: `k${k}`, fingerprint: flag ? 'x' : 'y' } : null,
+              idempotency: aside ? { key: `k${k}`, sender: flag ? 's' : '', fingerprint: flag ? 'x' : 'y' } : null,
               wall_ms: wall,
               expires_at,
             })),

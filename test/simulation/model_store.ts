@@ -137,6 +137,9 @@ export class ModelStore implements StoreOperations {
       const { instance_name, agent_ids } = registration;
       const former = this.#instances.get(instance_id);
       const same_url = former?.webhook_url === webhook_url;
+      const goes_elsewhere = former !== undefined && new URL(former.webhook_url).origin !== new URL(webhook_url).origin;
+      const is_dropping = goes_elsewhere && webhook_headers === undefined;
+      const dropped_header_names = is_dropping ? Object.keys(former.webhook_headers) : [];
       const secret = webhook_secret ?? former?.webhook_secret ?? registration.new_secret;
       const instance: Instance = {
         ...(former ?? {
@@ -152,7 +155,7 @@ export class ModelStore implements StoreOperations {
         instance_name,
         agent_ids,
         webhook_url,
-        webhook_headers: webhook_headers ?? former?.webhook_headers ?? {},
+        webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : former?.webhook_headers) ?? {},
         webhook_secret: secret,
         success_statuses: success_statuses ?? former?.success_statuses ?? '200',
         webhook_enabled: true,
@@ -165,7 +168,7 @@ export class ModelStore implements StoreOperations {
       this.#instances.set(instance_id, instance);
       // The number that its deliveries begin after.
       if (former === undefined) this.#numbers.take(1);
-      return { created: former === undefined, instance: this.#rowOf(instance) };
+      return { created: former === undefined, instance: this.#rowOf(instance), dropped_header_names };
     },
     get: (instance_id) => this.#get(instance_id),
     load: (instance_ids) => {
@@ -316,7 +319,7 @@ export class ModelStore implements StoreOperations {
   };
 
   #accept({ meeting_id, idempotency, wall_ms, ...sent }: NewMessage): Accepted {
-    const key = idempotency === null ? null : `${meeting_id}\0${idempotency.key}`;
+    const key = idempotency === null ? null : `${meeting_id}\0${idempotency.sender}\0${idempotency.key}`;
     if (idempotency !== null && key !== null) {
       const former = this.#keys.get(key);
       if (former !== undefined && former.created_at > wall_ms - IDEMPOTENCY_MS) {

@@ -773,7 +773,7 @@ export class World {
       message,
       timestamp: '',
       target_agents: target === null ? null : [target],
-      idempotency: { key: String(label), fingerprint: message },
+      idempotency: { key: String(label), sender: '', fingerprint: message },
     };
     this.checker.sendStarts(sent);
     life.sends.push(sent);

@@ -359,7 +359,7 @@ export class TestNode {
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
-      idempotency: key === undefined ? null : { key, fingerprint: text },
+      idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };
     return this.engine.send(send);
   }

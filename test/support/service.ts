@@ -20,6 +20,7 @@ import type {
 } from '@convoke/sdk';
 import { pino } from 'pino';
 import { readConfig, type SettingName } from '../../src/config.ts';
+import type { Clock } from '../../src/delivery/clock.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { makeDatabase } from './postgres.ts';
 import { type Behaviour, type Receiver, startReceiver } from './receiver.ts';
@@ -69,8 +70,12 @@ export class Service {
   #convoke: Convoke | null = null;
   #names = 0;
 
-  constructor(settings: Partial<Record<SettingName, string>> = {}) {
+  readonly #clock: Clock | undefined;
+
+  /** @param clock the system's when absent */
+  constructor(settings: Partial<Record<SettingName, string>> = {}, clock?: Clock) {
     this.#settings = settings;
+    this.#clock = clock;
   }
 
   get url(): string {
@@ -89,7 +94,8 @@ export class Service {
     const database_url = this.#database_url;
     const { config } = readConfig({ flags: { port: '0', data: this.#data, database_url, ...this.#settings } });
     const write = (line: string): void => void this.log.push(JSON.parse(line) as LogLine);
-    this.#convoke = await createConvoke(config, { log: pino({ level: 'debug', base: null }, { write }) });
+    const log = pino({ level: 'debug', base: null }, { write });
+    this.#convoke = await createConvoke(config, { log, ...(this.#clock !== undefined && { clock: this.#clock }) });
   }
 
   /** Stops, and starts again on the same data and another port, with these settings changed and the log empty. */
@@ -288,8 +294,9 @@ export function useService(settings: Partial<Record<SettingName, string>> = {}):
 export async function startService(
   t: TestContext,
   settings: Partial<Record<SettingName, string>> = {},
+  clock?: Clock,
 ): Promise<Service> {
-  const service = new Service(settings);
+  const service = new Service(settings, clock);
   await service.start();
   t.after(() => service.close());
   return service;

@@ -3,6 +3,7 @@ import fc from 'fast-check';
 import type { Ownership } from '../../src/domain/access.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
+import { sessionIdOf } from '../../src/domain/session.ts';
 import type {
   AuditedStore,
   DeliverySettlement,
@@ -147,7 +148,9 @@ const COMMANDS = {
         message: d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!,
         timestamp: d.pick(5, TIMESTAMPS),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
-        idempotency: d.flag(7, k) ? { key: IDEMPOTENCY_KEYS[k % 2]!, fingerprint: d.pick(1, ['x', 'y']) } : null,
+        idempotency: d.flag(7, k)
+          ? { key: IDEMPOTENCY_KEYS[k % 2]!, sender: d.pick(k, ['', 'one', 'two']), fingerprint: d.pick(1, ['x', 'y']) }
+          : null,
         wall_ms: d.wall,
         expires_at: d.wall + d.pick(2, [1_000, 86_400_000]),
       })),
@@ -361,7 +364,10 @@ const COMMANDS = {
     const digest = `digest ${d.unique}`;
     await audited(store, d).sessions.create({
       digest,
+      csrf_digest: `csrf ${d.unique}`,
       key_id: d.owner,
+      token_digest: d.owner === null ? null : `token ${d.limit}`,
+      node_id: d.owner === null ? 'node' : null,
       created_at: d.wall,
       expires_at: d.wall + 5_000,
     });
@@ -369,7 +375,11 @@ const COMMANDS = {
     return [
       await store.sessions.find(digest, d.wall + d.pick(0, [0, 5_000])),
       await store.sessions.find(former, d.wall),
-      await audited(store, d).sessions.remove(former),
+      await store.sessions.standing([former, digest, 'none'], d.wall),
+      await store.sessions.list({ limit: d.limit }, d.wall),
+      d.flag(0)
+        ? await audited(store, d).sessions.remove(former)
+        : await audited(store, d).sessions.end(sessionIdOf({ digest: former })),
     ];
   },
   append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),

@@ -1,22 +1,59 @@
 /** The service that this page came from, through its SDK, and who we are to it. */
-import { ConvokeClient, type Scope, type Session } from '@convoke/sdk';
+import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
 import { Watched } from './watched.ts';
 
 /** Null until the service was asked. */
 export const session = new Watched<Session | null>(null);
 
+/**
+ * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, and shows this to no
+ * page of another port. All tabs share it: after a new sign-in in one of them the others go on.
+ */
+const CSRF_TOKEN = 'convoke.csrf_token';
+/** Where a browser keeps nothing, for as long as the page is there. */
+let csrf_token: string | null = null;
+
+function csrfToken(): string | null {
+  try {
+    return localStorage.getItem(CSRF_TOKEN) ?? csrf_token;
+  } catch {
+    return csrf_token;
+  }
+}
+
+/** Null: somebody signed out. */
+export function keepCsrfToken(token: string | null): void {
+  csrf_token = token;
+  try {
+    if (token === null) localStorage.removeItem(CSRF_TOKEN);
+    else localStorage.setItem(CSRF_TOKEN, token);
+  } catch {
+    // It stays in this page.
+  }
+}
+
 export const client = new ConvokeClient({
   base_url: location.origin,
   send_attempts_max: 2,
   fetch: async (input, init) => {
-    const answer = await fetch(input, init);
-    // The session ended, or the first key was made: somebody has to sign in before anything else.
-    if (answer.status === 401 && session.value !== null) {
+    const headers = new Headers(init?.headers);
+    const token = csrfToken();
+    if (token !== null) headers.set('convoke-csrf', token);
+    const answer = await fetch(input, { ...init, headers });
+    if (session.value !== null && (await wantsSignIn(answer))) {
       session.value = { ...session.value, state: 'signed_out', scopes: [] };
     }
     return answer;
   },
 });
+
+/** The session ended, its other half was lost, or the first key was made: somebody has to sign in before anything else. */
+async function wantsSignIn(answer: Response): Promise<boolean> {
+  if (answer.status === 401) return true;
+  if (answer.status !== 403) return false;
+  const { code } = (await answer.clone().json()) as ProblemDetails;
+  return code === 'csrf_token_wrong';
+}
 
 export function may(scope: Scope): boolean {
   const scopes = session.value?.scopes ?? [];

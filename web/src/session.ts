@@ -4,7 +4,7 @@ import { errorOf, forgetAnswers } from './answers.ts';
 import { feed } from './feed.ts';
 import { recallWhatHappened, watchWhatHappens } from './happened.ts';
 import { sayProblem } from './parts/notice.tsx';
-import { client, session } from './service.ts';
+import { client, keepCsrfToken, session } from './service.ts';
 
 /** How long until the service is asked again that did not answer. */
 const AGAIN_MS = 2000;
@@ -51,6 +51,7 @@ export async function signOut(): Promise<void> {
 function begin(found: Session): void {
   forgetAnswers();
   feed.stop();
+  keepCsrfToken(found.csrf_token);
   session.value = found;
   if (found.state === 'signed_out') return;
   feed.start();

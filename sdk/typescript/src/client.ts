@@ -8,9 +8,9 @@ import type {
   Backup,
   BackupProgress,
   CreateKeyInput,
-  Demo,
   Delivery,
   DeliveryWithAttempts,
+  Demo,
   Diagnosis,
   EventsQuery,
   FeedEvent,
@@ -24,24 +24,26 @@ import type {
   ListMeetingInstancesQuery,
   ListMeetingsQuery,
   ListMessagesQuery,
+  ListSessionsQuery,
   Meeting,
   MeetingInstance,
   Membership,
   Message,
   MessagePage,
+  OpenSession,
   Page,
   PageQuery,
-  Recovered,
   RecoverInput,
+  Recovered,
   Reencryption,
-  RegisteredInstance,
   RegisterInput,
-  RotatedSecret,
+  RegisteredInstance,
   RotateKeyInput,
   RotateSecretInput,
+  RotatedSecret,
   SentMessage,
-  Session,
   ServiceNode,
+  Session,
   UpdateInstanceInput,
 } from './types.ts';
 
@@ -58,6 +60,8 @@ export interface ConvokeClientOptions {
   base_url: string;
   /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
   api_key?: string | undefined;
+  /** In a browser: the `csrf_token` of a session that was begun before this page was loaded. */
+  csrf_token?: string | undefined;
   /** Another implementation of fetch. */
   fetch?: typeof fetch | undefined;
   /** How long one request may take, answer included; 10 s when absent. */
@@ -97,12 +101,13 @@ export class ConvokeClient {
   readonly #send_attempts_max: number;
   readonly #sleep: (ms: number, signal: AbortSignal | undefined) => Promise<void>;
   /** Of the session that a browser's cookie stands for. */
-  #csrf_token: string | null = null;
+  #csrf_token: string | null;
 
   /** @throws TypeError when base_url is not an http or https URL */
   constructor(options: ConvokeClientOptions) {
     this.base_url = parseBaseUrl(options.base_url);
     this.#headers = { accept: 'application/json' };
+    this.#csrf_token = options.csrf_token ?? null;
     if (options.api_key !== undefined) this.#headers['authorization'] = `Bearer ${options.api_key}`;
     // Called as a plain function: as a method of this object, fetch throws "Illegal invocation" in browsers and workers.
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
@@ -326,7 +331,7 @@ export class ConvokeClient {
 
   /**
    * Who is signed in. A page of Convoke itself asks this first: when the state is `signed_out`, it asks for a key. The
-   * client remembers the token that protects a session, and sends it with whatever changes something.
+   * client remembers the token that protects a session, and sends it with every request.
    */
   async session(options?: CallOptions): Promise<Session> {
     return this.#remember(await this.#call('GET', ['session'], { ...options }));
@@ -349,6 +354,16 @@ export class ConvokeClient {
     this.#csrf_token = null;
   }
 
+  /** The sessions of all pages, the latest first; for admins. */
+  listSessions(query: ListSessionsQuery = {}, options?: CallOptions): Promise<Page<OpenSession>> {
+    return this.#call('GET', ['sessions'], { ...options, query });
+  }
+
+  /** Ends a session of anybody, on every node within a second; for admins. */
+  endSession(session_id: string, options?: CallOptions): Promise<void> {
+    return this.#call('DELETE', ['sessions', session_id], { ...options });
+  }
+
   #remember(session: Session): Session {
     this.#csrf_token = session.csrf_token;
     return session;
@@ -362,7 +377,8 @@ export class ConvokeClient {
    */
   events(query: EventsQuery = {}, options: EventsOptions = {}): AsyncGenerator<FeedEvent, void, undefined> {
     const url = this.#urlOf(['events'], { ...query, last_event_id: undefined });
-    const headers = { ...this.#headers, accept: 'text/event-stream' };
+    const headers: Record<string, string> = { ...this.#headers, accept: 'text/event-stream' };
+    if (this.#csrf_token !== null) headers['convoke-csrf'] = this.#csrf_token;
     return listen(this.#fetch, url, headers, query.last_event_id ?? null, options);
   }
 
@@ -390,7 +406,7 @@ export class ConvokeClient {
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
     if (body !== null) headers['content-type'] = 'application/json';
-    if (this.#csrf_token !== null && method !== 'GET') headers['convoke-csrf'] = this.#csrf_token;
+    if (this.#csrf_token !== null) headers['convoke-csrf'] = this.#csrf_token;
 
     // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();

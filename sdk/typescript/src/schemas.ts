@@ -88,7 +88,7 @@ export interface AuditEntry {
   address: string | null;
   action: AuditAction;
   /** To what kind of thing. */
-  target_kind: 'instance' | 'delivery' | 'key' | 'service';
+  target_kind: 'instance' | 'delivery' | 'key' | 'session' | 'service';
   /** To what; null where it was not said. */
   target_id: string | null;
   /** Whether it was done. */
@@ -375,6 +375,20 @@ export interface MessagePage {
   has_more: boolean;
 }
 
+/** Somebody is signed in on a page. */
+export interface OpenSession {
+  /** What it is ended by; it cannot be used to sign in. */
+  session_id: string;
+  /** The key that somebody signed in with; null for a link of convoke serve. */
+  key_id: string | null;
+  /** When somebody signed in. */
+  created_at: string;
+  /** When it ends by itself. */
+  expires_at: string;
+  /** Whether the request came with it. */
+  is_current: boolean;
+}
+
 /** How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached. */
 export type Outcome =
   | 'blocked'
@@ -452,6 +466,8 @@ export interface RegisterInput {
 export interface RegisteredInstance extends Instance {
   /** Only when it was just made: keep it, it is not shown again. */
   webhook_secret?: string;
+  /** Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any more. */
+  dropped_header_names?: string[];
 }
 
 /** How two tokens of a key overlap. */
@@ -527,7 +543,10 @@ export interface Session {
   instance_id: string | null;
   /** When the session ends; null without a cookie. */
   expires_at: string | null;
-  /** Sent as the header convoke-csrf with what changes something; null without a cookie. */
+  /**
+   * Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests that
+   * carry it; null otherwise.
+   */
   csrf_token: string | null;
   /** The version of the service. */
   version: string;
@@ -680,6 +699,16 @@ export interface ListAuditQuery {
   until?: string | undefined;
   /** Which entry comes first; newest when absent. */
   order?: 'newest' | 'oldest' | undefined;
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listSessions`. */
+export interface ListSessionsQuery {
   /**
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */

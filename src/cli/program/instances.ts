@@ -147,12 +147,23 @@ function registerCommand(): Command {
     .option('--secret <whsec_…>', 'what pushes are signed with; Convoke makes one when absent')
     .addOption(new Option('--success <statuses>', 'which answers count as a success').choices(['200', '2xx']))
     .action(async (instance_id: string, options: RegisterOptions) => {
-      const { webhook_secret, ...instance } = await clientFor(options).register(registration(instance_id, options));
+      const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
+        registration(instance_id, options),
+      );
       if (options.json) {
-        printJson({ ...instance, ...(webhook_secret !== undefined && { webhook_secret }) });
+        printJson({
+          ...instance,
+          ...(webhook_secret !== undefined && { webhook_secret }),
+          ...(dropped_header_names !== undefined && { dropped_header_names }),
+        });
         return;
       }
       print(`${instance.instance_id} is registered; pushes go to ${instance.webhook_url}`);
+      if (dropped_header_names !== undefined) {
+        note(
+          `The address is of another server: ${dropped_header_names.join(', ')} is not sent any more. Give it again if that server may have it.`,
+        );
+      }
       if (webhook_secret !== undefined) {
         print(`its webhook secret, shown only now: ${webhook_secret}`);
       }

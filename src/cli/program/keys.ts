@@ -1,4 +1,4 @@
-import { all, type ApiKey, type Scope } from '@convoke/sdk';
+import { all, type ApiKey, type OpenSession, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { SCOPES } from '../../domain/api_key.ts';
 import { collect, wholeNumber } from './api.ts';
@@ -11,11 +11,15 @@ import { typed } from './command_name.ts';
 
 export function keysCommand(): Command {
   const command = new Command('keys')
-    .description('the API keys: create, list, revoke, rotate; over the API, or on the data file while no service runs')
+    .description(
+      'the API keys and who is signed in with them: create, list, revoke, rotate; over the API, or on the data file while no service runs',
+    )
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(createCommand())
     .addCommand(revokeCommand())
     .addCommand(rotateCommand())
+    .addCommand(sessionsCommand())
+    .addCommand(endSessionCommand())
     .addCommand(reencryptCommand());
   return withExamples(command, {
     'convoke keys create --scope admin --name operator': 'the first key; from then on every request needs one',
@@ -156,5 +160,41 @@ function rotateCommand(): Command {
   return withExamples(withServiceOrFile(command), {
     'convoke keys rotate 4f7k2m9q0a1b': 'both tokens work for a day, so that nothing stops',
     'convoke keys rotate 4f7k2m9q0a1b --overlap 0': 'the former token leaked: it is refused at once',
+  });
+}
+
+function sessionsCommand(): Command {
+  const command = new Command('sessions')
+    .description('list who is signed in on a page, the latest first')
+    .action(async (options: ServiceOrFileOptions) => {
+      const sessions = await onServiceOrFile(options, false, async (client) => {
+        const found: OpenSession[] = [];
+        for await (const session of all((page) => client.listSessions({ limit: 500, ...page }))) found.push(session);
+        return found;
+      });
+      if (options.json) return printJson(sessions);
+      if (sessions.length === 0) return note('Nobody is signed in on a page.');
+      const now_ms = Date.now();
+      printTable(sessions, [
+        { title: 'SESSION', text: ({ session_id }) => session_id },
+        { title: 'SIGNED IN', text: ({ created_at }) => ago(created_at, now_ms) },
+        { title: 'WITH', text: ({ key_id }) => (key_id === null ? 'a sign-in link' : `the key ${key_id}`) },
+        { title: 'ENDS', text: ({ expires_at }) => ago(expires_at, now_ms) },
+      ]);
+    });
+  return withExamples(withServiceOrFile(command), { 'convoke keys sessions': 'who is signed in' });
+}
+
+function endSessionCommand(): Command {
+  const command = new Command('end-session')
+    .description('end a session, on every node; the key that it was begun with is not touched')
+    .argument('<session_id>')
+    .action(async (session_id: string, options: ServiceOrFileOptions) => {
+      await onServiceOrFile(options, false, (client) => client.endSession(session_id));
+      if (options.json) printJson({ session_id, ended: true });
+      else print(`the session ${session_id} is ended`);
+    });
+  return withExamples(withServiceOrFile(command), {
+    'convoke keys end-session 3f9c1b7a52d04e8f6a10': 'the page that used it asks for a key again',
   });
 }

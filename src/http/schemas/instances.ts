@@ -126,6 +126,12 @@ export const RegisteredInstanceSchema = Type.Object(
     webhook_secret: Type.Optional(
       Type.String({ description: 'Only when it was just made: keep it, it is not shown again.' }),
     ),
+    dropped_header_names: Type.Optional(
+      Type.Array(Type.String(), {
+        description:
+          'Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any more.',
+      }),
+    ),
   },
   named('RegisteredInstance', 'An instance, and its secret when the registration made one.'),
 );

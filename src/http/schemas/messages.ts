@@ -75,7 +75,8 @@ export const SendHeaders = Type.Object({
   'idempotency-key': Type.Optional(
     Type.String({
       pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{0,253}[\\x21-\\x7e])?$',
-      description: 'Repeats are answered with the first result for 24 hours. 1 to 255 printable ASCII characters.',
+      description:
+        'Repeats by the same API key are answered with the first result for 24 hours; what another API key sends with it is another message. 1 to 255 printable ASCII characters.',
       ...expected('must be one header of 1 to 255 printable ASCII characters'),
     }),
   ),

@@ -1,6 +1,7 @@
 import Type from 'typebox';
 import { ScopeSchema } from './api_keys.ts';
-import { enumOf, expected, InstanceId, MeetingId, named, nullable, time } from './fields.ts';
+import { enumOf, expected, InstanceId, madeId, MeetingId, named, nullable, time } from './fields.ts';
+import { cursor, limit } from './page.ts';
 
 export const SessionSchema = Type.Object(
   {
@@ -16,7 +17,7 @@ export const SessionSchema = Type.Object(
     expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
     csrf_token: nullable(
       Type.String(),
-      'Sent as the header convoke-csrf with what changes something; null without a cookie.',
+      'Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests that carry it; null otherwise.',
     ),
     version: Type.String({ description: 'The version of the service.' }),
     features: Type.Object(
@@ -26,6 +27,21 @@ export const SessionSchema = Type.Object(
   },
   named('Session', 'Who is signed in, and what they may do.'),
 );
+
+export const OpenSessionSchema = Type.Object(
+  {
+    session_id: Type.String({ description: 'What it is ended by; it cannot be used to sign in.' }),
+    key_id: nullable(Type.String(), 'The key that somebody signed in with; null for a link of convoke serve.'),
+    created_at: time('When somebody signed in.'),
+    expires_at: time('When it ends by itself.'),
+    is_current: Type.Boolean({ description: 'Whether the request came with it.' }),
+  },
+  named('OpenSession', 'Somebody is signed in on a page.'),
+);
+
+export const ListSessionsQuery = Type.Object({ limit, cursor }, { additionalProperties: false });
+
+export const SessionParams = Type.Object({ session_id: madeId('What a session is ended by.') });
 
 export const UseLinkBody = Type.Object(
   {

@@ -19,12 +19,12 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * The run is known only where the last batch of it is that was answered, $18: elsewhere the database is behind what this node
+ * The run is known only where the last batch of it is that was answered, $19: elsewhere the database is behind what this node
  * knows, and its run is another one.
  */
-const ACCEPT = `SELECT * FROM accept_messages(
-  CASE WHEN $18::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $18::bigint) THEN $1 END,
-  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17)`;
+const ACCEPT = `SELECT * FROM accept_messages_2(
+  CASE WHEN $19::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $19::bigint) THEN $1 END,
+  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`;
 
 /** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
@@ -66,7 +66,7 @@ interface Stored {
   fingerprint: string | null;
 }
 
-/** The columns of a batch, as accept_messages takes them, and what stands in it twice. */
+/** The columns of a batch, as accept_messages_2 takes them, and what stands in it twice. */
 interface Batch {
   columns: BatchValue[];
   /** For each message its place among those that are sent, from 0. */
@@ -264,7 +264,7 @@ function isRunUnknown(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === RUN_UNKNOWN;
 }
 
-/** Columns for accept_messages. */
+/** Columns for accept_messages_2. */
 function batchOf(messages: NewMessage[], hints: Recent<number>): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
@@ -272,7 +272,7 @@ function batchOf(messages: NewMessage[], hints: Recent<number>): Batch {
   const sent: NewMessage[] = [];
   for (const message of messages) {
     const { meeting_id, idempotency, wall_ms } = message;
-    const key = idempotency === null ? null : `${meeting_id}\n${idempotency.key}`;
+    const key = idempotency === null ? null : `${meeting_id}\n${idempotency.sender}\n${idempotency.key}`;
     const first = key === null ? undefined : first_with_key.get(key);
     if (first !== undefined) {
       places.push(first);
@@ -301,6 +301,7 @@ function batchOf(messages: NewMessage[], hints: Recent<number>): Batch {
     texts(sent.map(({ message }) => message)),
     first_with_key.size > 0,
     texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
+    texts(sent.map(({ idempotency }) => idempotency?.sender ?? null)),
     texts(sent.map(({ idempotency }) => idempotency?.fingerprint ?? null)),
   ];
   return { columns, places };

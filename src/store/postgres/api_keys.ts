@@ -26,6 +26,13 @@ const ROTATE = statement(`
   UPDATE api_keys SET previous_digest = digest, previous_until = $until, digest = $digest, change_no = ${NEXT_CHANGE}
   WHERE key_id = $key_id`);
 
+const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
+
+/** Those of the token that goes on for a while end with it, those of earlier ones at once. */
+const SHORTEN_SESSIONS = statement(`
+  UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
+  WHERE key_id = $key_id`);
+
 const ROWS = `SELECT ${API_KEY_COLUMNS.join(', ')} FROM api_keys`;
 const GET = statement(`${ROWS} WHERE key_id = $key_id`);
 const OTHERS = statement(`${ROWS} WHERE revoked_at IS NULL AND key_id <> $key_id`);
@@ -79,6 +86,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       if (key === null) return null;
       if (isLastingAdmin(key) && !(await isLastingAdminBeside(key_id))) throw new Problem('last_admin_key');
       await session.run(REVOKE, { key_id, wall_ms });
+      await session.run(END_SESSIONS, { key_id });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },
@@ -87,7 +95,9 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       const key = await get(key_id);
       if (key === null) return null;
       if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
-      await session.run(ROTATE, { key_id, digest, until: wall_ms + overlap_ms });
+      const until = wall_ms + overlap_ms;
+      await session.run(ROTATE, { key_id, digest, until });
+      await session.run(SHORTEN_SESSIONS, { key_id, digest: key.digest, until });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

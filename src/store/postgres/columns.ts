@@ -101,7 +101,15 @@ export const API_KEY_COLUMNS = columnsOf<ApiKeysTable>({
   change_no: 1,
 });
 
-export const SESSION_COLUMNS = columnsOf<Session>({ digest: 1, key_id: 1, created_at: 1, expires_at: 1 });
+export const SESSION_COLUMNS = columnsOf<Session>({
+  digest: 1,
+  csrf_digest: 1,
+  key_id: 1,
+  token_digest: 1,
+  node_id: 1,
+  created_at: 1,
+  expires_at: 1,
+});
 
 export const NODE_COLUMNS = columnsOf<Omit<NodeRow, 'partition_count'>>({
   node_id: 1,

@@ -81,13 +81,79 @@ const LOCK_MEETINGS = `
       FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
         CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;`;
 
+/** Where a message with an Idempotency-Key finds the one that came before it with the same, and where it leaves its own. */
+interface Keys {
+  /** What the function is given of each message beside its key. */
+  parameters: string;
+  /** What is known of an item `i`, as lists of the function, behind its key. */
+  lists: string;
+  names: string;
+  /** The rows `k` of former messages with the key of `i`, and which one of them counts. */
+  former: string;
+  latest: string;
+  any: string;
+  declared: string;
+  /** Chooses under which names keys are stored. */
+  choose: string;
+  /** Their names, by the place of the message. */
+  stored: string;
+  columns: string;
+  values: string;
+  updates: string;
+}
+
+/** A key belongs to its meeting. */
+const OF_MEETING: Keys = {
+  parameters: '',
+  lists: '',
+  names: '',
+  former: 'k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key',
+  latest: 'OFFSET 0',
+  any: 'OFFSET 0',
+  declared: '',
+  choose: '',
+  stored: 'keys',
+  columns: '',
+  values: '',
+  updates: '',
+};
+
+/**
+ * A key belongs to its meeting and its sender. Nodes of the version before know keys by themselves only, and say of no sender
+ * whose they are: they share the table. So a key is stored under its own name, where those find it, unless another sender has
+ * it; then under that of both, which no key can have, because none holds a line feed.
+ */
+const OF_SENDER: Keys = {
+  parameters: ' senders text[],',
+  lists: ', senders',
+  names: ', sender',
+  former: `k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender)`,
+  latest: 'ORDER BY k.created_at DESC LIMIT 1',
+  any: 'LIMIT 1',
+  declared: `
+    key_names text[];`,
+  choose: `
+      SELECT array_agg(CASE WHEN i.key IS NOT NULL AND (
+            EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting]
+              AND k.key IN (i.key, i.sender || E'\\n' || i.key) AND (k.sender <> i.sender OR k.key <> i.key) OFFSET 0)
+            OR i.rank > 1 AND NOT EXISTS (SELECT 1 FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting]
+              AND k.key = i.key AND k.sender = i.sender OFFSET 0))
+          THEN i.sender || E'\\n' || i.key ELSE i.key END ORDER BY i.place) INTO key_names
+        FROM (SELECT u.*, row_number() OVER (PARTITION BY u.of_meeting, u.key, u.is_new ORDER BY u.place) AS rank
+          FROM unnest(of_meetings, senders, keys, is_new) WITH ORDINALITY AS u(of_meeting, sender, key, is_new, place)) i;`,
+  stored: 'key_names',
+  columns: ', sender',
+  values: ', senders[n.place]',
+  updates: ', sender = excluded.sender',
+};
+
 /** Messages whose key came before, as a row of the answer: those of the items `i` for which `condition` holds. */
-function repeatedKeys(items: string, condition: string): string {
+function repeatedKeys({ former, latest }: Keys, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
           NULL::text, NULL::text, json_agg(k.fingerprint)::text
         FROM ${items}
-          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key OFFSET 0) k
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE ${former} ${latest}) k
         WHERE ${condition} HAVING count(*) > 0`;
 }
 
@@ -107,12 +173,13 @@ function repeatedKeys(items: string, condition: string): string {
  * for each delivery of all these messages, one after the other. As rows of their own they cost more, here and where they are
  * read. There is a row for messages that were stored, and one with fingerprints for those whose key came before.
  */
-export const ACCEPT_MESSAGES = `
-  CREATE FUNCTION accept_messages(
+function acceptMessages(name: string, of: Keys): string {
+  return `
+  CREATE FUNCTION ${name}(
     my_run_no bigint, my_batch_no bigint,
     meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[],
     of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
-    has_keys boolean, keys text[], fingerprints text[],
+    has_keys boolean, keys text[],${of.parameters} fingerprints text[],
     teller text, my_node_id text
   ) RETURNS TABLE (
     places text, message_nos text, seqs text, queued_counts text, accepted_ats text,
@@ -124,7 +191,7 @@ export const ACCEPT_MESSAGES = `
     is_new boolean[];
     new_counts bigint[] := counts;
     last_seqs bigint[];
-    former_seqs bigint[];
+    former_seqs bigint[];${of.declared}
   BEGIN
     -- A batch that is sent again waits here for what becomes of the first.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
@@ -150,7 +217,7 @@ export const ACCEPT_MESSAGES = `
           (SELECT json_agg(d.target_agents ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
           NULL::text
         FROM stored s HAVING count(*) > 0;
-      RETURN QUERY ${repeatedKeys('unnest(of_meetings, keys, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key, stored, place)', "i.stored = '0'")};
+      RETURN QUERY ${repeatedKeys(of, `unnest(of_meetings, keys${of.lists}, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key${of.names}, stored, place)`, "i.stored = '0'")};
       RETURN;
     END IF;
 
@@ -168,10 +235,10 @@ export const ACCEPT_MESSAGES = `
 
     IF has_keys THEN
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
-        FROM unnest(of_meetings, wall_ats, keys) WITH ORDINALITY AS i(of_meeting, wall_at, key, place)
+        FROM unnest(of_meetings, wall_ats, keys${of.lists}) WITH ORDINALITY AS i(of_meeting, wall_at, key${of.names}, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
-            WHERE k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} OFFSET 0) k ON true;
-      RETURN QUERY ${repeatedKeys('unnest(of_meetings, keys, is_new) WITH ORDINALITY AS i(of_meeting, key, is_new, place)', 'NOT i.is_new')};
+            WHERE ${of.former} AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} ${of.any}) k ON true;${of.choose}
+      RETURN QUERY ${repeatedKeys(of, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
           LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
@@ -230,11 +297,11 @@ export const ACCEPT_MESSAGES = `
         SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
         FROM taken CROSS JOIN recipient r JOIN numbered n ON n.nth = r.nth ORDER BY r.number
       ), stored_keys AS (
-        INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
-        SELECT n.meeting_id, keys[n.place], fingerprints[n.place], n.message_no, n.seq, wall_ats[n.place], n.deliveries_queued, wall_ats[n.place]
+        INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at${of.columns})
+        SELECT n.meeting_id, ${of.stored}[n.place], fingerprints[n.place], n.message_no, n.seq, wall_ats[n.place], n.deliveries_queued, wall_ats[n.place]${of.values}
         FROM numbered n WHERE has_keys AND keys[n.place] IS NOT NULL
         ON CONFLICT (meeting_id, key) DO UPDATE SET fingerprint = excluded.fingerprint, message_no = excluded.message_no, seq = excluded.seq,
-          accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at
+          accepted_at = excluded.accepted_at, deliveries_queued = excluded.deliveries_queued, created_at = excluded.created_at${of.updates}
       ), noted AS (
         INSERT INTO batches (run_no, batch_no, first_no, last_no, stored)
         SELECT my_run_no, my_batch_no, taken.first_no, taken.first_no + taken.wanted - 1,
@@ -254,6 +321,12 @@ export const ACCEPT_MESSAGES = `
     END IF;
   END $$;
 `;
+}
+
+export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING);
+
+/** The same with keys of their senders; the version before calls the other one. */
+export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER);
 
 /**
  * Writes what attempts made of deliveries and instances: instances first, as everybody who writes both does. Epochs hold

@@ -209,7 +209,15 @@ function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) =>
         const { message_id, ...told } = JSON.parse(result as string) as AcceptedMessage;
         const { seq, accepted_at, deliveries_queued } = told;
         const answer = { message_no: ids.decode('msg', message_id), seq, accepted_at, deliveries_queued };
-        return { meeting_id, key, fingerprint, ...answer, created_at } as Row;
+        const [sender, ...rest] = (key as string).split('\n');
+        return {
+          meeting_id,
+          key,
+          fingerprint,
+          ...answer,
+          created_at,
+          sender: rest.length === 0 ? null : sender,
+        } as Row;
       },
     },
     api_keys: { in_order_of: 'key_id' },

@@ -23,7 +23,7 @@ const GET = statement(
 
 /** Locked until the end of the transaction: what was read of it stays true. */
 const GET_FORMER = statement(`
-  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
 /** Does nothing when somebody else was faster: then it is there, and registered again. */
@@ -105,8 +105,10 @@ const CANCEL = ([0, 1] as const).map((aside) =>
 const DELETE_MEMBERSHIPS = statement('DELETE FROM memberships WHERE instance_id = $instance_id');
 const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id');
 
+type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
+
 export function instanceOperations(session: Session, { keys, quotas }: Parts): InstanceStore {
-  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf } = instanceReader(keys);
+  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf, leftBehind } = instanceReader(keys);
 
   async function get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null> {
     if (sight) return (await list({ limit: 1, instance_id }, sight)).data[0] ?? null;
@@ -162,17 +164,15 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
     const { instance_id, webhook_headers, webhook_secret } = registration;
     const owner = registration.owner_key_id ?? null;
     for (;;) {
-      const former = await session.one<{ switched_on: boolean; webhook_secret: string; is_owned: boolean }>(
-        GET_FORMER,
-        {
-          instance_id,
-          ...ownedBy(owned),
-        },
-      );
+      const former = await session.one<Former & { switched_on: boolean; is_owned: boolean }>(GET_FORMER, {
+        instance_id,
+        ...ownedBy(owned),
+      });
       if (former?.is_owned === false) throw new Problem('instance_id_taken');
       const created = former === undefined;
       if (created) await assertRoomForInstance(session, quotas, owner);
-      const headers = webhook_headers ?? (created ? {} : null);
+      const dropped = created ? null : leftBehind(registration, former);
+      const headers = webhook_headers ?? (created || dropped !== null ? {} : null);
       const secret = webhook_secret ?? (created ? registration.new_secret : null);
       const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
       const written = await session.run(created ? CREATE : UPDATE, {
@@ -186,7 +186,9 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
         owner,
         wall_ms,
       });
-      if (written > 0) return { created, instance: (await get(instance_id)) as InstanceRow };
+      if (written === 0) continue;
+      const instance = (await get(instance_id)) as InstanceRow;
+      return { created, instance, dropped_header_names: dropped ?? [] };
     }
   }
 

@@ -8,7 +8,7 @@
  * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
-import { ACCEPT_MESSAGES, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
+import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './lease_functions.ts';
 
 /**
@@ -338,5 +338,16 @@ export const MIGRATIONS: readonly string[] = [
     FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
   CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log
     FOR EACH ROW EXECUTE FUNCTION refuse_removal_from_audit_log();
+  `,
+  `
+  -- A session that a node of the version before begins has none of them: it goes on there, and nowhere else.
+  ALTER TABLE sessions ADD COLUMN csrf_digest text NOT NULL DEFAULT '';
+  ALTER TABLE sessions ADD COLUMN token_digest text;
+  ALTER TABLE sessions ADD COLUMN node_id text COLLATE "C";
+  `,
+  `
+  -- Who used an Idempotency-Key; null where a node of the version before stored it.
+  ALTER TABLE idempotency_keys ADD COLUMN sender text COLLATE "C";
+  ${ACCEPT_MESSAGES_2}
   `,
 ];

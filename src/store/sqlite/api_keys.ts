@@ -21,6 +21,12 @@ const ROTATE = `
   UPDATE api_keys SET previous_digest = digest, previous_until = ?, digest = ?, change_no = ${NEXT_CHANGE}
   WHERE key_id = ?`;
 
+const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
+
+/** Those of the token that goes on for a while end with it, those of earlier ones at once. */
+const SHORTEN_SESSIONS = `
+  UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
+
 const LIST = `
   SELECT * FROM api_keys WHERE (created_at, key_id) > (?, ?) ORDER BY created_at, key_id LIMIT ?`;
 
@@ -66,13 +72,16 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       if (key === null) return null;
       if (isLastingAdmin(key) && !isLastingAdminBeside(key_id)) throw new Problem('last_admin_key');
       db.prepare(REVOKE).run(wall_ms, key_id);
+      db.prepare(END_SESSIONS).run(key_id);
       return get(key_id);
     },
     rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number) {
       const key = get(key_id);
       if (key === null) return null;
       if (!isActive(key, wall_ms)) throw new Problem('key_not_active');
-      db.prepare(ROTATE).run(wall_ms + overlap_ms, digest, key_id);
+      const until = wall_ms + overlap_ms;
+      db.prepare(ROTATE).run(until, digest, key_id);
+      db.prepare(SHORTEN_SESSIONS).run({ key_id, digest: key.digest, until });
       return get(key_id);
     },
     changedSince(change_no: number) {

@@ -75,7 +75,7 @@ const SWITCH_OFF = `
   UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const GET_FORMER = `
-  SELECT is_active AND webhook_enabled AS switched_on, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
 const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
@@ -84,6 +84,8 @@ const ROTATE_SECRET = `
   UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
 
+type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
+
 export function instanceOperations(
   db: Database,
   keys: DataKeys,
@@ -91,7 +93,7 @@ export function instanceOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
-  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf } = instanceReader(keys);
+  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf, leftBehind } = instanceReader(keys);
 
   function get(instance_id: string, sight?: Sight | null): InstanceRow | null {
     if (sight) return list({ limit: 1, instance_id }, sight).data[0] ?? null;
@@ -145,13 +147,14 @@ export function instanceOperations(
     register(registration: Registration, wall_ms: number, owned?: Ownership | null) {
       const { instance_id, webhook_headers, webhook_secret } = registration;
       const former = db.prepare(GET_FORMER).get({ instance_id, ...ownedBy(owned) }) as
-        { switched_on: number; webhook_secret: string; is_owned: number } | undefined;
+        (Former & { switched_on: number; is_owned: number }) | undefined;
       if (former !== undefined && former.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new one is in no meeting yet.
       const created = former === undefined;
       if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
       if (former?.switched_on === 0) recipients.forgetAll();
-      const headers = webhook_headers ?? (created ? {} : null);
+      const dropped = created ? null : leftBehind(registration, former);
+      const headers = webhook_headers ?? (created || dropped !== null ? {} : null);
       const secret = webhook_secret ?? (created ? registration.new_secret : null);
       const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
       db.prepare(REGISTER).run({
@@ -166,7 +169,7 @@ export function instanceOperations(
         first_no: created ? numbers.take(1) : 0,
         wall_ms,
       });
-      return { created, instance: get(instance_id) as InstanceRow };
+      return { created, instance: get(instance_id) as InstanceRow, dropped_header_names: dropped ?? [] };
     },
     load(instance_ids: string[]) {
       const rows = db

@@ -7,7 +7,10 @@ import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
 import type { MessagesTable } from '../tables.ts';
 
-const FIND_KEY = 'SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key = ? AND created_at > ?';
+/** The version before stored keys without their senders: for a day they are anybody's. */
+const FIND_KEY = `
+  SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
+  ORDER BY created_at DESC LIMIT 1`;
 
 const KEEP_KEY = `
   INSERT INTO idempotency_keys (meeting_id, key, fingerprint, result, created_at) VALUES (?, ?, ?, ?, ?)
@@ -46,8 +49,10 @@ export function messageOperations(
 ): Sync<MessageStore> {
   function accept(message: NewMessage): Accepted {
     const { meeting_id, idempotency, wall_ms } = message;
+    // No key holds a line feed.
+    const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
-      const former = db.prepare(FIND_KEY).get(meeting_id, idempotency.key, wall_ms - IDEMPOTENCY_MS);
+      const former = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
       if (former !== undefined) {
         if (former['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
         return { kind: 'repeated', message: JSON.parse(former['result'] as string) as AcceptedMessage };
@@ -86,7 +91,7 @@ export function messageOperations(
       deliveries_queued: deliveries.length,
     };
     if (idempotency !== null) {
-      db.prepare(KEEP_KEY).run(meeting_id, idempotency.key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
+      db.prepare(KEEP_KEY).run(meeting_id, key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
     return { kind: 'accepted', message: accepted, deliveries };
   }

@@ -223,4 +223,11 @@ export const MIGRATIONS: readonly string[] = [
     SELECT RAISE(ABORT, 'the audit log is append-only');
   END;
   `,
+  `
+  -- Without the digest of a value that only the page holds, and of the token that it was begun with, no session goes on.
+  DELETE FROM sessions;
+  ALTER TABLE sessions ADD COLUMN csrf_digest TEXT NOT NULL DEFAULT '';
+  ALTER TABLE sessions ADD COLUMN token_digest TEXT;
+  ALTER TABLE sessions ADD COLUMN node_id TEXT;
+  `,
 ];

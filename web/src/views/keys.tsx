@@ -16,6 +16,7 @@ import { client } from '../service.ts';
 import { signIn } from '../session.ts';
 import { idsOf } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { SessionsDialog } from './sessions.tsx';
 
 const SCOPES: readonly (readonly [Scope, string])[] = [
   ['instance', 'register instances, and everything about its own'],
@@ -52,6 +53,7 @@ const COLUMNS: Column<ApiKey>[] = [
 
 export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
   const [is_making, setMaking] = useState(false);
+  const [is_looking, setLooking] = useState(false);
   const { rows, problem, is_complete, more, again } = useList(
     'keys',
     (page) => client.listKeys(page),
@@ -63,9 +65,16 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
     <Page
       title="Keys"
       actions={
-        <button type="button" class="button primary" onClick={() => setMaking(true)}>
-          <Icon name="plus" /> Make a key
-        </button>
+        <>
+          {rows !== null && rows.length > 0 && (
+            <button type="button" class="button" onClick={() => setLooking(true)}>
+              Sessions
+            </button>
+          )}
+          <button type="button" class="button primary" onClick={() => setMaking(true)}>
+            <Icon name="plus" /> Make a key
+          </button>
+        </>
       }
       detail={chosen !== undefined && <KeyDetail key={chosen.key_id} api_key={chosen} again={again} />}
     >
@@ -90,6 +99,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
           more={more}
         />
       )}
+      {is_looking && <SessionsDialog onClose={() => setLooking(false)} />}
       {is_making && (
         <MakeDialog
           is_first={rows?.length === 0}
