@@ -12,6 +12,7 @@ import { makeAllYoung } from '../src/delivery/collector.ts';
 import { DATABASE_FILE, readConfig } from '../src/config.ts';
 import { eventLoopLoad, systemClock } from '../src/delivery/clock.ts';
 import { Engine } from '../src/delivery/engine.ts';
+import { Expiry } from '../src/delivery/expiry.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
 import { Partitions } from '../src/delivery/partitions.ts';
 import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
@@ -43,6 +44,7 @@ const user_agent = 'Convoke/bench';
 const transport = createWebhookTransport({ policy: config.egress_policy, ...(name_servers && { name_servers }) });
 const store = await openStore();
 const settings = { ...config, user_agent };
+const expiry = new Expiry(clock, config.expire_after_ms);
 
 function engineOn(store: Store): Engine {
   return new Engine({
@@ -52,6 +54,7 @@ function engineOn(store: Store): Engine {
     store,
     transport,
     partitions: Partitions.alone(clock),
+    expiry,
     observer: {
       accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
       attempted: (event) => metrics.attempted(event, Date.now()),
@@ -63,7 +66,7 @@ function engineOn(store: Store): Engine {
 }
 
 const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
-const metrics: Metrics = new Metrics(clock, () => engine, store);
+const metrics: Metrics = new Metrics(clock, () => engine, store, expiry);
 const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
 const limits = new Limits(config, clock);
 const onError = (error: unknown): void => console.error(error);

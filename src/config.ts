@@ -28,6 +28,7 @@ export interface Config {
   encryption_key_previous: KeyObject | null;
   retry_schedule_ms: number[];
   expire_after_ms: number;
+  trust_clock: boolean;
   retention_deliveries_ms: number;
   retention_messages_ms: number;
   retention_audit_ms: number;
@@ -142,6 +143,11 @@ export const SETTINGS = {
     duration('1s', '30d'),
     '72h',
     'How long a delivery to a machine that cannot be reached is kept before it has failed.',
+  ),
+  trust_clock: setting(
+    boolean(),
+    'false',
+    'At the start, believe a clock that is far ahead of when the service ran last: what has expired by it fails at once.',
   ),
   retention_deliveries: setting(duration('1s', '3650d'), '7d', 'How long settled deliveries are kept.'),
   retention_messages: setting(

@@ -17,6 +17,7 @@ import { BoundedLog, type Log } from './delivery/bounded_log.ts';
 import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
 import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
+import { Expiry } from './delivery/expiry.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { Partitions } from './delivery/partitions.ts';
@@ -86,7 +87,8 @@ export async function createConvoke(
   const user_agent = `Convoke/${VERSION}`;
   const { store, opened } = openStore(config, { committed: (commit) => metrics.committed(commit) });
   const transport = createWebhookTransport({ policy: config.egress_policy });
-  const metrics: Metrics = new Metrics(clock, () => engine, store);
+  const expiry = new Expiry(clock, config.expire_after_ms);
+  const metrics: Metrics = new Metrics(clock, () => engine, store, expiry);
   const feed = new Feed({
     clock,
     store,
@@ -114,6 +116,7 @@ export async function createConvoke(
     store,
     transport,
     partitions,
+    expiry,
     observer: observerOf(metrics, feed, delivery_log, log),
     settings: { ...config, user_agent },
   });
@@ -123,6 +126,7 @@ export async function createConvoke(
     clock,
     store,
     config,
+    expiry,
     {
       expired(lanes) {
         for (const { count: deliveries, ...lane } of lanes) {
@@ -192,6 +196,9 @@ export async function createConvoke(
     sessions.onEnd = ({ digest }) => feed.endSession(digest);
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
+    expiry.begin(await store.deliveries.timeNoted(), config.trust_clock);
+    warnOfClock(expiry.heldAt(clock.now()), log);
+    await store.deliveries.noteTime(expiry.timeAt(clock.now()));
     await store.audit.append(startOf(config), clock.wall());
     // For localhost, Fastify would make a second server at its other address, which nothing here looks after.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
@@ -343,6 +350,15 @@ function openStore(config: Config, observer: StoreObserver = {}) {
   const keys = givenKeys(config);
   if (database_url !== null) return openPostgresStore(database_url, data, keys, observer, config);
   return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
+}
+
+/** Whether the clock is wrong, or the service was off, nobody here can know. */
+function warnOfClock(held_ms: number, log: Log): void {
+  if (held_ms === 0) return;
+  log.warn(
+    { ahead_hours: Math.round(held_ms / 3_600_000) },
+    'the clock is far ahead of when the service ran last, so nothing expires because of it: start once with CONVOKE_TRUST_CLOCK=true when it is right',
+  );
 }
 
 /** Of instances that the present policy lets nothing be sent to: who runs the service should not learn it from silence. */

@@ -12,6 +12,8 @@ import { before, after, describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { program } from '../src/cli/program/program.ts';
+import { DATABASE_FILE } from '../src/config.ts';
+import { openSqliteStore } from '../src/store/sqlite/sqlite_store.ts';
 import {
   convoke,
   deadUrl,
@@ -427,6 +429,28 @@ test('doctor counts the stored webhook addresses that the settings refuse, and n
   };
   assert.match(await doctor('local'), /\nok +egress +2 webhook addresses allowed/);
   assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
+});
+
+test('doctor and the log tell that the clock is far ahead of when the service ran last', async (t) => {
+  const data = temporaryDirectory(t);
+  const { store, opened } = openSqliteStore(join(data, DATABASE_FILE), null);
+  await opened;
+  await store.deliveries.noteTime(Date.now() - 4 * 86_400_000);
+  await store.close();
+  const doctor = async (...flags: string[]): Promise<string> =>
+    (await convoke(['doctor', '--data', data, '--port', new URL(await deadUrl()).port, ...flags])).stdout;
+  assert.match(
+    await doctor(),
+    /\nwarn +last run +it is 4 days ahead of when the service ran last: .*CONVOKE_TRUST_CLOCK=true/,
+  );
+  assert.doesNotMatch(await doctor('--trust-clock'), /last run/);
+  const service = await serve(data);
+  t.after(() => service.child.kill('SIGKILL'));
+  const metrics = await (await fetch(`${service.url}/metrics`)).text();
+  const [, held_s] = /^convoke_expiry_held_seconds (\S+)$/m.exec(metrics) ?? [];
+  assert.equal(Math.round(Number(held_s) / 86_400), 4);
+  service.child.kill('SIGTERM');
+  assert.match(await service.stderr, /the clock is far ahead/);
 });
 
 test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {

@@ -38,6 +38,7 @@ test('without a flag or a variable every setting has its default', () => {
     encryption_key_previous: null,
     retry_schedule_ms: [10_000, 30_000, 120_000, 600_000, 1_800_000],
     expire_after_ms: 72 * 3_600_000,
+    trust_clock: false,
     retention_deliveries_ms: 7 * 86_400_000,
     retention_messages_ms: 30 * 86_400_000,
     retention_audit_ms: 400 * 86_400_000,

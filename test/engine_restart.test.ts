@@ -1,6 +1,6 @@
 /** The process ends, the disk fails, somebody sets the clock: nothing is lost, nothing is early, nothing is stuck. */
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, test, type TestContext } from 'node:test';
 import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from './support/node.ts';
 import { HANGS } from './support/scripted_transport.ts';
 
@@ -373,5 +373,55 @@ describe('a start with a clock that is five hours behind', () => {
     gate.resolve();
     await node.clock.advance(7 * MINUTE);
     assert.deepEqual(await node.states(), ['delivered']);
+  });
+});
+
+describe('a start with a clock that is four days ahead', () => {
+  const AHEAD_MS = 96 * HOUR;
+
+  async function withPending(t: TestContext) {
+    const node = await startNode(t);
+    await node.meeting('m', 'dead');
+    await node.meeting('other', 'bad');
+    node.transport.answer('dead', 'connect_refused');
+    node.transport.answer('bad', 500);
+    await node.send('m');
+    await node.send('other');
+    await node.clock.advance(10 * MINUTE);
+    await node.maintenance().run();
+    return node;
+  }
+
+  test('fails nothing: what is pending keeps the time that it had left, and then expires', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['pending', 'pending']);
+    assert.equal(node.expiry.heldAt(node.clock.now()), AHEAD_MS);
+    await node.clock.advance(HOUR);
+    // And the next process, with the same clock, knows no better.
+    await node.maintenance().run();
+    await node.restart(0);
+    await node.clock.advance(70 * HOUR);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states({ instance_id: 'dead' }), ['pending']);
+    await node.clock.advance(HOUR);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states({ instance_id: 'dead' }), ['failed expired']);
+  });
+
+  test('counts when whoever runs it says that the clock is right', async (t) => {
+    const node = await withPending(t);
+    await node.restart(AHEAD_MS, { is_trusted: true });
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['failed expired', 'failed expired']);
+  });
+
+  test('and one that is ahead by less than a third of that time is believed', async (t) => {
+    const node = await withPending(t);
+    await node.restart(24 * HOUR);
+    assert.equal(node.expiry.heldAt(node.clock.now()), 0);
+    await node.restart(24 * HOUR + 10 * MINUTE);
+    assert.notEqual(node.expiry.heldAt(node.clock.now()), 0);
   });
 });

@@ -5,6 +5,7 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test, type TestContext } from 'node:test';
 import type { Clock } from '../src/delivery/clock.ts';
+import { Expiry } from '../src/delivery/expiry.ts';
 import { Maintenance } from '../src/delivery/maintenance.ts';
 import { Database } from '../src/store/sqlite/database.ts';
 import { fileOperations } from '../src/store/sqlite/file.ts';
@@ -51,7 +52,7 @@ async function maintain(store: Store): Promise<FileSpace[]> {
     retention_messages_ms: retention_ms,
     retention_audit_ms: 400 * DAY_MS,
   };
-  const maintenance = new Maintenance(LATER, store, settings, {
+  const maintenance = new Maintenance(LATER, store, settings, new Expiry(LATER, 3 * DAY_MS), {
     expired() {},
     isMostlyEmpty: (space) => told.push(space),
     failed: (error) => assert.fail(error as Error),

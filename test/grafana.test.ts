@@ -150,7 +150,7 @@ test('while the store fails, what a node knows without it is told: the alarm for
   };
   const store = { deliveries: { countPending: read, oldestPending: async () => null } } as unknown as Store;
   const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
-  const metrics = new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store);
+  const metrics = new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store, { heldAt: () => 0 });
 
   const without = (await metrics.text()).text;
   assert.match(without, /^convoke_settlements_waiting 4000$/m);

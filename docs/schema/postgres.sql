@@ -240,6 +240,7 @@ CREATE TABLE this_database (
   only_row smallint NOT NULL DEFAULT 1,
   tag text NOT NULL,
   touches bigint NOT NULL DEFAULT 0,
+  ran_until bigint,
   PRIMARY KEY (only_row),
   CHECK ((only_row = 1))
 ) WITH (fillfactor=10);

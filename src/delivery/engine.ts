@@ -49,6 +49,7 @@ import { Backlogs } from './backlogs.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { Discovery } from './discovery.ts';
+import type { Expiry } from './expiry.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
 import { restAfter } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
@@ -108,6 +109,7 @@ export interface EngineParts {
   store: Store;
   transport: Transport;
   partitions: Partitions;
+  expiry: Expiry;
   observer: Observer;
   settings: EngineSettings;
 }
@@ -192,6 +194,7 @@ export class Engine {
   readonly #store: Store;
   readonly #transport: Transport;
   readonly #partitions: Partitions;
+  readonly #expiry: Expiry;
   readonly #observer: Observer;
   readonly #settings: EngineSettings;
   readonly #wakes: Wakes;
@@ -243,13 +246,14 @@ export class Engine {
   #stopping = false;
   #onIdle: (() => void) | null = null;
 
-  constructor({ clock, random, load, store, transport, partitions, observer, settings }: EngineParts) {
+  constructor({ clock, random, load, store, transport, partitions, expiry, observer, settings }: EngineParts) {
     this.#clock = clock;
     this.#random = random;
     this.#load = load;
     this.#store = store;
     this.#transport = transport;
     this.#partitions = partitions;
+    this.#expiry = expiry;
     this.#backlogs = new Backlogs(clock, store.cluster, partitions.node_id);
     this.#observer = observer;
     this.#settings = settings;
@@ -820,7 +824,7 @@ export class Engine {
   #advance(instance: InstanceLanes, lane: Lane): void {
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
-      if (head.expires_at <= now) {
+      if (head.expires_at <= now && head.expires_at <= this.#expiry.timeAt(now)) {
         this.#settlements.add(this.#settlementOf(instance, head, 'failed', 'expired', null, false));
         this.#take(lane);
         this.#observer.settled('failed', 'expired', 1);

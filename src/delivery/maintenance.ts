@@ -1,5 +1,6 @@
 import { type ExpiredInLane, type FileSpace, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
+import type { Expiry } from './expiry.ts';
 import { restAfter } from './pace.ts';
 
 export interface MaintenanceSettings {
@@ -42,6 +43,7 @@ export class Maintenance {
   readonly #clock: Clock;
   readonly #store: Store;
   readonly #settings: MaintenanceSettings;
+  readonly #expiry: Expiry;
   readonly #observer: MaintenanceObserver;
   readonly #isMine: () => boolean;
   #timer: Timer | null = null;
@@ -55,6 +57,7 @@ export class Maintenance {
     clock: Clock,
     store: Store,
     settings: MaintenanceSettings,
+    expiry: Expiry,
     observer: MaintenanceObserver,
     isMine: () => boolean = () => true,
   ) {
@@ -62,6 +65,7 @@ export class Maintenance {
     this.#clock = clock;
     this.#store = store;
     this.#settings = settings;
+    this.#expiry = expiry;
     this.#observer = observer;
   }
 
@@ -86,15 +90,18 @@ export class Maintenance {
   /** One round. */
   async run(): Promise<void> {
     const from = this.#clock.now();
+    await this.#store.deliveries.noteTime(Math.round(this.#expiry.timeAt(from)));
     let after: LaneKey | null = null;
     do {
-      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, this.#clock.now(), this.#clock.wall());
+      const now = this.#expiry.timeAt(this.#clock.now());
+      const step = await this.#store.deliveries.expire(after, LANES_PER_STEP, now, this.#clock.wall());
       after = step.next;
       if (step.expired.length > 0) this.#observer.expired(step.expired);
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    const wall_ms = this.#clock.wall();
+    // By a clock that is not believed nothing is removed either.
+    const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
       messages_ms: wall_ms - this.#settings.retention_messages_ms,

@@ -4,6 +4,7 @@ import type { DeliveryReason } from '../domain/delivery.ts';
 import { type Store, StoreError } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { AttemptEvent, Engine } from './engine.ts';
+import type { Expiry } from './expiry.ts';
 import { HAND_OVERS, type HandOver } from './partitions.ts';
 
 /** What Prometheus is told. Labels are outcomes, states and reasons: bounded sets, never an id. */
@@ -20,7 +21,7 @@ export class Metrics {
   readonly #commit_seconds: Histogram;
   readonly #hand_overs: Counter;
 
-  constructor(clock: Clock, engine: () => Engine, store: Store) {
+  constructor(clock: Clock, engine: () => Engine, store: Store, expiry: Pick<Expiry, 'heldAt'>) {
     const registers = [this.#registry];
     collectDefaultMetrics({ register: this.#registry, prefix: 'convoke_' });
     this.#accepted = new Counter({
@@ -103,6 +104,11 @@ export class Metrics {
       const oldest_at = await store.deliveries.oldestPending();
       return oldest_at === null ? 0 : Math.max(0, clock.wall() - oldest_at) / 1000;
     });
+    this.#gauge(
+      'convoke_expiry_held_seconds',
+      'How far the clock was ahead at the start of when a node ran last, when that is not believed; otherwise 0.',
+      () => expiry.heldAt(clock.now()) / 1_000,
+    );
     this.#gauge('convoke_attempts_in_flight', 'Attempts under way.', () => engine().stats.in_flight);
     this.#gauge(
       'convoke_deliveries_in_memory',

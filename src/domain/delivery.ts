@@ -19,6 +19,9 @@ export const LANE_HELD_THROUGH_ATTEMPT = 3;
 /** Retry-After is never obeyed beyond this. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
+/** A clock that is ahead at a start by more than this share of the time after which deliveries expire is not believed. */
+export const BELIEVED_SHARE = 1 / 3;
+
 export const BACKOFF_FIRST_MS = 10_000;
 export const BACKOFF_MAX_MS = 300_000;
 

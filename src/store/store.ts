@@ -423,6 +423,10 @@ export interface DeliveryStore {
   ): Promise<{ expired: ExpiredInLane[]; next: LaneKey | null }>;
   /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
+  /** The time that was noted last; null before the first. */
+  timeNoted(): Promise<number | null>;
+  /** Notes the time until which a node ran, as far as it knows: on the steady clock. */
+  noteTime(now_ms: number): Promise<void>;
   countPending(): Promise<number>;
   /** When the longest pending delivery was made; null when nothing is pending. */
   oldestPending(): Promise<number | null>;

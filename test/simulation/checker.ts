@@ -34,6 +34,8 @@ export interface Sent {
   started_at: number;
   /** On a clock that nobody sets. */
   began_at: number;
+  /** On the clock that people see, by which keys are kept. */
+  wall_at: number;
   open: number;
   told: AcceptedMessage | null;
   /** An answer never came: it may have been accepted. */

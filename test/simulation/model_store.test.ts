@@ -114,6 +114,8 @@ class Commands {
       ['loadAside', (store) => store.deliveries.loadAside(instance_id, now, limit)],
       ['pendingLanes', (store) => store.deliveries.pendingLanes(flag ? { instance_id, meeting_id } : null, limit)],
       ['pendingAside', (store) => store.deliveries.pendingAside()],
+      ['noteTime', (store) => store.deliveries.noteTime(now)],
+      ['timeNoted', (store) => store.deliveries.timeNoted()],
       ['boundAside', (store) => store.deliveries.boundAside(now + (flag ? 1_000 : 60_000))],
       ['get delivery', (store) => store.deliveries.get(delivery_id, now)],
       [

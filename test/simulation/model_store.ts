@@ -69,6 +69,7 @@ export class ModelStore implements StoreOperations {
   readonly #deliveries = new Map<string, ModelDelivery>();
   readonly #of_instance = new Map<string, ModelDelivery[]>();
   readonly #keys = new Map<string, { fingerprint: string; result: AcceptedMessage; created_at: number }>();
+  #noted_at: number | null = null;
   readonly #numbers: NumberSource;
   readonly #ids = new IdCodec('modelled');
 
@@ -667,6 +668,8 @@ export class ModelStore implements StoreOperations {
       const pending = [...this.#deliveries.values()].filter(({ state }) => state === 'pending');
       return pending.length === 0 ? null : Math.min(...pending.map(({ created_at }) => created_at));
     },
+    timeNoted: () => this.#noted_at,
+    noteTime: (now_ms) => void (this.#noted_at = now_ms),
     countPending: () => [...this.#deliveries.values()].filter(({ state }) => state === 'pending').length,
   };
 

@@ -122,6 +122,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'await this.#discovery.bound(partitions, this.#latest).catch(() => {});',
     replace: '',
   },
+  'believes any clock when it starts': {
+    file: 'src/delivery/expiry.ts',
+    find: 'jump_ms > this.#expire_after_ms * BELIEVED_SHARE ? jump_ms : 0',
+    replace: '0',
+  },
   'no limit over all': {
     file: ENGINE,
     find: 'while (this.#in_flight < this.#settings.max_in_flight &&',

@@ -5,6 +5,7 @@
  * the letter.
  */
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
+import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/partitions.ts';
 import type { Push, PushResult, Transport } from '../../src/delivery/transport.ts';
@@ -41,6 +42,9 @@ interface Answer {
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
+/** A clock that is further ahead at a start is not believed: a third of the time after which deliveries expire. */
+const BELIEVED_MS = 24 * HOUR;
+
 /** In a cluster time goes by with a renewal every 3 s: its worlds are shorter, so that it is as quick to simulate them. */
 const CLUSTER_SHARE = 0.15;
 const CLUSTER_RETRY_SCHEDULE_MS = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE, MINUTE];
@@ -66,6 +70,7 @@ interface Life {
   engine: Engine;
   store: Store;
   maintenance: Maintenance;
+  expiry: Expiry;
   stopping: boolean;
   /** What would have happened in it, had it not been paused; null while it runs. */
   missed: (() => void)[] | null;
@@ -271,6 +276,9 @@ export class World {
         storageFailed: () => {},
       },
     );
+    const expiry = new Expiry(clock, this.#settings.expire_after_ms);
+    expiry.begin(this.#operations.deliveries.timeNoted(), false);
+    life.expiry = expiry;
     life.engine = new Engine({
       clock,
       random: this.#random.next,
@@ -278,13 +286,14 @@ export class World {
       store,
       transport: this.#transport(life),
       partitions,
+      expiry,
       observer: { accepted: () => {}, attempted: () => {}, settled: () => {}, storageFailed: () => {} },
       settings: this.#settings,
     });
     store.onChange((change) => life.engine.heard(change));
     const hours = 1_000 * HOUR;
     const settings = { retention_deliveries_ms: hours, retention_messages_ms: hours, retention_audit_ms: hours };
-    life.maintenance = new Maintenance(clock, store, settings, {
+    life.maintenance = new Maintenance(clock, store, settings, expiry, {
       expired: () => {},
       isMostlyEmpty: () => {},
       failed: () => {},
@@ -627,6 +636,8 @@ export class World {
   #event(): void {
     const random = this.#random;
     const life = this.#lives[0] as Life;
+    // As maintenance does once a minute.
+    this.#operations.deliveries.noteTime(life.expiry.timeAt(this.#steady()));
     const dice = random.below(100);
     if (dice < 42) return this.#send();
     if (dice < 52) return this.#operate();
@@ -647,9 +658,10 @@ export class World {
     }
     if (dice < 93) return this.#stop(life);
     if (dice < 96) {
-      const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR]);
+      const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR, 96 * HOUR]);
       this.#wall_ahead_ms += step_ms;
-      this.#forward_ms += Math.max(0, step_ms);
+      // What nobody believes takes nothing from any delivery's time.
+      if (step_ms > 0 && step_ms < BELIEVED_MS) this.#forward_ms += step_ms;
       return this.#trace('the clock is set');
     }
     void life.maintenance.run().catch(() => {});
@@ -740,7 +752,7 @@ export class World {
     for (let k = 0; k < count; k++) {
       const meeting_id = random.pick(this.#meetings);
       const target = random.chance(0.2) ? `i${random.below(this.checker.machines.size)}` : null;
-      const recent = this.checker.sent.filter(({ started_at }) => this.#steady() - started_at < REPEATED_WITHIN_MS);
+      const recent = this.checker.sent.filter(({ wall_at }) => this.#wall() - wall_at < REPEATED_WITHIN_MS);
       const repeated = recent.length > 0 && random.chance(0.15) ? random.pick(recent) : null;
       this.#post(
         repeated ?? {
@@ -751,6 +763,7 @@ export class World {
           may: new Set(),
           started_at: this.#steady(),
           began_at: this.#clock.now,
+          wall_at: this.#wall(),
           open: 0,
           told: null,
           unknown: false,

@@ -7,6 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
+import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/partitions.ts';
 import type {
@@ -183,6 +184,7 @@ export class TestNode {
   onAttempt: ((event: AttemptEvent) => void) | null = null;
   engine!: Engine;
   store!: Store;
+  expiry!: Expiry;
   readonly #options: NodeOptions;
   #file_store: Store | null = null;
   #life = 0;
@@ -207,6 +209,7 @@ export class TestNode {
       life === this.#life ? this.meddle?.(name, args) : 'lost',
     );
     this.store = this.#options.others === true ? { ...store, cluster: SILENT } : store;
+    this.expiry = new Expiry(this.clock, this.#options.settings?.expire_after_ms ?? SETTINGS.expire_after_ms);
     this.engine = new Engine({
       clock: this.clock,
       random: this.#options.random ?? (() => 0.5),
@@ -214,6 +217,7 @@ export class TestNode {
       store: this.store,
       transport: this.transport,
       partitions: Partitions.alone(this.clock),
+      expiry: this.expiry,
       observer: {
         accepted: () => {},
         attempted: (event) => {
@@ -244,10 +248,11 @@ export class TestNode {
   }
 
   /** Ends the process, and starts another one when the wall clock was set. */
-  async restart(step_ms: number): Promise<void> {
+  async restart(step_ms: number, { is_trusted = false } = {}): Promise<void> {
     await this.crash(false);
     this.clock.stepWall(step_ms);
     this.clock.startAnew();
+    this.expiry.begin(await this.store.deliveries.timeNoted(), is_trusted);
     await this.started();
   }
 
@@ -264,7 +269,7 @@ export class TestNode {
       retention_messages_ms: 30 * 24 * HOUR,
       retention_audit_ms: 400 * 24 * HOUR,
     };
-    return new Maintenance(this.clock, store, settings, {
+    return new Maintenance(this.clock, store, settings, this.expiry, {
       expired: (lanes) => lanes.forEach(({ count }) => this.#count('failed expired', count)),
       isMostlyEmpty: () => {},
       failed: (error) => void this.storage_errors.push(error),

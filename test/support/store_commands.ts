@@ -289,6 +289,8 @@ const COMMANDS = {
   },
   pendingAside: async (store) => (await store.deliveries.pendingAside()).toSorted(byId),
   boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000])),
+  noteTime: (store, d) => store.deliveries.noteTime(d.now),
+  timeNoted: (store) => store.deliveries.timeNoted(),
   'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.sight),
   'list deliveries': (store, d) =>
     store.deliveries.list(

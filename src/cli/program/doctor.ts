@@ -9,6 +9,7 @@ import type { Command } from 'commander';
 import type { Config } from '../../config.ts';
 import { isMostlyEmpty } from '../../delivery/maintenance.ts';
 import { parseAddress } from '../../domain/address.ts';
+import { BELIEVED_SHARE } from '../../domain/delivery.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import { dataFile, keyFile, nearestThatExists } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -59,7 +60,7 @@ export async function doctor(options: { url?: string; apiKey?: string; json?: tr
     checks.push(await checkDirectory(config, answering), await checkKey(config), await checkDisk(config));
     checks.push(await checkPort(config, url, answering), checkReady(url, answering));
     checks.push(await checkNames(answering, options.apiKey), await checkEgress(config, answering, options.apiKey));
-    checks.push(checkClock(answering));
+    checks.push(checkClock(answering), ...(await checkLastRun(config)));
   }
   if (options.json) printJson(checks);
   else {
@@ -166,6 +167,32 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
     return { check, finding: 'warn', detail, advice: `\`${typed('compact')}\` makes it smaller` };
   }
   return ok(check, `${directory} is writable; the data file is ${state}`);
+}
+
+/** What a start would do with the clock as it is; of a data file that no service has open. */
+async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
+  const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
+  const jump_ms = ran_until === null ? 0 : Date.now() - ran_until;
+  if (trust_clock || jump_ms <= expire_after_ms * BELIEVED_SHARE) return [];
+  const detail = `it is ${durationInWords(jump_ms)} ahead of when the service ran last`;
+  const advice =
+    'set it if it is wrong; if it is right, start once with CONVOKE_TRUST_CLOCK=true, or what was pending keeps the time that it had left';
+  return [{ check: 'last run', finding: 'warn', detail, advice }];
+}
+
+/** Null when it is not known, or in use. */
+async function lastRunOf(file: string): Promise<number | null> {
+  if ((await stateOfFile(file)).state !== 'not in use') return null;
+  const { DatabaseSync } = await import('node:sqlite');
+  const db = new DatabaseSync(file, { readOnly: true });
+  try {
+    return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
+  } catch {
+    // Of a version before.
+    return null;
+  } finally {
+    db.close();
+  }
 }
 
 /** Opens the file for reading only: a running service holds it exclusively, and that is seen and not disturbed. */

@@ -156,6 +156,8 @@ const PRUNE_KEYS = statement(`
   DELETE FROM idempotency_keys WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM idempotency_keys WHERE created_at < $before_ms ORDER BY created_at LIMIT $limit)) AND created_at < $before_ms`);
 
+const TIME_NOTED = statement('SELECT ran_until FROM this_database');
+const NOTE_TIME = statement('UPDATE this_database SET ran_until = $now_ms');
 const COUNT_PENDING = statement(`
   SELECT (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 0)
     + (SELECT count(*) FROM deliveries WHERE state = 'pending' AND aside = 1) AS pending`);
@@ -318,6 +320,12 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
         (await session.run(PRUNE_MESSAGES, { before_ms: messages_ms, limit })) +
         (await session.run(PRUNE_KEYS, { before_ms: idempotency_ms, limit }))
       );
+    },
+    async timeNoted() {
+      return (await session.one<{ ran_until: number | null }>(TIME_NOTED))!.ran_until;
+    },
+    async noteTime(now_ms) {
+      await session.run(NOTE_TIME, { now_ms });
     },
     async countPending() {
       return (await session.one<{ pending: number }>(COUNT_PENDING))!.pending;

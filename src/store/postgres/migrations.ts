@@ -350,4 +350,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE idempotency_keys ADD COLUMN sender text COLLATE "C";
   ${ACCEPT_MESSAGES_2}
   `,
+  `
+  -- When a node ran last, as far as it knows: a clock that is far ahead of it at a start is not believed.
+  ALTER TABLE this_database ADD COLUMN ran_until bigint;
+  `,
 ];

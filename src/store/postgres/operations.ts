@@ -68,7 +68,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
   meetings: ['list', 'instances'],
   messages: ['list', 'last', 'since'],
-  deliveries: 'loadLanes loadAside pendingLanes pendingAside get list countPending oldestPending'.split(' '),
+  deliveries: 'loadLanes loadAside pendingLanes pendingAside get list countPending oldestPending timeNoted'.split(' '),
   encryption: ['keyIds'],
   api_keys: ['get', 'list', 'changedSince'],
   sessions: ['find'],

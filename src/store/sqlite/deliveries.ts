@@ -269,6 +269,12 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .run(before.idempotency_ms, limit);
       return Number(deliveries.changes) + Number(messages.changes) + Number(keys.changes);
     },
+    timeNoted() {
+      return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
+    },
+    noteTime(now_ms: number) {
+      db.prepare('UPDATE this_file SET ran_until = ?').run(now_ms);
+    },
     countPending() {
       const { pending } = db
         .prepare(

@@ -230,4 +230,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE sessions ADD COLUMN token_digest TEXT;
   ALTER TABLE sessions ADD COLUMN node_id TEXT;
   `,
+  `
+  -- When the service ran last, as far as it knows: a clock that is far ahead of it at a start is not believed.
+  ALTER TABLE this_file ADD COLUMN ran_until INTEGER;
+  `,
 ];
