@@ -8,6 +8,7 @@
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
+import { commands } from './commands.ts';
 import { liveFeed } from './feed.ts';
 import { herdScenario } from './herd.ts';
 import { isolation, latency } from './latency.ts';
@@ -34,6 +35,7 @@ const SCENARIOS: Scenario[] = [
   idleTransaction,
   fewSenders,
   herdScenario,
+  commands,
 ];
 
 const { values: options } = parseArgs({
