@@ -3,9 +3,9 @@
  * Node. What is published is this. A clone does not need it: it runs the TypeScript.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
-import { join, relative, sep } from 'node:path';
+import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { type Plugin, rolldown } from 'rolldown';
+import { rolldown } from 'rolldown';
 import { buildIfStale, TOOLS_IN_PAGES } from './web.ts';
 
 const ROOT = fileURLToPath(new URL('..', import.meta.url));
@@ -21,19 +21,12 @@ const ENTRIES = {
   postgres_thread: 'src/store/postgres/thread.ts',
 };
 
-const SWAGGER_UI = '@fastify/swagger-ui';
-/** Its page at /docs/ asks for the others; this one is for those who bundle it. */
-const SWAGGER_UI_UNUSED = 'swagger-ui.js';
-
 /** Builds it from nothing. */
 export async function bundle(): Promise<void> {
   await rm(DIST, { recursive: true, force: true });
   const bundled = await bundleProgram();
   await bundleWayIn();
-  await cp(join(MODULES, SWAGGER_UI, 'static'), join(DIST, 'swagger-ui/static'), {
-    recursive: true,
-    filter: (path) => !path.endsWith(sep + SWAGGER_UI_UNUSED),
-  });
+  await cp(join(ROOT, 'openapi.json'), join(DIST, 'openapi.json'));
   await buildIfStale();
   await cp(join(ROOT, 'web/dist'), join(DIST, 'pages'), {
     recursive: true,
@@ -50,7 +43,6 @@ async function bundleProgram(): Promise<Set<string>> {
     platform: 'node',
     // Whoever has it gets it from pg; nobody needs it.
     external: ['pg-native'],
-    plugins: [placesOfSwaggerUi],
     onLog(level, { message }) {
       if (level !== 'debug') throw new Error(`the bundle: ${message}`);
     },
@@ -66,16 +58,6 @@ async function bundleProgram(): Promise<Set<string>> {
   const paths = output.flatMap((file) => (file.type === 'chunk' ? file.moduleIds : []));
   return new Set(paths.flatMap((path) => packageOf(path) ?? []));
 }
-
-/** It finds its files by the directory of the module, which a bundle has not got. */
-const placesOfSwaggerUi: Plugin = {
-  name: 'places of swagger-ui',
-  transform(code, path) {
-    if (packageOf(path) !== SWAGGER_UI || !code.includes('__dirname')) return null;
-    const place = relative(MODULES, join(path, '..')).split(sep).slice(1).join('/');
-    return code.replaceAll('__dirname', `path.join(import.meta.dirname, '${place}')`);
-  },
-};
 
 /** Every Node can load it as it is (see there): only where the others lie is different. */
 async function bundleWayIn(): Promise<void> {
@@ -100,7 +82,6 @@ function packageOf(path: string): string | null {
 /** The licences of what is in the bundle, whole: each of them asks for that. */
 async function licencesOf(names: string[]): Promise<string> {
   const parts: string[] = ['Convoke contains the following packages, each under its own licence.\n'];
-  parts.push(await licenceOfSwagger());
   for (const name of [...new Set(names)].toSorted()) {
     const directory = join(MODULES, name);
     const { version, license, author } = JSON.parse(await readFile(join(directory, 'package.json'), 'utf8')) as {
@@ -117,12 +98,6 @@ async function licencesOf(names: string[]): Promise<string> {
     );
   }
   return parts.join('\n');
-}
-
-/** Its package holds files that were built by others, and not their licence: the text is that of Apache itself. */
-async function licenceOfSwagger(): Promise<string> {
-  const text = await readFile(join(MODULES, '@opentelemetry/api/LICENSE'), 'utf8');
-  return `${'='.repeat(80)}\nSwagger UI, by SmartBear Software Inc. (Apache-2.0)\n\n${text.trim()}\n`;
 }
 
 if (process.argv[1] === fileURLToPath(import.meta.url)) {

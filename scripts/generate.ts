@@ -7,7 +7,7 @@
 import { readFile, writeFile } from 'node:fs/promises';
 import { settingsTable } from '../src/config.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
-import { openapiDocument } from '../src/http/openapi.ts';
+import { openapiDocument } from './openapi.ts';
 import { licencesTable } from './licences.ts';
 import { sdkTypes } from './sdk_types.ts';
 import { postgresSchema, sqliteSchema } from './schema.ts';

@@ -14,7 +14,11 @@ const ROOT = fileURLToPath(new URL('..', import.meta.url));
 const DIST = join(ROOT, 'web/dist');
 /** Holds the digest of the sources that were built. */
 const STAMP = join(DIST, '.built-from');
-const SOURCES = ['web/{index.html,vite.config.ts,tsconfig.json}', 'web/{src,public}/**/*.*', 'sdk/typescript/src/*.ts'];
+const SOURCES = [
+  'web/{index.html,docs.html,vite.config.ts,tsconfig.json}',
+  'web/{src,public}/**/*.*',
+  'sdk/typescript/src/*.ts',
+];
 /** What becomes a part of them. */
 export const TOOLS_IN_PAGES = ['preact', 'uplot'];
 /** What builds them: another version may build something else. */

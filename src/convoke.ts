@@ -1,5 +1,6 @@
 /**
  * The composition root: which parts there are, and who is given whom. Read this first, then src/delivery/engine.ts.
+ * What only a command needs is loaded when it runs: the drivers of PostgreSQL take a tenth of the memory of a service.
  *
  *   http ──► engine ──► transport ──► the machines
  *     │        │
@@ -34,10 +35,8 @@ import { createServer } from './http/server.ts';
 import { Sessions } from './http/sessions.ts';
 import type { Accepted, NewMessage } from './store/store.ts';
 import type { GivenKeys } from './store/data_keys.ts';
-import { type Imported, importDataFile } from './store/postgres/import.ts';
+import type { Imported } from './store/postgres/import.ts';
 import { openPostgresStore } from './store/postgres/postgres_store.ts';
-import { migrateDatabase, schemaOfDatabase } from './store/postgres/schema.ts';
-import { schemaOfFile } from './store/sqlite/schema.ts';
 import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
 import type { StoreObserver } from './store/store_thread.ts';
 import { VERSION } from './version.ts';
@@ -294,7 +293,12 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
  * @throws StoreError when the data file is in use, or is none; when the database cannot be reached
  */
 export async function schemaOf({ data, database_url }: Config): Promise<{ present: number; wanted: number }> {
-  return database_url === null ? schemaOfFile(join(data, DATABASE_FILE)) : schemaOfDatabase(database_url);
+  if (database_url === null) {
+    const { schemaOfFile } = await import('./store/sqlite/schema.ts');
+    return schemaOfFile(join(data, DATABASE_FILE));
+  }
+  const { schemaOfDatabase } = await import('./store/postgres/schema.ts');
+  return schemaOfDatabase(database_url);
 }
 
 /**
@@ -305,6 +309,7 @@ export async function schemaOf({ data, database_url }: Config): Promise<{ presen
 export async function migrateStore(config: Config): Promise<void> {
   // Nodes of the version before may be at work on it: nothing but the schema is touched.
   if (config.database_url !== null) {
+    const { migrateDatabase } = await import('./store/postgres/schema.ts');
     await migrateDatabase(config.database_url);
     return;
   }
@@ -318,11 +323,12 @@ export async function migrateStore(config: Config): Promise<void> {
  *
  * @throws StoreError that says what to do; nothing was moved then
  */
-export function importFile(
+export async function importFile(
   config: Config & { database_url: string },
   from: string,
   onProgress: (progress: { table: string; rows: number }) => void,
 ): Promise<Imported> {
+  const { importDataFile } = await import('./store/postgres/import.ts');
   const { data, database_url: url } = config;
   return importDataFile({ from, url, data, keys: givenKeys(config), onProgress, wall_ms: systemClock().wall() });
 }

@@ -12,8 +12,9 @@ export default defineConfig({
     emptyOutDir: true,
     // The Content-Security-Policy allows no data: URL and nothing inline.
     assetsInlineLimit: 0,
+    rolldownOptions: { input: [here('index.html'), here('docs.html')] },
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },
-  server: { proxy: { '/api': service, '/metrics': service, '/docs': service, '/openapi.json': service } },
+  server: { proxy: { '/api': service, '/metrics': service, '/openapi.json': service } },
 });

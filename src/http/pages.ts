@@ -15,6 +15,9 @@ const DIRECTORY = fileURLToPath(
   new URL(import.meta.url.endsWith('.ts') ? '../../web/dist/' : './pages/', import.meta.url),
 );
 const INDEX = 'index.html';
+/** The API to read: a page of its own. */
+const REFERENCE = 'docs.html';
+const REFERENCE_PATH = /^\/docs\/?$/;
 
 /** Every view is a path. What a segment says is for the page to judge. */
 const VIEW = /^\/(?:$|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
@@ -121,7 +124,7 @@ export class Pages {
   isFor({ method, url, headers }: FastifyRequest): boolean {
     if (method !== 'GET' && method !== 'HEAD') return false;
     const path = pathOf(url);
-    if (path === '/' || path.startsWith('/assets/')) return true;
+    if (path === '/' || REFERENCE_PATH.test(path) || path.startsWith('/assets/')) return true;
     if (VIEW.test(path)) return isNavigation(headers);
     return BESIDE_INDEX.test(path);
   }
@@ -133,7 +136,8 @@ export class Pages {
       void reply.type('text/plain; charset=utf-8').headers(HEADERS_OF_WORDS).send(IN_WORDS);
       return true;
     }
-    const is_view = VIEW.test(path);
+    const page = REFERENCE_PATH.test(path) ? REFERENCE : VIEW.test(path) ? INDEX : null;
+    const is_view = page !== null;
     const built = await this.#read(is_view);
     if (built === null) {
       if (!is_view) return false;
@@ -144,7 +148,7 @@ export class Pages {
         .send(NOT_BUILT);
       return true;
     }
-    const file = built.files.get(is_view ? INDEX : path.slice(1));
+    const file = built.files.get(page ?? path.slice(1));
     if (file === undefined) return false;
     sendFile(request, reply, file);
     return true;

@@ -1,11 +1,8 @@
-import swagger from '@fastify/swagger';
-import swaggerUi from '@fastify/swagger-ui';
-import Fastify, { type FastifyError, type FastifyReply, type FastifyRequest, type RouteHandlerMethod } from 'fastify';
+import Fastify, { type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store.ts';
-import { VERSION } from '../version.ts';
-import { accessOf, assertAudited, guard, SECURITY_SCHEME } from './access.ts';
+import { accessOf, assertAudited, guard } from './access.ts';
 import { apiKeyRoutes } from './api_keys.ts';
 import { auditRoutes } from './audit.ts';
 import { backupRoutes } from './backups.ts';
@@ -19,11 +16,10 @@ import { addIntake, addUnknownRoutes } from './intake.ts';
 import { meetingRoutes } from './meetings.ts';
 import { messageRoutes } from './messages.ts';
 import { nodeRoutes } from './nodes.ts';
-import { finished } from './openapi_document.ts';
+import { documentRoute } from './openapi.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpParts } from './parts.ts';
 import { sendProblem } from './problems.ts';
-import { WEBHOOKS } from './schemas/push.ts';
 import { serviceRoutes } from './service.ts';
 import { sessionRoutes } from './session.ts';
 import { addStalls } from './stalls.ts';
@@ -48,15 +44,18 @@ const STALLED_MS = 60_000;
  */
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
-/** The page of the documents may load what this service serves, and nothing from any other host. */
-const DOCS_CSP =
-  "default-src 'self'; base-uri 'self'; frame-ancestors 'self'; img-src 'self' data:; font-src 'self' data:; object-src 'none'; script-src 'self'; script-src-attr 'none'; style-src 'self'";
-
 /** The same as an origin (RFC 6454). A page elsewhere could otherwise make changes that need no body. */
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
-/** The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing. */
-export async function createServer(parts: HttpParts): Promise<App> {
+/**
+ * The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing.
+ *
+ * @param collect is given the server before its routes, to look at each of them
+ */
+export async function createServer(
+  parts: HttpParts,
+  collect: (app: App) => Promise<void> = async () => {},
+): Promise<App> {
   const connections = new Connections(parts.max_connections, parts.clock);
   const app: App = Fastify({
     // Fastify's own log makes a logger and listeners for each request, though it has nothing to say of most. What went wrong
@@ -103,69 +102,13 @@ export async function createServer(parts: HttpParts): Promise<App> {
   });
   addUnknownRoutes(app, parts.pages ?? new Pages());
 
-  // Made to text once: 3 ms each time would be for anybody to ask for.
-  let document: Buffer | null = null;
-  const sendDocument =
-    (type: string): RouteHandlerMethod =>
-    async (_request, reply) =>
-      reply.type(type).send((document ??= Buffer.from(JSON.stringify(app.swagger()))));
-
   app.addHook('onRoute', (route) => {
-    if (route.url === '/docs/json') route.handler = sendDocument('application/json; charset=utf-8');
-    // JSON is YAML (YAML 1.2.2, section 1.2), and to write it otherwise takes a quarter of a second.
-    if (route.url === '/docs/yaml') route.handler = sendDocument('application/yaml');
     assertAudited(route);
     app.route_table.push({ methods: [route.method].flat(), url: route.url, access: accessOf(route) });
     guard(route, () => parts);
   });
 
-  await app.register(swagger, {
-    openapi: {
-      openapi: '3.1.0',
-      info: {
-        title: 'Convoke',
-        version: VERSION,
-        description:
-          'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
-        license: { name: 'MIT', identifier: 'MIT' },
-      },
-      // Relative: requests tried on the page go to where the page came from.
-      servers: [{ url: '/' }],
-      webhooks: WEBHOOKS,
-      components: {
-        securitySchemes: {
-          [SECURITY_SCHEME]: {
-            type: 'http',
-            scheme: 'bearer',
-            bearerFormat: 'cvk_…',
-            description:
-              'An API key. Each operation names the scopes that are enough. None is needed while no key was made and the service listens on loopback. Pages use a session instead: POST /api/v1/session/.',
-          },
-        },
-      },
-      tags: [
-        { name: 'instances', description: 'Machines that run agents.' },
-        { name: 'meetings', description: 'Who takes part in what.' },
-        { name: 'messages', description: 'What is said.' },
-        { name: 'deliveries', description: 'What became of it.' },
-        { name: 'events', description: 'What happens, as it happens.' },
-        { name: 'keys', description: 'Who may do what.' },
-        { name: 'audit', description: 'Who did what.' },
-        { name: 'session', description: 'Signing in on a page.' },
-        { name: 'service', description: 'For those who watch the service.' },
-      ],
-    },
-    transformObject: (document) => ('openapiObject' in document ? finished(document.openapiObject) : {}),
-  });
-  await app.register(swaggerUi, {
-    routePrefix: '/docs',
-    theme: {
-      title: 'Convoke: the API',
-      css: [{ filename: 'convoke.css', content: '#swagger-ui .topbar { display: none; }' }],
-    },
-    staticCSP: DOCS_CSP,
-    uiConfig: { tryItOutEnabled: true, deepLinking: true },
-  });
+  await collect(app);
   await app.register(async (routes) => {
     const typed = routes as unknown as App;
     instanceRoutes(typed, parts);
@@ -181,11 +124,7 @@ export async function createServer(parts: HttpParts): Promise<App> {
     nodeRoutes(typed, parts);
     demoRoutes(typed, parts);
     serviceRoutes(typed, parts);
-    typed.get(
-      '/openapi.json',
-      { config: { access: 'public' }, schema: { hide: true } },
-      sendDocument('application/json; charset=utf-8'),
-    );
+    documentRoute(typed);
   });
   return app;
 }

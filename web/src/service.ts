@@ -55,6 +55,13 @@ async function wantsSignIn(answer: Response): Promise<boolean> {
   return code === 'csrf_token_wrong';
 }
 
+/** The OpenAPI document of the service. */
+export async function apiDocument(): Promise<unknown> {
+  const answer = await fetch('/openapi.json');
+  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
+  return answer.json();
+}
+
 export function may(scope: Scope): boolean {
   const scopes = session.value?.scopes ?? [];
   return scopes.includes('admin') || scopes.includes(scope);

@@ -1,0 +1,60 @@
+import swagger from '@fastify/swagger';
+import { SECURITY_SCHEME } from '../src/http/access.ts';
+import type { App, HttpParts } from '../src/http/parts.ts';
+import { WEBHOOKS } from '../src/http/schemas/push.ts';
+import { createServer } from '../src/http/server.ts';
+import { VERSION } from '../src/version.ts';
+import { finished } from './openapi_document.ts';
+
+/** The OpenAPI 3.1 document, made from the schemas that validate: what openapi.json holds and /openapi.json answers. */
+export async function openapiDocument(): Promise<object> {
+  // Routes only take hold of their parts when they are called; none is.
+  const app = await createServer({ max_message_bytes: 0 } as HttpParts, collect);
+  try {
+    await app.ready();
+    return app.swagger();
+  } finally {
+    await app.close();
+  }
+}
+
+async function collect(app: App): Promise<void> {
+  await app.register(swagger, {
+    openapi: {
+      openapi: '3.1.0',
+      info: {
+        title: 'Convoke',
+        version: VERSION,
+        description:
+          'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
+        license: { name: 'MIT', identifier: 'MIT' },
+      },
+      // Relative: requests tried on the page go to where the page came from.
+      servers: [{ url: '/' }],
+      webhooks: WEBHOOKS,
+      components: {
+        securitySchemes: {
+          [SECURITY_SCHEME]: {
+            type: 'http',
+            scheme: 'bearer',
+            bearerFormat: 'cvk_…',
+            description:
+              'An API key. Each operation names the scopes that are enough. None is needed while no key was made and the service listens on loopback. Pages use a session instead: POST /api/v1/session/.',
+          },
+        },
+      },
+      tags: [
+        { name: 'instances', description: 'Machines that run agents.' },
+        { name: 'meetings', description: 'Who takes part in what.' },
+        { name: 'messages', description: 'What is said.' },
+        { name: 'deliveries', description: 'What became of it.' },
+        { name: 'events', description: 'What happens, as it happens.' },
+        { name: 'keys', description: 'Who may do what.' },
+        { name: 'audit', description: 'Who did what.' },
+        { name: 'session', description: 'Signing in on a page.' },
+        { name: 'service', description: 'For those who watch the service.' },
+      ],
+    },
+    transformObject: (document) => ('openapiObject' in document ? finished(document.openapiObject) : {}),
+  });
+}

@@ -1,0 +1,135 @@
+/** The OpenAPI document of the service, as far as its page reads it. */
+
+export interface Schema {
+  $ref?: string;
+  type?: string | string[];
+  description?: string;
+  format?: string;
+  enum?: unknown[];
+  const?: unknown;
+  default?: unknown;
+  examples?: unknown[];
+  properties?: Record<string, Schema>;
+  required?: string[];
+  items?: Schema;
+  anyOf?: Schema[];
+  additionalProperties?: boolean | Schema;
+  minimum?: number;
+  maximum?: number;
+  maxItems?: number;
+  'x-expected'?: string;
+}
+
+export interface Parameter {
+  name: string;
+  in: string;
+  required?: boolean;
+  description?: string;
+  schema?: Schema;
+  example?: unknown;
+}
+
+type Content = Record<string, { schema?: Schema; examples?: Record<string, { value: unknown }> }>;
+
+interface Body {
+  description?: string;
+  required?: boolean;
+  content: Content;
+}
+
+export interface Response {
+  description: string;
+  headers?: Record<string, { description?: string }>;
+  content?: Content;
+}
+
+interface RawOperation {
+  operationId: string;
+  summary: string;
+  description?: string;
+  tags: string[];
+  parameters?: Parameter[];
+  requestBody?: Body;
+  security?: Record<string, string[]>[];
+  responses: Record<string, Response>;
+}
+
+export interface ApiDocument {
+  info: { title: string; version: string; description: string };
+  tags: { name: string; description: string }[];
+  paths: Record<string, Record<string, RawOperation>>;
+  webhooks: Record<string, Record<string, RawOperation>>;
+  components: { schemas: Record<string, Schema> };
+}
+
+export interface Operation extends RawOperation {
+  method: string;
+  /** Null for a request that the service makes. */
+  path: string | null;
+  body: { schema: Schema; examples: unknown[]; is_required: boolean } | null;
+}
+
+export interface Group {
+  name: string;
+  description: string;
+  operations: Operation[];
+}
+
+/** The operations under the tags of the document, in its order, and last what the service sends. */
+export function groupsOf({ tags, paths, webhooks }: ApiDocument): Group[] {
+  const all = Object.entries(paths).flatMap(([path, methods]) => operationsOf(methods, path));
+  const sent = Object.values(webhooks).flatMap((methods) => operationsOf(methods, null));
+  const groups = tags.map((tag) => ({ ...tag, operations: all.filter((each) => each.tags[0] === tag.name) }));
+  groups.push({ name: 'webhooks', description: 'What the service sends to an instance.', operations: sent });
+  return groups.filter(({ operations }) => operations.length > 0);
+}
+
+function operationsOf(methods: Record<string, RawOperation>, path: string | null): Operation[] {
+  return Object.entries(methods).map(([method, operation]) => {
+    const content = operation.requestBody?.content['application/json'];
+    const body = content?.schema && {
+      schema: content.schema,
+      examples: Object.values(content.examples ?? {}).map(({ value }) => value),
+      is_required: operation.requestBody?.required === true,
+    };
+    return { ...operation, method: method.toUpperCase(), path, body: body ?? null };
+  });
+}
+
+/** `Instance` of `#/components/schemas/Instance`. */
+export function nameOf({ $ref }: Schema): string | null {
+  return $ref?.split('/').at(-1) ?? null;
+}
+
+/** The scopes of which any is enough; empty when no key is needed. */
+export function scopesOf({ security = [] }: Operation): string[] {
+  return security.flatMap((each) => Object.values(each).flat());
+}
+
+/** One line that says what a value is. */
+export function typeOf(schema: Schema): string {
+  const name = nameOf(schema);
+  if (name !== null) return name;
+  if (schema.anyOf !== undefined) return schema.anyOf.map(typeOf).join(' or ');
+  if (schema.const !== undefined) return JSON.stringify(schema.const);
+  if (schema.enum !== undefined) return schema.enum.map((value) => JSON.stringify(value)).join(' | ');
+  if (schema.type === 'array') return `list of ${schema.items === undefined ? 'anything' : typeOf(schema.items)}`;
+  const type = [schema.type ?? 'anything'].flat().join(' or ');
+  return schema.format === undefined ? type : `${type} (${schema.format})`;
+}
+
+/** The command that calls it, with the examples of the document. */
+export function curlOf({ method, path, parameters = [], body }: Operation, origin: string): string | null {
+  if (path === null) return null;
+  const example = ({ name, example: value, schema }: Parameter): string =>
+    encodeURIComponent(String(value ?? schema?.examples?.[0] ?? name));
+  const filled = parameters
+    .filter((parameter) => parameter.in === 'path')
+    .reduce((url, parameter) => url.replace(`{${parameter.name}}`, example(parameter)), path);
+  const lines = [`curl ${method === 'GET' ? '' : `-X ${method} `}'${origin}${filled}'`];
+  if (body !== null) {
+    lines.push(`  -H 'content-type: application/json'`);
+    lines.push(`  -d '${JSON.stringify(body.examples[0] ?? {}).replaceAll("'", String.raw`'\''`)}'`);
+  }
+  return lines.join(' \\\n');
+}

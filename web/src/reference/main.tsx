@@ -1,0 +1,17 @@
+import '../style/base.css';
+import '../style/parts.css';
+import '../style/reference.css';
+import { render } from 'preact';
+import { apiDocument } from '../service.ts';
+import type { ApiDocument } from './document.ts';
+import { Reference } from './reference.tsx';
+
+const root = document.querySelector('#reference') as HTMLElement;
+
+try {
+  render(<Reference document={(await apiDocument()) as ApiDocument} />, root);
+  // The browser looked for what the address names before it was there.
+  if (location.hash !== '') document.getElementById(location.hash.slice(1))?.scrollIntoView();
+} catch (error) {
+  render(<p role="alert">The description of the API could not be loaded: {(error as Error).message}</p>, root);
+}

@@ -1,0 +1,56 @@
+import type { JSX } from 'preact';
+import { nameOf, type Schema, typeOf } from './document.ts';
+
+type Schemas = Record<string, Schema>;
+
+/** The fields of an object, each with what is in it; deeper ones open where they stand. */
+export function Fields({ schema, schemas }: { schema: Schema; schemas: Schemas }): JSX.Element {
+  const { properties = {}, required = [], description } = resolved(schema, schemas);
+  const names = Object.keys(properties);
+  if (names.length === 0) return <p class="soft">{description ?? typeOf(schema)}</p>;
+  return (
+    <ul class="fields">
+      {names.map((name) => {
+        const field = properties[name] as Schema;
+        return <Field key={name} {...{ name, field, schemas }} is_required={required.includes(name)} />;
+      })}
+    </ul>
+  );
+}
+
+function Field(props: { name: string; field: Schema; is_required: boolean; schemas: Schemas }): JSX.Element {
+  const { name, field, is_required, schemas } = props;
+  const inner = objectIn(field, schemas);
+  const said = field.description ?? resolved(field, schemas).description;
+  return (
+    <li>
+      <code class="field-name">{name}</code> <span class="field-type">{typeOf(field)}</span>
+      {is_required && <span class="field-required">required</span>}
+      {said !== undefined && <p>{said}</p>}
+      {field['x-expected'] !== undefined && <p class="soft">It {field['x-expected']}.</p>}
+      {inner !== null && (
+        <details>
+          <summary>{nameOf(inner) ?? 'its fields'}</summary>
+          <Fields schema={inner} schemas={schemas} />
+        </details>
+      )}
+    </li>
+  );
+}
+
+export function resolved(schema: Schema, schemas: Schemas): Schema {
+  const name = nameOf(schema);
+  return name === null ? schema : { ...schemas[name], ...schema };
+}
+
+/** The object that a value is, is a list of, or may be; null when there is none with fields. */
+function objectIn(schema: Schema, schemas: Schemas): Schema | null {
+  const { properties, items, anyOf } = resolved(schema, schemas);
+  if (properties !== undefined) return schema;
+  if (items !== undefined) return objectIn(items, schemas);
+  for (const choice of anyOf ?? []) {
+    const found = objectIn(choice, schemas);
+    if (found !== null) return found;
+  }
+  return null;
+}
