@@ -29,7 +29,7 @@ export interface Parameter {
   example?: unknown;
 }
 
-type Content = Record<string, { schema?: Schema; examples?: Record<string, { value: unknown }> }>;
+type Content = Record<string, { schema?: Schema; example?: unknown; examples?: Record<string, { value: unknown }> }>;
 
 interface Body {
   description?: string;
@@ -66,7 +66,7 @@ export interface Operation extends RawOperation {
   method: string;
   /** Null for a request that the service makes. */
   path: string | null;
-  body: { schema: Schema; examples: unknown[]; is_required: boolean } | null;
+  body: { schema: Schema; example: unknown; is_required: boolean } | null;
 }
 
 export interface Group {
@@ -89,7 +89,7 @@ function operationsOf(methods: Record<string, RawOperation>, path: string | null
     const content = operation.requestBody?.content['application/json'];
     const body = content?.schema && {
       schema: content.schema,
-      examples: Object.values(content.examples ?? {}).map(({ value }) => value),
+      example: content.example ?? Object.values(content.examples ?? {})[0]?.value ?? {},
       is_required: operation.requestBody?.required === true,
     };
     return { ...operation, method: method.toUpperCase(), path, body: body ?? null };
@@ -129,7 +129,7 @@ export function curlOf({ method, path, parameters = [], body }: Operation, origi
   const lines = [`curl ${method === 'GET' ? '' : `-X ${method} `}'${origin}${filled}'`];
   if (body !== null) {
     lines.push(`  -H 'content-type: application/json'`);
-    lines.push(`  -d '${JSON.stringify(body.examples[0] ?? {}).replaceAll("'", String.raw`'\''`)}'`);
+    lines.push(`  -d '${JSON.stringify(body.example).replaceAll("'", String.raw`'\''`)}'`);
   }
   return lines.join(' \\\n');
 }

@@ -1,4 +1,5 @@
 import '../style/base.css';
+import '../style/frame.css';
 import '../style/parts.css';
 import '../style/reference.css';
 import { render } from 'preact';

@@ -7,9 +7,12 @@ import {
   groupsOf,
   nameOf,
   type Operation,
+  type Response,
+  type Schema,
   scopesOf,
   typeOf,
 } from './document.ts';
+import { More } from './more.tsx';
 import { Fields, resolved } from './schema.tsx';
 
 /** The whole API on one page: to search with the browser, to link to, and to copy from. */
@@ -130,33 +133,50 @@ function Parameters({ operation: { parameters = [] } }: { operation: Operation }
 function Responses({ operation, document }: { operation: Operation; document: ApiDocument }): JSX.Element {
   const { schemas } = document.components;
   const entries = Object.entries(operation.responses);
+  const refusals = entries.filter(([status]) => Number(status) >= 400);
   return (
     <>
       <h4>Responses</h4>
       <ul class="fields">
-        {entries.map(([status, { description, headers = {}, content = {} }]) => {
-          const schema = Object.values(content)[0]?.schema;
-          const has_fields = schema !== undefined && resolved(schema, schemas).properties !== undefined;
-          return (
-            <li key={status}>
-              <code class="field-name">{status}</code>{' '}
-              <span class="field-type">{schema === undefined ? 'no body' : typeOf(schema)}</span>
-              <p>{description}</p>
-              {Object.entries(headers).map(([name, header]) => (
-                <p key={name} class="soft">
-                  <code>{name}</code>: {header.description}
-                </p>
-              ))}
-              {has_fields && (
-                <details>
-                  <summary>{nameOf(schema) ?? 'its fields'}</summary>
-                  <Fields schema={schema} schemas={schemas} />
-                </details>
-              )}
-            </li>
-          );
-        })}
+        {entries
+          .filter((entry) => !refusals.includes(entry))
+          .map(([status, response]) => (
+            <ResponsePart key={status} {...{ status, response, schemas }} />
+          ))}
       </ul>
+      {refusals.length > 0 && (
+        <More title={`When it is refused: ${refusals.map(([status]) => status).join(', ')}`}>
+          {() => (
+            <ul class="fields">
+              {refusals.map(([status, response]) => (
+                <ResponsePart key={status} {...{ status, response, schemas }} />
+              ))}
+            </ul>
+          )}
+        </More>
+      )}
     </>
+  );
+}
+
+function ResponsePart(props: { status: string; response: Response; schemas: Record<string, Schema> }): JSX.Element {
+  const { status, response, schemas } = props;
+  const { description, headers = {}, content = {} } = response;
+  const schema = Object.values(content)[0]?.schema;
+  const has_fields = schema !== undefined && resolved(schema, schemas).properties !== undefined;
+  return (
+    <li>
+      <code class="field-name">{status}</code>{' '}
+      <span class="field-type">{schema === undefined ? 'no body' : typeOf(schema)}</span>
+      <p>{description}</p>
+      {Object.entries(headers).map(([name, header]) => (
+        <p key={name} class="soft">
+          <code>{name}</code>: {header.description}
+        </p>
+      ))}
+      {has_fields && (
+        <More title={nameOf(schema) ?? 'its fields'}>{() => <Fields schema={schema} schemas={schemas} />}</More>
+      )}
+    </li>
   );
 }

@@ -1,4 +1,5 @@
 import type { JSX } from 'preact';
+import { More } from './more.tsx';
 import { nameOf, type Schema, typeOf } from './document.ts';
 
 type Schemas = Record<string, Schema>;
@@ -29,10 +30,7 @@ function Field(props: { name: string; field: Schema; is_required: boolean; schem
       {said !== undefined && <p>{said}</p>}
       {field['x-expected'] !== undefined && <p class="soft">It {field['x-expected']}.</p>}
       {inner !== null && (
-        <details>
-          <summary>{nameOf(inner) ?? 'its fields'}</summary>
-          <Fields schema={inner} schemas={schemas} />
-        </details>
+        <More title={nameOf(inner) ?? 'its fields'}>{() => <Fields schema={inner} schemas={schemas} />}</More>
       )}
     </li>
   );
