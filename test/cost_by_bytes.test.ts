@@ -151,11 +151,7 @@ async function asks(): Promise<{ name: string; requests: string[] }[]> {
     .filter((name) => !WITHOUT_END.has(name))
     .map((name) => {
       const [method = '', url = ''] = name.split(' ');
-      const path = url
-        .replace('*', 'swagger-ui-bundle.js')
-        .replace(':meeting_id', 'm')
-        .replace(':instance_id', 'i1')
-        .replaceAll(/:\w+/g, 'x');
+      const path = url.replace(':meeting_id', 'm').replace(':instance_id', 'i1').replaceAll(/:\w+/g, 'x');
       const bodies = BODIES[name] ?? ['{}'];
       const has_body = ['POST', 'PATCH', 'PUT'].includes(method);
       const requests = has_body

@@ -80,7 +80,6 @@ describe('answers', () => {
       ['GET', '/healthz'],
       ['GET', '/openapi.json'],
       ['GET', '/docs/'],
-      ['GET', '/docs/static/swagger-ui.css'],
       ['GET', '/nowhere'],
       ['GET', '/api/v1/keys/'],
       ['POST', '/api/v1/keys/'],
