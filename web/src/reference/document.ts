@@ -121,8 +121,10 @@ export function typeOf(schema: Schema): string {
 /** The command that calls it, with the examples of the document. */
 export function curlOf({ method, path, parameters = [], body }: Operation, origin: string): string | null {
   if (path === null) return null;
-  const example = ({ name, example: value, schema }: Parameter): string =>
-    encodeURIComponent(String(value ?? schema?.examples?.[0] ?? name));
+  const example = ({ name, example: value, schema }: Parameter): string => {
+    const text = value ?? schema?.examples?.[0];
+    return encodeURIComponent(typeof text === 'string' ? text : name);
+  };
   const filled = parameters
     .filter((parameter) => parameter.in === 'path')
     .reduce((url, parameter) => url.replace(`{${parameter.name}}`, example(parameter)), path);
