@@ -140,7 +140,8 @@ CREATE TABLE instances (
   updated_at bigint NOT NULL,
   owner_key_id text COLLATE "C",
   first_no bigint NOT NULL DEFAULT 0,
-  PRIMARY KEY (instance_id)
+  PRIMARY KEY (instance_id),
+  CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);
 
 CREATE INDEX instances_of_owner ON instances USING btree (owner_key_id) WHERE (owner_key_id IS NOT NULL);

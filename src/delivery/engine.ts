@@ -186,6 +186,7 @@ const EMPTY_LANES_OF_INSTANCE_MAX = 256;
 const EMPTY_LANES_MAX = 200_000;
 
 const NO_ATTEMPTS: Attempt[] = [];
+const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
 
 export class Engine {
   readonly #clock: Clock;
@@ -333,6 +334,7 @@ export class Engine {
     const expires_at = this.#clock.now() + this.#settings.expire_after_ms;
     const accepted = await this.#accepts.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
     if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
+    if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
     return { message: accepted.message, repeated: accepted.kind === 'repeated' };
   }
 

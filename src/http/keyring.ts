@@ -122,8 +122,8 @@ export class Keyring {
     const principal = principalOf(key);
     this.#keys.set(key_id, {
       key,
-      digest: Buffer.from(digest, 'hex'),
-      previous_digest: previous_digest === null ? NO_DIGEST : Buffer.from(previous_digest, 'hex'),
+      digest: digestIn(digest),
+      previous_digest: previous_digest === null ? NO_DIGEST : digestIn(previous_digest),
       by_current: new TokenStanding(this, principal, { key_id, digest }),
       by_previous: new TokenStanding(this, principal, { key_id, digest: previous_digest ?? '' }),
       noted_at: former?.noted_at ?? key.last_used_at ?? 0,
@@ -232,6 +232,12 @@ export class Keyring {
     this.#following?.cancel();
     return this.#write();
   }
+}
+
+/** What is no digest is equal to none. */
+function digestIn(hex: string): Buffer {
+  const bytes = Buffer.from(hex, 'hex');
+  return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;
 }
 
 /** For whoever holds the data file itself: one token, made for the moment, may do everything, whatever keys there are. */

@@ -10,7 +10,11 @@ import type { InstanceSchema } from './schemas/instances.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
-export const isoTime = (ms: number): string => new Date(ms).toISOString();
+/** The furthest time that has a date, before and after 1970. */
+const TIME_MAX = 8_640_000_000_000_000;
+
+/** Whatever stands in a row: what has no date is told as the last that has one. */
+export const isoTime = (ms: number): string => new Date(Math.max(-TIME_MAX, Math.min(ms, TIME_MAX))).toISOString();
 export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));
 
 /** Secrets and header values stay here. */

@@ -97,7 +97,7 @@ function packedAccepted(results: Accepted[]): PackedAccepted {
   const deliveriesOf = (result: Accepted) => (result.kind === 'accepted' ? result.deliveries : []);
   return {
     kinds: results.map(({ kind }) => kind),
-    messages: packed(results.flatMap((result) => (result.kind === 'key_reused' ? [] : [result.message]))),
+    messages: packed(results.flatMap((result) => ('message' in result ? [result.message] : []))),
     delivery_counts: results.map((result) => deliveriesOf(result).length),
     deliveries: packed(results.flatMap(deliveriesOf)),
   };
@@ -109,7 +109,7 @@ function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted):
   let messages_at = 0;
   let deliveries_at = 0;
   return kinds.map((kind, i) => {
-    if (kind === 'key_reused') return { kind };
+    if (kind === 'key_reused' || kind === 'damaged') return { kind };
     const message = messages[messages_at++]!;
     if (kind === 'repeated') return { kind, message };
     const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));

@@ -2,7 +2,6 @@
 import type { Sight } from '../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
 import type { IdCodec } from '../domain/id.ts';
-import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
 import {
   type DeliveryFilter,
@@ -11,6 +10,7 @@ import {
   type QueuedDelivery,
   queuedChars,
 } from './store.ts';
+import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
 import type { DeliveriesTable } from './tables.ts';
 
 /** How many of the first rows of a lane are looked at for what expires. */
@@ -42,7 +42,8 @@ export function queuedDeliveryOf(
     ...row,
     delivery_id: ids.encode('dlv', delivery_no),
     message_id: ids.encode('msg', message_no),
-    attempts: JSON.parse(attempts) as Attempt[],
+    target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
+    attempts: storedAttempts(attempts, () => String(delivery_no)),
   };
 }
 
@@ -63,12 +64,12 @@ export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
     meeting_id: row.meeting_id,
     seq: row.seq,
     instance_id: row.instance_id,
-    target_agents: JSON.parse(row.target_agents) as string[],
+    target_agents: storedTexts(row.target_agents, 'deliveries', 'target_agents', String(row.delivery_no)),
     state: row.state as DeliveryState,
     reason: row.reason as DeliveryReason | null,
     waiting_for: waitingFor(row),
     attempt_count: row.attempt_count,
-    attempts: JSON.parse(row.attempts) as Attempt[],
+    attempts: storedAttempts(row.attempts, () => String(row.delivery_no)),
     next_attempt_at: row.next_attempt_at,
     created_at: row.created_at,
     settled_at: row.settled_at,

@@ -1,11 +1,19 @@
 /** Instances as both engines read and seal them. */
 import { sql } from 'kysely';
-import { DOWN_AFTER_FAILURES, type Health, type Instance, type LastFailure } from '../domain/instance.ts';
-import type { SuccessStatuses } from '../domain/outcome.ts';
+import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../domain/instance.ts';
 import type { DataKeys } from './data_keys.ts';
 import { type SecretColumn, secretPlace } from './instance_secrets.ts';
 import { isSameOrigin } from '../domain/webhook_url.ts';
-import type { InstanceRow, Registration } from './store.ts';
+import { type InstanceRow, type Registration, StoreError } from './store.ts';
+import {
+  storedCount,
+  storedFailure,
+  storedHeaders,
+  storedStatuses,
+  storedTexts,
+  storedTime,
+  tellDamaged,
+} from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
 
 /** Opens and seals the secrets of instances under the data keys. */
@@ -19,31 +27,58 @@ export function instanceReader(keys: DataKeys) {
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
+    const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
+      storedCount(row[column], 'instances', column, instance_id);
+    const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
+      storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
     return {
       instance_id,
       instance_name: row.instance_name,
-      agent_ids: JSON.parse(row.agent_ids) as string[],
+      agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
       webhook_url: row.webhook_url,
-      webhook_headers: JSON.parse(open('webhook_headers', row.webhook_headers)) as Record<string, string>,
+      webhook_headers: storedHeaders(
+        open('webhook_headers', row.webhook_headers),
+        'instances',
+        'webhook_headers',
+        instance_id,
+      ),
       webhook_secret: open('webhook_secret', row.webhook_secret),
       previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
       previous_secret_until: row.previous_secret_until,
-      success_statuses: row.success_statuses as SuccessStatuses,
+      success_statuses: storedStatuses(row.success_statuses, instance_id),
       webhook_enabled: row.webhook_enabled === 1,
       is_active: row.is_active === 1,
-      consecutive_failures: row.consecutive_failures,
-      last_success_at: row.last_success_at,
-      last_failure: row.last_failure === null ? null : (JSON.parse(row.last_failure) as LastFailure),
-      backoff_step: row.backoff_step,
-      backoff_until: row.backoff_until,
-      last_seen_at: row.last_seen_at,
-      created_at: row.created_at,
+      consecutive_failures: count('consecutive_failures'),
+      last_success_at: time('last_success_at'),
+      last_failure: storedFailure(row.last_failure, instance_id),
+      backoff_step: count('backoff_step'),
+      backoff_until: time('backoff_until'),
+      last_seen_at: time('last_seen_at'),
+      created_at: time('created_at'),
+      // As it stands there: whether it is the same is asked of it.
       updated_at: row.updated_at,
     };
   }
 
   function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
     return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
+  }
+
+  /** In a list, where one whose secrets do not open stands beside others: it is shown without them. */
+  function listedRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+    try {
+      return instanceRowOf(row);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== 'SECRET_UNREADABLE') throw error;
+      const { instance_id } = row;
+      tellDamaged('instances', 'webhook_headers or a secret', instance_id);
+      const readable = {
+        webhook_headers: sealHeaders(instance_id, {}),
+        webhook_secret: sealSecret('webhook_secret', instance_id, ''),
+        previous_secret: null,
+      };
+      return instanceRowOf({ ...row, ...readable });
+    }
   }
 
   /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
@@ -77,7 +112,7 @@ export function instanceReader(keys: DataKeys) {
     return headerNamesOf(instance_id, former.webhook_headers);
   }
 
-  return { instanceOf, instanceRowOf, sealSecret, sealHeaders, secretOf, leftBehind };
+  return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, leftBehind };
 }
 
 /** What a row of `i` comes to. */

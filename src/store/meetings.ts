@@ -1,13 +1,21 @@
 /** Memberships as both engines read them. */
 import { Problem } from '../domain/problem.ts';
 import type { Membership } from './store.ts';
+import { storedTexts } from './stored_values.ts';
 
 /** What a row of `s` comes to. */
 export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 
 export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
   const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
-  return { meeting_id, instance_id, agent_ids: JSON.parse(agent_ids) as string[], joined_at, left_at };
+  const row_key = JSON.stringify([meeting_id, instance_id]);
+  return {
+    meeting_id,
+    instance_id,
+    agent_ids: storedTexts(agent_ids, 'memberships', 'agent_ids', row_key),
+    joined_at,
+    left_at,
+  };
 }
 
 /** @returns why it cannot join */

@@ -226,7 +226,9 @@ export type Accepted =
   /** The same key and body were accepted before: the first answer. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key came with another body. */
-  | { kind: 'key_reused' };
+  | { kind: 'key_reused' }
+  /** What stands in the store keeps it from being stored; others of the batch are. */
+  | { kind: 'damaged' };
 
 export interface MessageRow {
   message_id: string;

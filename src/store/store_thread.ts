@@ -3,6 +3,7 @@ import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
 import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
 import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
+import { type DamagedValue, onDamagedValue } from './stored_values.ts';
 import { type Audited, type Change, type ClusterStore, type FileStore, type Store, StoreError } from './store.ts';
 
 /**
@@ -72,6 +73,10 @@ export interface Commit {
 
 export interface StoreObserver {
   committed?(commit: Commit): void;
+  /** A row holds what this service does not write. Told once for each place. */
+  damaged?(damaged: DamagedValue): void;
+  /** What other nodes stored or said could not be taken. */
+  misheard?(error: unknown): void;
 }
 
 type Nouns = Store & { cluster: ClusterStore; file: FileStore };
@@ -99,26 +104,42 @@ class Calls {
       reject(error);
     };
     let is_open = false;
-    worker.on('message', (message: 'open' | Omit<Reply, 'id'> | Answer | { heard: never }) => {
-      if (message === 'open') {
-        is_open = true;
-        resolve();
-      } else if ('heard' in message) {
-        // Other nodes may tell of something before it is open.
-        this.onChange(changeOf(message.heard));
-      } else if (!is_open) {
-        fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
-      } else {
-        const { replies, ...commit } = message as Answer;
-        observer.committed?.(commit);
-        this.#settle(replies);
-        this.stall.answered();
-      }
-    });
+    onDamagedValue((damaged) => observer.damaged?.(damaged));
+    worker.on(
+      'message',
+      (message: 'open' | Omit<Reply, 'id'> | Answer | { heard: never } | { damaged: DamagedValue }) => {
+        if (message === 'open') {
+          is_open = true;
+          resolve();
+        } else if ('heard' in message) {
+          // Other nodes may tell of something before it is open.
+          this.#hear(() => changeOf(message.heard), observer);
+        } else if ('damaged' in message) {
+          observer.damaged?.(message.damaged);
+        } else if (!is_open) {
+          fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
+        } else {
+          const { replies, ...commit } = message as Answer;
+          observer.committed?.(commit);
+          this.#settle(replies);
+          this.stall.answered();
+        }
+      },
+    );
     worker.on('error', (error) =>
       fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
     );
     worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+  }
+
+  /** Whatever another node or a row says, it ends nothing here: all is looked at instead. */
+  #hear(changeOf: () => Change, observer: StoreObserver): void {
+    try {
+      this.onChange(changeOf());
+    } catch (error) {
+      observer.misheard?.(error);
+      this.onChange({ kind: 'unsure' });
+    }
   }
 
   /** A noun of the store whose methods call across. */

@@ -45,10 +45,15 @@ const BOOLEAN_TYPE = 16;
 
 const asIs = (text: string): string => text;
 
+/** What goes back into a statement must be one that can: whatever stands in a row, it is no more than this. */
+function safeNumber(text: string): number {
+  return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number(text), Number.MAX_SAFE_INTEGER));
+}
+
 /** Numbers are numbers, below 2^53 all of them; everything else stays the text that it is. */
 const TYPES = {
   getTypeParser(type: number): (text: string) => unknown {
-    if (NUMBER_TYPES.has(type)) return Number;
+    if (NUMBER_TYPES.has(type)) return safeNumber;
     return type === BOOLEAN_TYPE ? (text) => text === 't' : asIs;
   },
 };

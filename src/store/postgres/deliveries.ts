@@ -21,7 +21,7 @@ import { keyOf, rowsOfPage } from './cursor.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import type { Parts } from './operations.ts';
 import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
-import { timestampOf } from './messages.ts';
+import { LAST_OF_MESSAGE, timestampOf } from './messages.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -97,7 +97,7 @@ const EXPIRE_ASIDE = statement(`
   WHERE state = 'pending' AND aside = 1 AND expires_at <= $now_ms RETURNING instance_id, meeting_id`);
 
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
-const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
+const OF_MESSAGE = `d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE}`;
 
 /** A delivery of an instance that is owned; with everything owned, also one whose instance is gone. */
 const FIND_OWNED = statement(`
@@ -234,7 +234,7 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
         query = query
           .where('d.delivery_no', '>', message_no)
           .where(
-            sql<boolean>`d.delivery_no <= ${message_no}::bigint + (SELECT deliveries_queued FROM messages WHERE message_no = ${message_no})`,
+            sql<boolean>`d.delivery_no <= (SELECT ${sql.raw(LAST_OF_MESSAGE)} FROM messages m WHERE m.message_no = ${message_no})`,
           );
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);

@@ -108,7 +108,15 @@ const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id
 type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
 export function instanceOperations(session: Session, { keys, quotas }: Parts): InstanceStore {
-  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf, leftBehind } = instanceReader(keys);
+  const {
+    instanceOf,
+    instanceRowOf,
+    listedRowOf,
+    sealSecret: seal,
+    sealHeaders,
+    secretOf,
+    leftBehind,
+  } = instanceReader(keys);
 
   async function get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null> {
     if (sight) return (await list({ limit: 1, instance_id }, sight)).data[0] ?? null;
@@ -153,7 +161,7 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
         sql<boolean>`(lower(i.instance_id) LIKE ${pattern} OR lower(i.instance_name) LIKE ${pattern})`,
       );
     }
-    return pageOf(await rowsOfPage(session, query, 'instance_id'), limit, (row) => [row.instance_id], instanceRowOf);
+    return pageOf(await rowsOfPage(session, query, 'instance_id'), limit, (row) => [row.instance_id], listedRowOf);
   }
 
   async function register(

@@ -1,4 +1,5 @@
 import type { MessageHead, MessageRow, MessageStore } from '../store.ts';
+import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../stored_values.ts';
 import type { MessagesTable } from '../tables.ts';
 import { type Session, statement } from './database.ts';
 import type { Parts } from './operations.ts';
@@ -17,12 +18,15 @@ const list = (order: 'ASC' | 'DESC') =>
 const LAST = statement('SELECT max(message_no) AS last FROM messages');
 
 /** The numbers of its deliveries follow that of the message. */
+/** The number of the last delivery of the message `m`. Whatever stands there, the sum is a number: past bigint a statement fails. */
+export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
+
 const HEADS_SINCE = statement(`
   SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
   WHERE message_no > $after
     AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
     AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d
-      WHERE d.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued AND d.instance_id = $instance_id))
+      WHERE d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE} AND d.instance_id = $instance_id))
   ORDER BY message_no LIMIT $limit`);
 
 const FORWARD = list('ASC');
@@ -34,7 +38,15 @@ export function timestampText(timestamp: string): string {
 }
 
 export function timestampOf(text: string): string {
-  return text === '' ? '' : (JSON.parse(text) as string);
+  if (text === '') return '';
+  try {
+    const value: unknown = JSON.parse(text);
+    if (typeof value === 'string') return value;
+  } catch {
+    // Below.
+  }
+  tellDamaged('messages', 'timestamp', text.slice(0, 100));
+  return '';
 }
 
 export function messageOperations(session: Session, { ids }: Parts): Omit<MessageStore, 'accept'> {
@@ -62,8 +74,8 @@ export function messageOperations(session: Session, { ids }: Parts): Omit<Messag
           message_id: ids.encode('msg', message_no),
           seq,
           accepted_at,
-          target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
-          message,
+          target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
+          message: storedObjectJson(message, 'messages', 'message', String(message_no)),
         });
       }
       if (!forward) data.reverse();
@@ -84,7 +96,7 @@ export function messageOperations(session: Session, { ids }: Parts): Omit<Messag
       return rows.map(({ message_no, target_agents, ...head }): MessageHead => ({
         message_id: ids.encode('msg', message_no),
         ...head,
-        target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
+        target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
       }));
     },
   };

@@ -354,4 +354,9 @@ export const MIGRATIONS: readonly string[] = [
   -- When a node ran last, as far as it knows: a clock that is far ahead of it at a start is not believed.
   ALTER TABLE this_database ADD COLUMN ran_until bigint;
   `,
+  `
+  -- Statements over many rows read these as JSON: in one row that is none, all of them would fail. NOT VALID reads no row now.
+  ALTER TABLE memberships ADD CONSTRAINT memberships_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
+  ALTER TABLE instances ADD CONSTRAINT instances_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
+  `,
 ];

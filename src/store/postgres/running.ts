@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
-import type { DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
+import type { Accepted, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
 import { Accepting } from './accepting.ts';
 import { Cluster } from './cluster.ts';
@@ -16,6 +16,7 @@ import { isRead, operationOf, type Parts } from './operations.ts';
 import { patiently } from './patience.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
+import { tellDamaged } from '../stored_values.ts';
 import { Settling } from './settling.ts';
 import type { Heard } from './stored_rows.ts';
 
@@ -154,6 +155,7 @@ export class Running {
       // One of them cannot make the others fail.
       if (calls.length > 1 && !(error instanceof StoreError))
         return this.#oneByOne(calls, (each) => this.#accept(each));
+      if (!(error instanceof StoreError)) return this.#acceptEach(calls[0]!, messages, started_ms);
       this.#answer(
         calls,
         calls.map(({ id }) => ({ id, ...failureOf(error) })),
@@ -161,6 +163,28 @@ export class Running {
         started_ms,
       );
     }
+  }
+
+  /** What stands in some row was nonsense: the others of the batch do not suffer for it. */
+  async #acceptEach(call: Call, messages: NewMessage[], started_ms: number): Promise<void> {
+    const value: Accepted[] = [];
+    let failure: Omit<Reply, 'id'> = {};
+    for (const message of messages) {
+      try {
+        value.push(...(await this.#accepting.accept([message])));
+      } catch (error) {
+        if (error instanceof StoreError) failure = failureOf(error);
+        else tellDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
+        value.push({ kind: 'damaged' });
+      }
+    }
+    const { id } = call;
+    this.#answer(
+      [call],
+      [value.some(isStored) ? { id, value } : { id, value, ...failure }],
+      messages.length,
+      started_ms,
+    );
   }
 
   async #load(calls: Call[]): Promise<void> {
@@ -242,6 +266,10 @@ class Gathered {
     }
     return this.#waiting.splice(0, count);
   }
+}
+
+function isStored({ kind }: Accepted): boolean {
+  return kind === 'accepted' || kind === 'repeated';
 }
 
 /** Messages, settlements, lanes. */

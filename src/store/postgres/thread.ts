@@ -6,10 +6,12 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { type Call, failureOf } from '../calls.ts';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
+import { onDamagedValue } from '../stored_values.ts';
 import { Running } from './running.ts';
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
+onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
   const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };

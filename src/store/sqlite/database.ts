@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { closeSync, existsSync, mkdirSync, openSync } from 'node:fs';
 import { dirname } from 'node:path';
-import { DatabaseSync, type SQLInputValue, type StatementSync } from 'node:sqlite';
+import { DatabaseSync, type SQLInputValue } from 'node:sqlite';
 import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector, SqliteQueryCompiler } from 'kysely';
 import { makeTag } from '../../domain/id.ts';
 import { type BackupProgress, StoreError } from '../store.ts';
@@ -9,6 +9,7 @@ import { copyDatabase } from './copy.ts';
 import { isBusy, storeErrorOf } from './errors.ts';
 import { MIGRATIONS } from './migrations.ts';
 import type { Tables } from '../tables.ts';
+import { Statement } from './statement.ts';
 
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
@@ -19,10 +20,14 @@ const WAL_BYTES_MAX = 32 << 20;
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
+/** Of the year 2058 (src/domain/id.ts): a number above it is nonsense, and what is taken after it would be too. */
+const NUMBER_MAX = 2 ** 52;
+const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
+
 /** One open file. All access is synchronous; whoever owns it decides in which thread. */
 export class Database {
   readonly #db: DatabaseSync;
-  readonly #statements = new Map<string, StatementSync>();
+  readonly #statements = new Map<string, Statement>();
   #copies = 0;
   #is_checkpoint_due = false;
   /** Builds and types the queries whose shape depends on filters; it never runs them. */
@@ -103,18 +108,19 @@ export class Database {
   /** The highest number that was taken for a message, a delivery, or the beginning of an instance. */
   get last_number(): number {
     const { last } = this.prepare(
-      `SELECT max((SELECT coalesce(max(message_no + deliveries_queued), 0) FROM messages WHERE message_no = (SELECT max(message_no) FROM messages)),
-         (SELECT coalesce(max(delivery_no), 0) FROM deliveries),
-         (SELECT coalesce(max(first_no), 0) FROM instances)) AS last`,
+      `SELECT max((SELECT coalesce(max(message_no + max(0, min(deliveries_queued, ${DELIVERIES_OF_MESSAGE_MAX}))), 0) FROM messages
+           WHERE message_no = (SELECT max(message_no) FROM messages WHERE message_no <= ${NUMBER_MAX})),
+         (SELECT coalesce(max(delivery_no), 0) FROM deliveries WHERE delivery_no <= ${NUMBER_MAX}),
+         (SELECT coalesce(max(first_no), 0) FROM instances WHERE first_no <= ${NUMBER_MAX})) AS last`,
     ).get() as { last: number };
     return last;
   }
 
   /** A statement, prepared once. For text that is the same at every call. */
-  prepare(sql: string): StatementSync {
+  prepare(sql: string): Statement {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
-      statement = this.#db.prepare(sql);
+      statement = new Statement(this.#db.prepare(sql), sql);
       this.#statements.set(sql, statement);
     }
     return statement;

@@ -26,6 +26,15 @@ export function isBusy(error: unknown): boolean {
   return errcode === SQLITE_BUSY || errcode === SQLITE_LOCKED;
 }
 
+/** SQLITE_ERROR, _TOOBIG, _CONSTRAINT, _MISMATCH: what stands in a row is not what the statement takes. */
+const OF_VALUES = new Set([1, 18, 19, 20]);
+
+/** Whether the storage failed, and not what stands in it. */
+export function isOfTheStorage(error: unknown): boolean {
+  const errcode = errcodeOf(error);
+  return errcode === undefined ? storeErrorOf(error) instanceof StoreError : !OF_VALUES.has(errcode);
+}
+
 /** Errors of SQLite and of the file system as StoreError; anything else, a defect, stays what it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;

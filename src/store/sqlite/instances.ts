@@ -93,7 +93,15 @@ export function instanceOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<InstanceStore> {
-  const { instanceOf, instanceRowOf, sealSecret: seal, sealHeaders, secretOf, leftBehind } = instanceReader(keys);
+  const {
+    instanceOf,
+    instanceRowOf,
+    listedRowOf,
+    sealSecret: seal,
+    sealHeaders,
+    secretOf,
+    leftBehind,
+  } = instanceReader(keys);
 
   function get(instance_id: string, sight?: Sight | null): InstanceRow | null {
     if (sight) return list({ limit: 1, instance_id }, sight).data[0] ?? null;
@@ -138,7 +146,7 @@ export function instanceOperations(
         sql<boolean>`(i.instance_id LIKE ${pattern} ESCAPE '\\' OR i.instance_name LIKE ${pattern} ESCAPE '\\')`,
       );
     }
-    return pageOf(db.each(query), limit, (row) => [row.instance_id], instanceRowOf);
+    return pageOf(db.each(query), limit, (row) => [row.instance_id], listedRowOf);
   }
 
   return {

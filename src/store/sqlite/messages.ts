@@ -3,8 +3,10 @@ import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../store.ts';
 import type { Accepted, AcceptedMessage, MessageHead, MessageRow, MessageStore, NewMessage } from '../store.ts';
 import type { Database } from './database.ts';
+import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
+import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../stored_values.ts';
 import type { MessagesTable } from '../tables.ts';
 
 /** The version before stored keys without their senders: for a day they are anybody's. */
@@ -55,7 +57,15 @@ export function messageOperations(
       const former = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
       if (former !== undefined) {
         if (former['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
-        return { kind: 'repeated', message: JSON.parse(former['result'] as string) as AcceptedMessage };
+        const result = storedObjectJson(
+          former['result'] as string,
+          'idempotency_keys',
+          'result',
+          JSON.stringify([meeting_id, idempotency.key]),
+        );
+        // What became of the first nobody can say: storing it again could say it twice.
+        if (result === '{}') return { kind: 'damaged' };
+        return { kind: 'repeated', message: JSON.parse(result) as AcceptedMessage };
       }
     }
     const { last_seq: seq } = db.prepare(NEXT_SEQ).get(meeting_id, wall_ms) as { last_seq: number };
@@ -96,8 +106,34 @@ export function messageOperations(
     return { kind: 'accepted', message: accepted, deliveries };
   }
 
+  function acceptAlone(message: NewMessage): Accepted {
+    db.prepare('SAVEPOINT message').run();
+    try {
+      const accepted = accept(message);
+      db.prepare('RELEASE message').run();
+      return accepted;
+    } catch (error) {
+      if (isOfTheStorage(error)) throw error;
+      tellDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
+      recipients.forgetAll();
+      db.prepare('ROLLBACK TO message').run();
+      db.prepare('RELEASE message').run();
+      return { kind: 'damaged' };
+    }
+  }
+
   return {
-    accept: (batch: NewMessage[]) => batch.map(accept),
+    accept(batch: NewMessage[]) {
+      try {
+        return batch.map(accept);
+      } catch (error) {
+        if (isOfTheStorage(error)) throw error;
+        // What stands in some row was nonsense: the others of the batch do not suffer for it.
+        db.prepare('ROLLBACK TO call').run();
+        recipients.forgetAll();
+        return batch.map(acceptAlone);
+      }
+    },
     list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
       const forward = after_seq !== undefined;
@@ -124,8 +160,8 @@ export function messageOperations(
           message_id: ids.encode('msg', message_no),
           seq,
           accepted_at,
-          target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
-          message,
+          target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
+          message: storedObjectJson(message, 'messages', 'message', String(message_no)),
         });
       }
       if (!forward) data.reverse();
@@ -152,7 +188,7 @@ export function messageOperations(
     return {
       message_id: ids.encode('msg', message_no),
       ...rest,
-      target_agents: target_agents === null ? null : (JSON.parse(target_agents) as string[]),
+      target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
     };
   }
 }

@@ -1,3 +1,4 @@
+import { storedTexts } from '../stored_values.ts';
 import type { Database } from './database.ts';
 
 export interface Recipient {
@@ -42,7 +43,7 @@ export class Recipients {
     const rows = this.#db.prepare(RECIPIENTS).all(meeting_id) as { instance_id: string; agent_ids: string }[];
     const found = rows.map((row) => ({
       instance_id: row.instance_id,
-      agent_ids: JSON.parse(row.agent_ids) as string[],
+      agent_ids: storedTexts(row.agent_ids, 'memberships', 'agent_ids', JSON.stringify([meeting_id, row.instance_id])),
     }));
     const chars = rows.reduce((sum, row) => sum + row.agent_ids.length, 0);
     const is_full = this.#memberships + found.length > MEMBERSHIPS_MAX || this.#chars + chars > LISTS_CHARS_MAX;

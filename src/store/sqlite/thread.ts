@@ -7,6 +7,7 @@ import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from '
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
 import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../calls.ts';
+import { onDamagedValue } from '../stored_values.ts';
 import { CopyMaker } from './backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
@@ -16,6 +17,7 @@ const CALLS_PER_COMMIT_MAX = 500;
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
+onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
   const { file, key_source, quotas, backup_port } = workerData as {

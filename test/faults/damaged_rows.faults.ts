@@ -1,0 +1,330 @@
+/**
+ * Nonsense in a row, whoever wrote it there, ends nothing and holds nobody else up: each column of each table is damaged in a
+ * row of its own, while a service runs and before it starts, and the log says which.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import pg from 'pg';
+import { test, type TestContext } from 'node:test';
+import type { Page } from '@convoke/sdk';
+import { DATABASE_FILE } from '../../src/config.ts';
+import { temporaryDirectory } from '../support/command_line.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { instancePath, messagesPath, Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+type Value = string | bigint;
+
+/** What a column may hold by its type, and this service never writes. */
+const NONSENSE: Record<'json' | 'text' | 'integer', Value[]> = {
+  json: ['', '{"a":', '[1,{}]', 'null'],
+  text: ['nonsense'],
+  integer: [-1n, 2n ** 53n + 1n, 2n ** 63n - 1n],
+};
+const JSON_COLUMNS = new Set([
+  'agent_ids',
+  'last_failure',
+  'target_agents',
+  'attempts',
+  'scopes',
+  'meeting_ids',
+  'result',
+  'details',
+]);
+
+/** Where each victim has its rows, and by which columns one finds them. */
+const OF_VICTIM: Record<string, (victim: Victim) => string> = {
+  instances: ({ name }) => `instance_id = '${name}'`,
+  meetings: ({ name }) => `meeting_id = '${name}'`,
+  memberships: ({ name }) => `meeting_id = '${name}' AND instance_id = '${name}'`,
+  messages: ({ name }) => `meeting_id = '${name}'`,
+  deliveries: ({ name }) => `instance_id = '${name}'`,
+  idempotency_keys: ({ name }) => `meeting_id = '${name}'`,
+  recipients: ({ name }) => `instance_id = '${name}'`,
+  api_keys: ({ key_id }) => `key_id = '${key_id}'`,
+};
+/** Of these there is nobody's own row: what stands there is each time that of all. */
+const SHARED: Record<string, string> = {
+  sessions: 'true',
+  audit_log: 'seq = 2',
+  nodes: 'node_no > 0',
+  runs: 'true',
+  batches: 'true',
+};
+/** With these a start is refused in words (test/migrate.test.ts, test/reencrypt.test.ts), or nothing can be said of what is there. */
+const OF_THE_STORE = new Set([
+  'this_file',
+  'this_database',
+  'encryption_keys',
+  'schema_version',
+  'audit_head',
+  'instance_count',
+  'partitions',
+  'sqlite_sequence',
+]);
+
+/** Who writes these holds the partitions, and delivers instead of us. */
+const LEASES = new Set(['nodes.node_no', 'nodes.node_id', 'nodes.lease_until']);
+
+interface Column {
+  table: string;
+  column: string;
+  kind: keyof typeof NONSENSE;
+}
+
+interface Damage extends Column {
+  value: Value;
+}
+
+interface Victim {
+  name: string;
+  key_id: string;
+  damage: Damage;
+}
+
+interface Engine {
+  name: string;
+  settings: (t: TestContext) => Promise<Record<string, string>>;
+  /** Runs a function with something that runs statements on what the service keeps. */
+  on: (
+    settings: Record<string, string>,
+    run: (sql: (text: string) => Promise<Record<string, unknown>[]>) => Promise<void>,
+  ) => Promise<void>;
+  columns: string;
+  before_audit: string[];
+  /** Whether others may write while the service runs. */
+  shared: boolean;
+}
+
+const ENGINES: Engine[] = [
+  {
+    name: 'SQLite',
+    settings: async (t) => ({ data: temporaryDirectory(t) }),
+    on: async (settings, run) => {
+      const db = new DatabaseSync(join(settings['data']!, DATABASE_FILE));
+      await run(async (text) => {
+        const statement = db.prepare(text);
+        return /^\s*(?:SELECT|WITH)/.test(text) ? statement.all() : (statement.run(), []);
+      });
+      db.close();
+    },
+    columns: `SELECT t.name AS "table", c.name AS "column", lower(c.type) AS type FROM sqlite_master t JOIN pragma_table_info(t.name) c WHERE t.type = 'table'`,
+    before_audit: ['DROP TRIGGER audit_log_is_not_changed'],
+    shared: false,
+  },
+  {
+    name: 'PostgreSQL',
+    settings: async () => ({ database_url: await makeDatabase(), encryption_key: randomBytes(32).toString('base64') }),
+    on: async (settings, run) => {
+      const client = new pg.Client(settings['database_url']);
+      await client.connect();
+      await run(async (text) => (await client.query<Record<string, unknown>>(text)).rows);
+      await client.end();
+    },
+    columns: `SELECT table_name AS "table", column_name AS "column", data_type AS type FROM information_schema.columns
+      WHERE table_schema = 'public' AND table_name IN (SELECT table_name FROM information_schema.tables WHERE table_type = 'BASE TABLE')`,
+    before_audit: ['DROP TRIGGER audit_log_is_not_changed ON audit_log'],
+    shared: true,
+  },
+];
+
+const literal = (value: Value): string => (typeof value === 'bigint' ? String(value) : `'${value}'`);
+
+async function columnsOf(engine: Engine, settings: Record<string, string>): Promise<Column[]> {
+  const columns: Column[] = [];
+  await engine.on(settings, async (sql) => {
+    for (const { table, column, type } of (await sql(engine.columns)) as Record<string, string>[]) {
+      if (OF_THE_STORE.has(table!) || LEASES.has(`${table!}.${column!}`) || table!.startsWith('sqlite_')) continue;
+      const kind = type!.includes('int') ? 'integer' : JSON_COLUMNS.has(column!) ? 'json' : 'text';
+      columns.push({ table: table!, column: column!, kind });
+    }
+  });
+  return columns;
+}
+
+/** Makes what is to be damaged: instance, meeting, message and delivery of its own for each, and a key. */
+async function makeVictims(service: Service, damages: Damage[], neighbour: string): Promise<Victim[]> {
+  const victims: Victim[] = [];
+  for (const [i, damage] of damages.entries()) {
+    const name = `victim-${i}-${damage.table}-${damage.column}`;
+    await service.register({ instance_id: name, webhook_url: 'http://127.0.0.1:1/', webhook_secret: SECRET });
+    await service.join(name, name, ['a']);
+    await service.join(name, neighbour, ['a']);
+    const sent = await service.post(
+      messagesPath(name),
+      { message: { n: 1 }, target_agents: ['a'] },
+      { 'idempotency-key': 'first' },
+    );
+    assert.equal(sent.status, 201, sent.text);
+    const { key_id } =
+      damage.table === 'api_keys' ? await service.createKey({ scopes: ['read'], meeting_ids: [name] }) : { key_id: '' };
+    victims.push({ name, key_id, damage });
+  }
+  return victims;
+}
+
+const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+
+async function damageAll(
+  engine: Engine,
+  settings: Record<string, string>,
+  victims: Victim[],
+  shared: Damage[],
+): Promise<Victim[]> {
+  const damaged: Victim[] = [];
+  await engine.on(settings, async (sql) => {
+    for (const text of engine.before_audit) await sql(text);
+    const set = ({ table, column, value }: Damage, where: string): Promise<unknown> =>
+      sql(`UPDATE ${table} SET ${column} = ${literal(value)} WHERE ${where}`);
+    for (const victim of victims) {
+      // The database itself refuses some of it, and a key that is taken.
+      const done = await set(victim.damage, OF_VICTIM[victim.damage.table]!(victim)).then(
+        () => true,
+        () => false,
+      );
+      if (done) damaged.push(victim);
+    }
+    for (const damage of shared) await set(damage, SHARED[damage.table]!).catch(() => {});
+  });
+  return damaged;
+}
+
+const LISTS = ['instances', 'meetings', 'deliveries', 'keys', 'audit', 'nodes'].map(
+  (noun) => `/api/v1/${noun}/?limit=500`,
+);
+
+/** What everybody may ask, of everything that is damaged: no answer is a 500, and no list fails for one of its rows. */
+async function askAll(service: Service, victims: Victim[]): Promise<void> {
+  for (const list of LISTS) {
+    const { status, text } = await service.get<Page<unknown>>(list.replace('nodes/?limit=500', 'nodes/'));
+    assert.equal(status, 200, `${list}: ${text.slice(0, 300)}`);
+  }
+  for (const { name, key_id, damage } of victims) {
+    const asked: [string, string][] = [
+      ['GET', instancePath(name)],
+      ['POST', `${instancePath(name)}heartbeat/`],
+      ['GET', messagesPath(name)],
+      ['GET', `/api/v1/meetings/${name}/instances/`],
+      ['GET', `/api/v1/deliveries/?meeting_id=${name}`],
+      ['GET', `/api/v1/keys/${key_id || 'none'}/`],
+      ['POST', `${instancePath(name)}recover/`],
+    ];
+    for (const [method, path] of asked) {
+      const options = path.endsWith('recover/') ? { body: { since: '2020-01-01T00:00:00Z' } } : {};
+      const { status, text } = await service.request(method, path, options);
+      // A secret that does not open, and nothing else, cannot be passed over.
+      const may_fail = /^(?:webhook_|previous_secret)/.test(damage.column) && status === 503;
+      assert.ok(
+        status < 500 || may_fail,
+        `${method} ${path} with ${damage.table}.${damage.column} = ${damage.value}: ${status} ${text}`,
+      );
+      assert.doesNotThrow(() => void (text === '' || JSON.parse(text)), path);
+    }
+  }
+}
+
+const TOLD = new Set(
+  [
+    [
+      'instances.agent_ids',
+      'instances.last_failure',
+      'instances.webhook_headers',
+      'instances.webhook_secret',
+      'memberships.agent_ids',
+    ],
+    [
+      'messages.target_agents',
+      'deliveries.target_agents',
+      'deliveries.attempts',
+      'api_keys.scopes',
+      'api_keys.meeting_ids',
+    ],
+  ].flat(),
+);
+
+for (const engine of ENGINES) {
+  test(`${engine.name}: nonsense in any column ends nothing, others' messages flow, and the log says which row`, async (t) => {
+    const settings = await engine.settings(t);
+    const service = await startService(t, settings);
+    const receiver = await startReceiver(t);
+    const neighbour = 'neighbour';
+    await service.register({ instance_id: neighbour, webhook_url: receiver.url });
+    await service.endOpenMode();
+    await service.close();
+    const columns = await columnsOf(engine, settings);
+    assert.ok(columns.length > 80, `${columns.length} columns`);
+    const all = columns.flatMap((column) => NONSENSE[column.kind].map((value): Damage => ({ ...column, value })));
+    const strange = columns.filter(({ table }) => !(table in OF_VICTIM) && !(table in SHARED));
+    assert.deepEqual(strange, [], 'every table is one of the lists above');
+
+    const { token } = service;
+    const again = await startService(t, settings);
+    again.token = token;
+    const victims = await makeVictims(
+      again,
+      all.filter(({ table }) => table in OF_VICTIM),
+      neighbour,
+    );
+    const shared = all.filter(({ table }) => table in SHARED);
+    if (!engine.shared) await again.close();
+    const damaged = await damageAll(engine, settings, victims, shared);
+    assert.ok(damaged.length > 100, `${damaged.length} rows are damaged`);
+
+    const check = async (running: Service): Promise<void> => {
+      await askAll(running, damaged);
+      const before = receiver.requests.length;
+      // All at once, so that they come in the same batches.
+      const sends = damaged.flatMap(({ name, damage }) =>
+        [undefined, ['a']].map(async (target_agents) => {
+          const { status, text } = await running.post(messagesPath(name), { message: { n: 2 }, target_agents });
+          return { damage, status, text };
+        }),
+      );
+      const healthy = Array.from({ length: 20 }, () => running.send('healthy', { n: 2 }));
+      await Promise.all(healthy);
+      let accepted = 20;
+      for (const { damage, status, text } of await Promise.all(sends)) {
+        if (status === 201) accepted++;
+        // Where the meeting itself, its last seq or its newest message is damaged, it says so and stores nothing.
+        else
+          assert.ok(
+            status === 503 && /^(?:meetings|messages)$/.test(damage.table),
+            `${damage.table}.${damage.column} = ${damage.value}: ${status} ${text}`,
+          );
+      }
+      assert.ok(accepted > damaged.length, `${accepted} were accepted`);
+      await until(
+        'everything that was accepted to be heard by who is healthy',
+        () => receiver.requests.length - before,
+        (heard) =>
+          heard >=
+          accepted -
+            2 * damaged.filter(({ damage }) => damage.table === 'memberships' || damage.table === 'meetings').length,
+      );
+      assert.equal((await running.get('/readyz')).status, 200);
+    };
+    await again.join('healthy', neighbour, ['a']).catch(() => {});
+    if (engine.shared) {
+      await check(again);
+      await again.close();
+    }
+    const started = await startService(t, settings);
+    started.token = token;
+    if (!engine.shared) await started.join('healthy', neighbour, ['a']);
+    await check(started);
+    const told = new Set(
+      started.log
+        .concat(again.log)
+        .filter(({ msg }) => msg.endsWith('is damaged: its value is taken for an empty one'))
+        .map(({ table, column }) => `${String(table)}.${String(column)}`),
+    );
+    for (const place of TOLD)
+      assert.ok(
+        told.has(place) || /webhook/.test(place),
+        `${place} was told; ${[...told].filter((x) => !x.startsWith('some')).join(' ')}`,
+      );
+  });
+}
