@@ -105,7 +105,7 @@ describe('a database that knows less than a node, because it took over without t
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
     await withoutPart(url, ACCEPT_MESSAGES_2, WHOLE_LOOK, '');
     const store = await fallenBehind(t, url);
-    await assert.rejects(store.messages.accept([newMessage('m')]), /messages_meeting_id_seq_key/);
+    assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
 
   /** The meeting itself is gone, between two others. */
@@ -695,7 +695,7 @@ describe('nodes tell each other', () => {
       expires_at: null,
     });
     await b.cluster!.tell('topic', 'back\n"');
-    await a.cluster!.tell('topic', `é\n${'"'.repeat(6_990)}`);
+    await a.cluster!.tell('topic', `é\n${'"'.repeat(5_590)}`);
     const instance = (lifts: boolean, requeued = false): Change => ({
       kind: 'instance',
       instance_id: 'i',
@@ -714,7 +714,7 @@ describe('nodes tell each other', () => {
       instance(true, true),
       instance(false, true),
       { kind: 'keys' },
-      { kind: 'told', topic: 'topic', text: `é\n${'"'.repeat(6_990)}` },
+      { kind: 'told', topic: 'topic', text: `é\n${'"'.repeat(5_590)}` },
     ] satisfies Change[]);
     await until(
       'an answer',
