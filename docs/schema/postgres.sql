@@ -167,7 +167,8 @@ CREATE TABLE memberships (
   joined_at bigint NOT NULL,
   left_at bigint,
   agent_count integer,
-  PRIMARY KEY (meeting_id, instance_id)
+  PRIMARY KEY (meeting_id, instance_id),
+  CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 );
 
 CREATE INDEX memberships_of_instance ON memberships USING btree (instance_id);
