@@ -43,6 +43,7 @@ const OF_VICTIM: Record<string, (victim: Victim) => string> = {
   messages: ({ name }) => `meeting_id = '${name}'`,
   deliveries: ({ name }) => `instance_id = '${name}'`,
   idempotency_keys: ({ name }) => `meeting_id = '${name}'`,
+  instance_agents: ({ name }) => `instance_id = '${name}'`,
   recipients: ({ name }) => `instance_id = '${name}'`,
   api_keys: ({ key_id }) => `key_id = '${key_id}'`,
 };

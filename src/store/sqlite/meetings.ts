@@ -73,7 +73,7 @@ export function meetingOperations(
           sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'instance_count',
           ),
-          sql<number>`(SELECT coalesce(sum(s.agent_count), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          sql<number>`(SELECT coalesce(sum(max(0, min(s.agent_count, 1000))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
             'agent_count',
           ),
           // Memberships are few where deliveries are many: one probe of the lane index for each.
