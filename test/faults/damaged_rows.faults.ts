@@ -13,7 +13,7 @@ import { DATABASE_FILE } from '../../src/config.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';
-import { instancePath, messagesPath, Service, startService } from '../support/service.ts';
+import { instancePath, messagesPath, type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 type Value = string | bigint;
