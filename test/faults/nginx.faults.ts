@@ -1,0 +1,157 @@
+/** nginx, as docs/deploy/nginx.conf sets it up, before two nodes whose PostgreSQL stands still for 20 s. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { join, resolve } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { NodeProcess } from './node_process.ts';
+import { temporaryDirectory } from './run.ts';
+
+const PAUSED_MS = 20_000;
+/** A sender hears within 6 s; the rest is for a machine that is busy. */
+const HEARD_MS_MAX = 7_500;
+const SENDERS = 8;
+/** Between two sends of one, so that a refusal is no flood. */
+const PAUSE_MS = 100;
+
+const RECIPE = readFileSync(resolve(import.meta.dirname, '../../docs/deploy/nginx.conf'), 'utf8');
+const has_nginx = spawnSync('nginx', ['-v']).status === 0;
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as { port: number };
+  server.close();
+  await once(server, 'close');
+  return port;
+}
+
+async function startNginx(t: TestContext, recipe: string, [first, second]: string[]): Promise<string> {
+  const directory = await temporaryDirectory(t);
+  const port = await freePort();
+  const servers = recipe
+    .replace('node-1:8080', new URL(first!).host)
+    .replace('node-2:8080', new URL(second!).host)
+    .replace(/.*node-3:8080.*\n/, '')
+    .replace('listen 8080;', `listen 127.0.0.1:${port};`);
+  mkdirSync(join(directory, 'temp'));
+  const paths = ['client_body', 'proxy', 'fastcgi', 'uwsgi', 'scgi'].map(
+    (name) => `${name}_temp_path ${directory}/temp/${name};`,
+  );
+  const conf = `daemon off; pid ${directory}/pid; error_log ${directory}/log crit; worker_processes 1;
+    events {} http { access_log off; ${paths.join(' ')} ${servers} }`;
+  writeFileSync(join(directory, 'nginx.conf'), conf);
+  const nginx = spawn('nginx', ['-p', directory, '-c', join(directory, 'nginx.conf'), '-e', `${directory}/log`], {
+    stdio: 'inherit',
+  });
+  t.after(async () => {
+    nginx.kill('SIGTERM');
+    if (nginx.exitCode === null) await once(nginx, 'exit');
+  });
+  const url = `http://127.0.0.1:${port}`;
+  for (let tries = 0; ; tries++) {
+    const answer = await fetch(`${url}/healthz`).catch(() => null);
+    if (answer?.ok === true) return url;
+    assert.ok(tries < 200 && nginx.exitCode === null, 'nginx does not answer');
+    await pause(50);
+  }
+}
+
+interface Heard {
+  status: number;
+  retry_after: string | null;
+  took_ms: number;
+}
+
+/** What senders heard who came while the database stood still, and how long it took until one was taken afterwards. */
+async function whilePaused(t: TestContext, recipe: string): Promise<{ heard: Heard[]; back_ms: number }> {
+  const database_url = new URL(await makeDatabase());
+  const proxy = await CuttingProxy.start(Number(database_url.port));
+  t.after(() => proxy.close());
+  database_url.port = String(proxy.port);
+  const data = await temporaryDirectory(t);
+  const first = NodeProcess.serveOn(t, database_url.href, data);
+  const first_url = await first.ready;
+  const second_url = await NodeProcess.serveOn(t, database_url.href, data).ready;
+  const url = await startNginx(t, recipe, [first_url, second_url]);
+  const send = async (): Promise<Heard> => {
+    const from_ms = performance.now();
+    const answer = await fetch(`${url}/api/v1/meetings/m/messages/`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', host: 'localhost' },
+      body: '{"message":{"n":1}}',
+    });
+    await answer.arrayBuffer();
+    return {
+      status: answer.status,
+      retry_after: answer.headers.get('retry-after'),
+      took_ms: performance.now() - from_ms,
+    };
+  };
+  assert.equal((await send()).status, 201);
+
+  proxy.onRequest = () => 'swallow';
+  proxy.onAnswer = () => 'swallow';
+  const paused_at_ms = performance.now();
+  const heard: Heard[] = [];
+  const speak = async (): Promise<void> => {
+    while (performance.now() - paused_at_ms < PAUSED_MS) {
+      heard.push(await send());
+      await pause(PAUSE_MS);
+    }
+  };
+  const speaking = Array.from({ length: SENDERS }, speak);
+  await pause(PAUSED_MS);
+  proxy.onRequest = () => 'pass';
+  proxy.onAnswer = () => 'pass';
+  proxy.cutAll();
+  const back_at_ms = performance.now();
+  await Promise.all(speaking);
+  while ((await send()).status !== 201) await pause(PAUSE_MS);
+  const back_ms = performance.now() - back_at_ms;
+  const statuses = Object.groupBy(heard, ({ status }) => String(status));
+  const counts = Object.entries(statuses).map(([status, all = []]) => `${all.length} times ${status}`);
+  t.diagnostic(
+    `${counts.join(', ')}; at most ${Math.round(Math.max(...heard.map(({ took_ms }) => took_ms)))} ms; back after ${Math.round(back_ms)} ms`,
+  );
+  return { heard, back_ms };
+}
+
+const skip = has_nginx ? false : 'there is no nginx here (Debian: nginx-light)';
+
+test(
+  'behind nginx, senders hear 503 with Retry-After within 6 s while the database stands still, and nothing else',
+  { skip },
+  async (t) => {
+    const { heard } = await whilePaused(t, RECIPE);
+    const during = heard.filter(({ status }) => status !== 201);
+    assert.ok(during.length > SENDERS);
+    assert.deepEqual(
+      during.filter(({ status, retry_after }) => status !== 503 || retry_after === null),
+      [],
+    );
+    assert.ok(
+      heard.every(({ took_ms }) => took_ms < HEARD_MS_MAX),
+      'nobody waits for longer',
+    );
+  },
+);
+
+test(
+  'control: where nginx takes a 503 for a failure of the node, it has no node left, and says 502',
+  { skip },
+  async (t) => {
+    const counting = RECIPE.replace(
+      'proxy_next_upstream error timeout;',
+      'proxy_next_upstream error timeout http_503 non_idempotent;',
+    );
+    assert.notEqual(counting, RECIPE);
+    const { heard } = await whilePaused(t, counting);
+    assert.ok(heard.some(({ status }) => status === 502));
+  },
+);
