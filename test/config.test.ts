@@ -52,6 +52,7 @@ test('without a flag or a variable every setting has its default', () => {
     send_rate: null,
     send_rate_per_address: null,
     register_rate: { per_second: 100, burst: 10_000 },
+    change_rate: { per_second: 20, burst: 10_000 },
     register_rate_per_address: { per_second: 100, burst: 10_000 },
     auth_failure_rate: { per_second: 10, burst: 100 },
     max_instances: 100_000,

@@ -130,6 +130,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         operationId: 'listSessions',
         tags: ['session'],
         summary: 'List the sessions of all pages, the latest first',
+        description: 'Each with the key that it stands on; null for a session that began with a sign-in link.',
         querystring: ListSessionsQuery,
         response: answers({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
       },

@@ -17,8 +17,6 @@ describe('ids:', { concurrency: true }, () => {
     '%2F',
     '100%25',
     '%zz',
-    '.',
-    '..',
     '...',
     'a.b.',
     'a b',
@@ -52,6 +50,13 @@ describe('ids:', { concurrency: true }, () => {
     'webhook-test',
     'heartbeat',
   ];
+  test('"." and ".." are refused with a sentence: clients resolve them in a path before they send it', async () => {
+    for (const id of ['.', '..']) {
+      const registration = { instance_name: 'n', agent_ids: [], webhook_url: 'http://127.0.0.1:9/', instance_id: id };
+      assertProblem(await service.post('/api/v1/instances/register/', registration), 422, 'invalid_fields');
+    }
+  });
+
   for (const id of ids) {
     test(`${JSON.stringify(id.slice(0, 20))} can be the id of an instance, a meeting and an agent`, async (t) => {
       const { receiver } = await service.member(t, id, { agent_ids: [id], registration: { instance_id: id } });
