@@ -4,6 +4,7 @@
  */
 import { type Cidr, type EgressMode, type EgressPolicy, parseAddress, parseCidr } from './domain/address.ts';
 import type { KeyObject } from 'node:crypto';
+import { DATABASE_SERVERS_MAX, parseDatabaseUrl } from './domain/database_url.ts';
 import { parseDataKey } from './domain/data_key.ts';
 import { nearestName } from './domain/nearest.ts';
 import type { Rate } from './domain/token_bucket.ts';
@@ -111,7 +112,7 @@ export const SETTINGS = {
   database_url: setting(
     databaseUrl(),
     '',
-    `The PostgreSQL database to keep everything in instead of ${DATABASE_FILE}, which any number of nodes may share.`,
+    `The PostgreSQL database to keep everything in instead of ${DATABASE_FILE}, which any number of nodes may share. Of several hosts the one that writes is taken, at each connection.`,
   ),
   egress: setting(
     oneOf(EGRESS_MODES),
@@ -488,11 +489,10 @@ function httpUrl(): ValueType<string | null> {
 /** Null when it is not given. A secret, because it may hold a password. */
 function databaseUrl(): ValueType<string | null> {
   return {
-    expects: 'a URL such as `postgres://user:password@host:5432/database`',
+    expects: `a URL such as \`postgres://user:password@host:5432/database\`, or with at most ${DATABASE_SERVERS_MAX} hosts such as \`postgres://user:password@db-1:5432,db-2:5432/database?target_session_attrs=read-write\` (or \`primary\`, or \`any\`)`,
     parse(text) {
       if (text === '') return null;
-      const is_of_postgres = URL.canParse(text) && /^postgres(ql)?:$/.test(new URL(text).protocol);
-      return is_of_postgres && !/\p{Cc}/u.test(text) ? text : undefined;
+      return parseDatabaseUrl(text) === null ? undefined : text;
     },
     is_secret: true,
   };

@@ -98,6 +98,14 @@ test('everything wrong is said at once, each fault with where it was given and w
   ]);
 });
 
+test('a database may have several hosts; an address that is none is refused without being repeated', () => {
+  const url = 'postgres://u:the-password@a:1,b:2/db?target_session_attrs=read-write';
+  assert.equal(readConfig({ env: { CONVOKE_DATABASE_URL: url } }).config.database_url, url);
+  const [fault] = faultsOf({ env: { CONVOKE_DATABASE_URL: url.replace('read-write', 'standby') } });
+  assert.match(fault!, /must be a URL such as .*target_session_attrs=read-write \(or primary, or any\)$/);
+  assert.doesNotMatch(fault!, /the-password/);
+});
+
 test('a variable with our prefix that is no setting is refused, except those that the client commands read', () => {
   assert.match(faultsOf({ env: { CONVOKE_MAXINFLIGHT: '5' } })[0]!, /did you mean CONVOKE_MAX_IN_FLIGHT\?$/);
   assert.match(faultsOf({ env: { CONVOKE_QQQQQQ: '5' } })[0]!, /docs\/settings\.md/);

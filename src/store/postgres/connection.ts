@@ -1,5 +1,6 @@
 /** Connections to PostgreSQL, and what their failures mean. */
 import pg from 'pg';
+import { parseDatabaseUrl } from '../../domain/database_url.ts';
 import { StoreError } from '../store.ts';
 import { BatchMessage, type BatchValue } from './batch_message.ts';
 
@@ -78,6 +79,14 @@ function nameOf(text: string): string {
   return name;
 }
 
+/** Of several servers none is one that can be worked with. */
+export const NO_SERVER = 'NO_SERVER';
+/** As the server itself says of a statement that writes. */
+const READS_ONLY = '25006';
+
+/** Of each connection string, which of its servers was taken last. */
+const taken_last = new Map<string, number>();
+
 /** One connection. After a ConnectionLost it is of no more use. */
 export class Connection {
   readonly #client: pg.Client;
@@ -90,8 +99,32 @@ export class Connection {
     this.#client = client;
   }
 
-  /** @throws StoreError that says why there is none; ConnectionLost when there may be one later */
+  /**
+   * Of several servers it asks one after the other, and first the one that was taken last: each connection chooses, so all of
+   * them follow when another server becomes the one that writes.
+   *
+   * @throws StoreError that says why there is none; ConnectionLost when there may be one later
+   */
   static async open(url: string, session = ''): Promise<Connection> {
+    const { servers, must_write } = parseDatabaseUrl(url)!;
+    const first = taken_last.get(url) ?? 0;
+    const failures: string[] = [];
+    for (let k = 0; ; k++) {
+      const chosen = (first + k) % servers.length;
+      const server = servers[chosen]!;
+      try {
+        const connection = await Connection.#openOne(server.url, session, must_write);
+        taken_last.set(url, chosen);
+        return connection;
+      } catch (error) {
+        if (!(error instanceof ConnectionLost) || servers.length === 1) throw error;
+        failures.push(`${server.where}: ${error.message}`);
+        if (failures.length === servers.length) throw new ConnectionLost(NO_SERVER, failures.join('; '));
+      }
+    }
+  }
+
+  static async #openOne(url: string, session: string, must_write: boolean): Promise<Connection> {
     const client = new pg.Client({
       connectionString: url,
       connectionTimeoutMillis: CONNECT_MS_MAX,
@@ -105,11 +138,19 @@ export class Connection {
     try {
       await client.connect();
       await connection.#within(CONNECT_MS_MAX, client.query(SESSION + session));
+      if (must_write) await connection.#assertWrites();
     } catch (error) {
       connection.destroy();
       throw failureOf(error);
     }
     return connection;
+  }
+
+  /** @throws ConnectionLost when the server only reads: it is a standby, or says so by its settings */
+  async #assertWrites(): Promise<void> {
+    const { rows } = await this.#within(CONNECT_MS_MAX, this.#client.query('SHOW transaction_read_only'));
+    if ((rows[0] as { transaction_read_only: string }).transaction_read_only === 'off') return;
+    throw new ConnectionLost(READS_ONLY, 'it only reads');
   }
 
   get is_lost(): boolean {

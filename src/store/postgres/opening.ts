@@ -1,14 +1,22 @@
+import { parseDatabaseUrl } from '../../domain/database_url.ts';
 import { Problem } from '../../domain/problem.ts';
 import { StoreError } from '../store.ts';
-import { ConnectionLost } from './connection.ts';
+import { ConnectionLost, NO_SERVER } from './connection.ts';
 
 /** What stood against opening the database; never with the password. */
 export function openingFailure(error: unknown, url: string): unknown {
   if (error instanceof Problem || !(error instanceof StoreError)) return error;
-  const { hostname, port, pathname, username } = new URL(url);
-  const where = `${hostname || 'this machine'}:${port || '5432'}`;
+  const { servers } = parseDatabaseUrl(url)!;
+  const { pathname, username } = new URL(servers[0]!.url);
+  const where = servers.map((server) => server.where).join(', ');
   const database = decodeURIComponent(pathname.slice(1)) || decodeURIComponent(username);
   const { code, message } = error;
+  if (code === NO_SERVER) {
+    return new StoreError(
+      'POSTGRES_UNREACHABLE',
+      `No PostgreSQL that writes answers (${message}): start it, or set CONVOKE_DATABASE_URL to where it is.`,
+    );
+  }
   if (error instanceof ConnectionLost) {
     return new StoreError(
       'POSTGRES_UNREACHABLE',

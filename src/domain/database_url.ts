@@ -1,0 +1,41 @@
+/**
+ * The connection string of a PostgreSQL database. It may name several servers, as libpq has it: their hosts, each with its
+ * port, stand between commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
+ */
+
+/** Each may take its time not to answer, and a sender waits for all of them. */
+export const DATABASE_SERVERS_MAX = 8;
+
+/** What `target_session_attrs` may ask for, and whether the server then has to write. Convoke has no use for the others. */
+const SESSION_ATTRS = new Map([
+  ['any', false],
+  ['read-write', true],
+  ['primary', true],
+]);
+
+const PARTS = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/i;
+
+export interface DatabaseServers {
+  /** What to connect to, and what to call it, without the password. */
+  servers: { url: string; where: string }[];
+  /** Whether a server that only reads is passed over. Of several servers it always is: one of them writes. */
+  must_write: boolean;
+}
+
+/** Null when it is none. */
+export function parseDatabaseUrl(text: string): DatabaseServers | null {
+  const [, head, hosts, tail] = PARTS.exec(text) ?? [];
+  if (head === undefined || hosts === undefined || tail === undefined || /\p{Cc}/u.test(text)) return null;
+  const names = hosts.split(',');
+  if (names.length > DATABASE_SERVERS_MAX || (names.length > 1 && names.includes(''))) return null;
+  const urls = names.map((name) => head + name + tail);
+  if (!urls.every((url) => URL.canParse(url))) return null;
+  const must_write = SESSION_ATTRS.get(new URL(urls[0]!).searchParams.get('target_session_attrs') ?? 'any');
+  if (must_write === undefined) return null;
+  return { servers: urls.map((url) => ({ url, where: whereOf(url) })), must_write: must_write || urls.length > 1 };
+}
+
+function whereOf(url: string): string {
+  const { hostname, port } = new URL(url);
+  return `${hostname || 'this machine'}:${port || '5432'}`;
+}
