@@ -340,7 +340,14 @@ describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () 
   });
 
   test('a Host that is not loopback', async () => {
-    for (const host of ['evil.example', '127.0.0.1.evil.example', 'localhost.evil.example', '192.168.1.1', 'convoke.localhost', 'a b']) {
+    for (const host of [
+      'evil.example',
+      '127.0.0.1.evil.example',
+      'localhost.evil.example',
+      '192.168.1.1',
+      'convoke.localhost',
+      'a b',
+    ]) {
       const answer = await service.request('GET', '/api/v1/instances/', { headers: { host } });
       assert.ok(answer.status === 403 || answer.status === 400, `${host}: ${answer.status}`);
       assert.match(String(answer.headers['content-type']), /^application\/problem\+json/);
