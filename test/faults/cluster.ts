@@ -71,7 +71,7 @@ export class Nodes {
   }
 
   /** Lets everything be delivered, and collects what everybody has to say. */
-  async record({ from_ms, to_ms }: InDoubt): Promise<Record> {
+  async record(...in_doubt: [InDoubt, ...InDoubt[]]): Promise<Record> {
     await this.speakers.end();
     await nothingPending(this.url);
     return {
@@ -80,11 +80,11 @@ export class Nodes {
       stored: await history(this.url, MEMBERS.keys()),
       members: MEMBERS,
       deliveries: await deliveriesByState(this.url),
-      lives: [
-        { from_ms: 0, to_ms },
-        { from_ms: to_ms, to_ms: Infinity },
-      ],
-      in_flight_ms: to_ms - from_ms,
+      lives: [0, ...in_doubt.map(({ to_ms }) => to_ms)].map((from_ms, k) => ({
+        from_ms,
+        to_ms: in_doubt[k]?.to_ms ?? Infinity,
+      })),
+      in_flight_ms: Math.max(...in_doubt.map(({ from_ms, to_ms }) => to_ms - from_ms)),
     };
   }
 }

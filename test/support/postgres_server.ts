@@ -175,7 +175,7 @@ function directoryOf({ uid, gid }: Owner): string {
   return directory;
 }
 
-function ownerOf(): Owner {
+export function ownerOf(): Owner {
   if (process.getuid?.() !== 0) return {};
   const idOf = (...args: string[]): number => Number(execFileSync('id', args, { stdio: ['ignore', 'pipe', 'ignore'] }));
   for (const user of ['postgres', 'nobody']) {
@@ -217,7 +217,7 @@ function isReachable(path: string): boolean {
   }
 }
 
-async function freePort(): Promise<number> {
+export async function freePort(): Promise<number> {
   const server = createServer().listen(0, '127.0.0.1');
   await once(server, 'listening');
   const { port } = server.address() as { port: number };

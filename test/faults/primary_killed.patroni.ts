@@ -1,0 +1,61 @@
+/** A whole database that fails over: PostgreSQL under Patroni, in synchronous mode, whose primary is killed again and again. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { type InDoubt, Nodes } from './cluster.ts';
+import { missingForPatroni, PatroniCluster, TTL_S } from './patroni_cluster.ts';
+import { assertClean, assertControls, numberFrom } from './run.ts';
+import type { Speakers } from './speakers.ts';
+
+const KILLS = numberFrom('FAULTS_KILLS', 10);
+const LOAD_MS = 2_000;
+const BACK_MS_MAX = 120_000;
+const LOOK_EVERY_MS = 10;
+/** What was heard and not yet written. */
+const IN_FLIGHT_MS = 1_000;
+/** A node whose lease cannot be renewed starts attempts for so long. */
+const TRUSTED_MS = 9_500;
+
+const missing = missingForPatroni();
+
+test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: missing ?? false }, async (t) => {
+  const database = await PatroniCluster.start(t);
+  t.diagnostic(`${database.versions}; ttl ${TTL_S} s`);
+  const database_url = database.urlOf('convoke', 'convoke');
+  const nodes = await Nodes.start(t, [database_url, database_url]);
+  nodes.speakers.is_503_in_doubt = true;
+
+  const in_doubt: InDoubt[] = [];
+  const without_service_s: number[] = [];
+  for (let kill = 0; kill < KILLS; kill++) {
+    await pause(LOAD_MS);
+    const primary = await database.settled();
+    await database.kill(primary);
+    const killed_at_ms = Date.now();
+    in_doubt.push({ from_ms: killed_at_ms - IN_FLIGHT_MS, to_ms: killed_at_ms + TRUSTED_MS });
+    without_service_s.push(Math.round((await acceptedAgain(nodes.speakers)) / 100) / 10);
+    database.startAgain(primary);
+    const next = await database.settled();
+    assert.notEqual(next, primary);
+    t.diagnostic(`${primary} was killed, ${next} took over: ${without_service_s.at(-1)} s without service`);
+  }
+  await pause(LOAD_MS);
+
+  const record = await nodes.record(...(in_doubt as [InDoubt, ...InDoubt[]]));
+  const { accepted, heard } = assertClean(t, record);
+  t.diagnostic(`answers: ${JSON.stringify([...nodes.speakers.statuses])}`);
+  t.diagnostic(`without service, in seconds: ${without_service_s.join(', ')}`);
+  assert.ok(accepted > KILLS * 20 && heard > accepted, 'there was load');
+  assertControls(record);
+});
+
+/** How long it takes until a message is accepted whose sending begins now. */
+async function acceptedAgain({ sent }: Speakers): Promise<number> {
+  const from_ms = performance.now();
+  const before = sent.length;
+  while (!sent.slice(before).some(({ told }) => told === 'ok')) {
+    assert.ok(performance.now() - from_ms < BACK_MS_MAX, 'no service');
+    await pause(LOOK_EVERY_MS);
+  }
+  return performance.now() - from_ms;
+}
