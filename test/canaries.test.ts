@@ -303,7 +303,8 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   const { CONVOKE_ENCRYPTION_KEY } = keys;
   await service.start(['--log-format', 'json'], { CONVOKE_ENCRYPTION_KEY });
   assert.equal((await service.call('GET', '/api/v1/instances/failing/')).status, 503);
-  assert.equal((await service.call('GET', '/api/v1/instances/')).status, 503);
+  // One damaged row does not keep the others from a list.
+  assert.equal((await service.call('GET', '/api/v1/instances/')).status, 200);
   await service.stop();
   assert.match(service.log, /SECRET_UNREADABLE/);
   const refusing = await service.cli(['serve', '--port', '0', '--data', service.data], {
