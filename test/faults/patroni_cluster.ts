@@ -23,10 +23,10 @@ import { run } from './run.ts';
 
 const SERVERS = 3;
 const SETTLED_MS_MAX = 180_000;
-const LOOK_EVERY_MS = 200;
+const LOOK_EVERY_MS = 100;
 const LOG_LINES_MAX = 40;
 
-/** The shortest that Patroni recommends to its operators: after so many seconds a primary that is silent is replaced. */
+/** After so long Patroni replaces a primary that is silent. */
 export const TTL_S = 20;
 
 /** Where Debian puts a server, the newest last. */
@@ -112,6 +112,20 @@ export class PatroniCluster {
       if (leader !== undefined && is_settled) return leader.name;
       const said = this.#members.map(({ name, log }) => `${name}:\n${log.join('\n')}`).join('\n');
       assert.ok(performance.now() - from_ms < SETTLED_MS_MAX, `still ${JSON.stringify(listed)}\n${said}`);
+      await pause(LOOK_EVERY_MS);
+    }
+  }
+
+  /** Resolves when Patroni says of one of those that run that it is the primary. */
+  async hasPrimary(): Promise<void> {
+    const from_ms = performance.now();
+    const running = this.#members.filter((member) => member.process !== null);
+    const isPrimary = async ({ api_port }: Member): Promise<boolean> => {
+      const answer = await fetch(`http://127.0.0.1:${api_port}/primary`, { method: 'HEAD' }).catch(() => null);
+      return answer?.status === 200;
+    };
+    while (!(await Promise.all(running.map(isPrimary))).includes(true)) {
+      assert.ok(performance.now() - from_ms < SETTLED_MS_MAX, 'no primary');
       await pause(LOOK_EVERY_MS);
     }
   }
