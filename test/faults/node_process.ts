@@ -13,9 +13,13 @@ export interface End {
   duration_ms: number;
 }
 
+/** The least that a process takes before it can push anything. */
+const LOADING_MS = 300;
+
 /** A program that says `ready URL` on its output, as a process of its own. */
 export class NodeProcess {
-  readonly life: Life = { from_ms: Date.now(), to_ms: Infinity };
+  /** A receiver may note the last push of the process before a little late; this one has not even loaded by then. */
+  readonly life: Life = { from_ms: Date.now() + LOADING_MS, to_ms: Infinity };
   /** Resolves with the URL; rejects when the process ends before. */
   readonly ready: Promise<string>;
   readonly child: ChildProcess;

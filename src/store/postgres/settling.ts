@@ -50,13 +50,18 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchV
     bigints(deliveries.map(({ epoch }) => epoch)),
     texts(deliveries.map(({ state }) => state)),
     texts(deliveries.map(({ reason }) => reason)),
-    bigints(deliveries.map(({ attempt_count }) => attempt_count)),
-    bigints(deliveries.map(({ answered_badly }) => answered_badly)),
+    bigints(deliveries.map(({ attempt_count }) => counted(attempt_count))),
+    bigints(deliveries.map(({ answered_badly }) => counted(answered_badly))),
     texts(deliveries.map(({ attempts }) => attempts)),
     bigints(deliveries.map(({ next_attempt_at }) => next_attempt_at)),
     smallints(deliveries.map(({ aside }) => (aside ? 1 : 0))),
     bigints(deliveries.map(({ settled_at }) => settled_at)),
   ];
+}
+
+/** One more than a damaged row counted may be no safe integer, and would stop all settlements of the node. */
+function counted(count: number): number {
+  return Math.min(count, Number.MAX_SAFE_INTEGER);
 }
 
 function healthColumns(healths: HealthSettlement[]): BatchValue[] {
@@ -70,10 +75,10 @@ function healthColumns(healths: HealthSettlement[]): BatchValue[] {
     texts(sorted.map(({ instance_id }) => instance_id)),
     texts(sorted.map(({ webhook_url }) => webhook_url)),
     bigints(sorted.map(({ epoch }) => epoch)),
-    bigints(sorted.map(({ consecutive_failures }) => consecutive_failures)),
+    bigints(sorted.map(({ consecutive_failures }) => counted(consecutive_failures))),
     bigints(sorted.map(({ last_success_at }) => last_success_at)),
     texts(sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure)))),
-    bigints(sorted.map(({ backoff_step }) => backoff_step)),
+    bigints(sorted.map(({ backoff_step }) => counted(backoff_step))),
     bigints(sorted.map(({ backoff_until }) => backoff_until)),
     texts(gone.map(({ instance_id }) => instance_id)),
     bigints(gone.map(({ epoch }) => epoch)),
