@@ -29,7 +29,7 @@ async function collect(app: App): Promise<void> {
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
-      // Relative: requests tried on the page go to where the page came from.
+      // Relative: a client calls the service that the document came from.
       servers: [{ url: '/' }],
       webhooks: WEBHOOKS,
       components: {

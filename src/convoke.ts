@@ -1,6 +1,6 @@
 /**
  * The composition root: which parts there are, and who is given whom. Read this first, then src/delivery/engine.ts.
- * What only a command needs is loaded when it runs: the drivers of PostgreSQL take a tenth of the memory of a service.
+ * What only a command needs is loaded when it runs.
  *
  *   http ──► engine ──► transport ──► the machines
  *     │        │

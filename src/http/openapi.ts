@@ -6,7 +6,7 @@ const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../openapi.json' : '.
 
 /**
  * The OpenAPI document, as `npm run generate` writes it from the schemas of the routes. It is read at the first request:
- * to make it takes a library, a fifth of a second and eight megabytes, which no service that is asked for messages needs.
+ * to make it takes a library that a service which delivers messages does not need.
  */
 export function documentRoute(app: App): void {
   let document: Promise<Buffer> | null = null;

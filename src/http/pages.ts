@@ -79,7 +79,7 @@ const NOT_BUILT =
 const IN_WORDS = `Convoke ${VERSION} pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.
 
   /               in a browser: the pages
-  /docs/          in a browser: the API, to read and to try
+  /docs/          in a browser: the API, with commands to copy
   /openapi.json   the API, as OpenAPI 3.1
   /healthz        whether the process is alive
   /readyz         whether messages can be accepted
