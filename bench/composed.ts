@@ -15,7 +15,7 @@ import { Engine } from '../src/delivery/engine.ts';
 import { Expiry } from '../src/delivery/expiry.ts';
 import { Metrics } from '../src/delivery/metrics.ts';
 import { Partitions } from '../src/delivery/partitions.ts';
-import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
+import { createWebhookTransport } from '../src/delivery/transport/webhook_transport.ts';
 import { AuditTrail } from '../src/http/audit_trail.ts';
 import { Keyring } from '../src/http/keyring.ts';
 import { Limits } from '../src/http/limits.ts';

@@ -2,8 +2,8 @@
 import type { Send } from '../src/delivery/engine.ts';
 import { Fifo } from '../src/delivery/fifo.ts';
 import { type Target, targetOf } from '../src/delivery/lane.ts';
-import { pushOf } from '../src/delivery/push.ts';
-import type { Transport } from '../src/delivery/transport.ts';
+import { pushOf } from '../src/delivery/transport/push.ts';
+import type { Transport } from '../src/delivery/transport/transport.ts';
 import { IdSource } from './ids.ts';
 import { agentsToNotify, pushBodyHead } from '../src/domain/message.ts';
 import type { AcceptedMessage } from '../src/store/store.ts';

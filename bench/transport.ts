@@ -9,7 +9,7 @@ import { fork } from 'node:child_process';
 import { createServer } from 'node:net';
 import { fileURLToPath } from 'node:url';
 import { Pool } from 'undici';
-import { createWebhookTransport } from '../src/delivery/webhook_transport.ts';
+import { createWebhookTransport } from '../src/delivery/transport/webhook_transport.ts';
 
 const BODY = Buffer.from(
   JSON.stringify({

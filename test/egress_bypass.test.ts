@@ -9,7 +9,7 @@ import { text } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
 import { connect as connectTls, createServer as createTlsServer } from 'node:tls';
 import { parseCidr } from '../src/domain/address.ts';
-import { createWebhookTransport, type WebhookTransportOptions } from '../src/delivery/webhook_transport.ts';
+import { createWebhookTransport, type WebhookTransportOptions } from '../src/delivery/transport/webhook_transport.ts';
 import { tapSockets } from './support/socket_tap.ts';
 
 /** Of this machine only 127.0.0.1: what listens on ::1 is out of reach. */
@@ -107,7 +107,7 @@ test('a proxy that the environment names is not used', { timeout: 20_000 }, asyn
   };
   const url = `http://127.0.0.1:${machine.port}/`;
   const pushed = child(`
-    import { createWebhookTransport } from '${new URL('../src/delivery/webhook_transport.ts', import.meta.url).href}';
+    import { createWebhookTransport } from '${new URL('../src/delivery/transport/webhook_transport.ts', import.meta.url).href}';
     const transport = createWebhookTransport({ policy: { mode: 'local', allow: [], allow_http: true } });
     const push = { instance_id: 'i', url: '${url}', headers: {}, body: Buffer.from('{}'), success_statuses: '200' };
     const result = await transport.push(push);

@@ -10,9 +10,9 @@ import { after, before, describe, test, type TestContext } from 'node:test';
 import { formatAddress, judgeAddress, parseCidr } from '../src/domain/address.ts';
 import type { EgressMode, EgressPolicy } from '../src/domain/address.ts';
 import type { Outcome } from '../src/domain/outcome.ts';
-import { createHostResolver, type Resolution } from '../src/delivery/resolver.ts';
-import type { Push } from '../src/delivery/transport.ts';
-import { createWebhookTransport, type WebhookTransportOptions } from '../src/delivery/webhook_transport.ts';
+import { createHostResolver, type Resolution } from '../src/delivery/transport/resolver.ts';
+import type { Push } from '../src/delivery/transport/transport.ts';
+import { createWebhookTransport, type WebhookTransportOptions } from '../src/delivery/transport/webhook_transport.ts';
 import { type DnsAnswer, type DnsQuestion, type DnsReply, type ScriptedDns, startScriptedDns } from './scripted_dns.ts';
 import { type SocketTap, tapSockets } from './support/socket_tap.ts';
 

@@ -8,8 +8,8 @@ import { createServer, type Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { test, type TestContext } from 'node:test';
 import { type EgressMode, type EgressPolicy, parseCidr } from '../src/domain/address.ts';
-import type { PushResult } from '../src/delivery/transport.ts';
-import { createWebhookTransport, type WebhookTransport } from '../src/delivery/webhook_transport.ts';
+import type { PushResult } from '../src/delivery/transport/transport.ts';
+import { createWebhookTransport, type WebhookTransport } from '../src/delivery/transport/webhook_transport.ts';
 import { Random } from './simulation/random.ts';
 import {
   type Address,

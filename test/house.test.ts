@@ -113,8 +113,8 @@ test('only one module opens outgoing sockets', async () => {
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
-    'src/delivery/connector.ts',
-    'src/delivery/webhook_transport.ts',
+    'src/delivery/transport/connector.ts',
+    'src/delivery/transport/webhook_transport.ts',
   ]);
 });
 

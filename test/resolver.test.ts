@@ -5,8 +5,8 @@ import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { formatAddress } from '../src/domain/address.ts';
-import { createHostResolver, parseHosts } from '../src/delivery/resolver.ts';
-import type { HostResolver, Resolution } from '../src/delivery/resolver.ts';
+import { createHostResolver, parseHosts } from '../src/delivery/transport/resolver.ts';
+import type { HostResolver, Resolution } from '../src/delivery/transport/resolver.ts';
 import { startScriptedDns } from './scripted_dns.ts';
 import type { DnsAnswer, DnsQuestion } from './scripted_dns.ts';
 

@@ -19,9 +19,9 @@ import { Client } from 'undici';
 import { parseCidr } from '../src/domain/address.ts';
 import type { EgressMode, EgressPolicy } from '../src/domain/address.ts';
 import type { Outcome } from '../src/domain/outcome.ts';
-import type { Push, PushResult, StageReport } from '../src/delivery/transport.ts';
-import { createWebhookTransport, RESPONSE_BYTES_MAX } from '../src/delivery/webhook_transport.ts';
-import type { WebhookTransport, WebhookTransportOptions } from '../src/delivery/webhook_transport.ts';
+import type { Push, PushResult, StageReport } from '../src/delivery/transport/transport.ts';
+import { createWebhookTransport, RESPONSE_BYTES_MAX } from '../src/delivery/transport/webhook_transport.ts';
+import type { WebhookTransport, WebhookTransportOptions } from '../src/delivery/transport/webhook_transport.ts';
 import { startScriptedDns } from './scripted_dns.ts';
 
 /** Long enough for a machine that is busy to see a status line before it, short enough to wait for. */

@@ -53,10 +53,10 @@ import type { Expiry } from './expiry.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
 import { restAfter } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
-import { pushOf } from './push.ts';
+import { pushOf } from './transport/push.ts';
 import { Runs } from './runs.ts';
 import { Settlements } from './settlements.ts';
-import type { PushResult, Transport } from './transport.ts';
+import type { PushResult, Transport } from './transport/transport.ts';
 import { Turns } from './turns.ts';
 import { Wakes } from './wakes.ts';
 

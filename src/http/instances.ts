@@ -1,6 +1,6 @@
 import { randomBytes, randomUUID } from 'node:crypto';
-import { diagnose } from '../delivery/diagnosis.ts';
-import { RESERVED_HEADERS } from '../delivery/push.ts';
+import { diagnose } from '../delivery/transport/diagnosis.ts';
+import { RESERVED_HEADERS } from '../delivery/transport/push.ts';
 import { assertMayRegister, assertMeeting, type Principal } from '../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';

@@ -12,7 +12,7 @@ import {
 import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
-import type { PushResult } from '../../src/delivery/transport.ts';
+import type { PushResult } from '../../src/delivery/transport/transport.ts';
 import type { AcceptedMessage, DeliveryRow, DeliverySettlement } from '../../src/store/store.ts';
 import type { StoreOperations } from './model_store.ts';
 

@@ -2,7 +2,7 @@
 import fc from 'fast-check';
 import type { TSchema } from 'typebox';
 import { Compile, type Validator } from 'typebox/compile';
-import { RESERVED_HEADERS } from '../../src/delivery/push.ts';
+import { RESERVED_HEADERS } from '../../src/delivery/transport/push.ts';
 
 /** What our schemas are made of. */
 export interface Schema {

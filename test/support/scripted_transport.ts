@@ -1,6 +1,6 @@
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
-import type { Push, PushResult, Transport } from '../../src/delivery/transport.ts';
+import type { Push, PushResult, Transport } from '../../src/delivery/transport/transport.ts';
 
 /** What a machine does with a push: a status, or an outcome without one. */
 export interface Reply {

@@ -1,6 +1,6 @@
-import type { EgressPolicy } from '../domain/address.ts';
-import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
-import type { Store } from '../store/store.ts';
+import type { EgressPolicy } from '../../domain/address.ts';
+import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
+import type { Store } from '../../store/store.ts';
 
 const PAGE = 1_000;
 

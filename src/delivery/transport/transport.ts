@@ -1,4 +1,4 @@
-import type { Outcome, SuccessStatuses } from '../domain/outcome.ts';
+import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
 
 /** One POST to make: everything that goes on the wire, and nothing that is left to decide. */
 export interface Push {

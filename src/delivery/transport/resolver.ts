@@ -1,8 +1,8 @@
 import { readFileSync, statSync } from 'node:fs';
 import { Resolver } from 'node:dns';
-import { LOOPBACK_ADDRESSES, parseAddress } from '../domain/address.ts';
-import type { AddressBytes } from '../domain/address.ts';
-import { isLocalhostName } from '../domain/webhook_url.ts';
+import { LOOPBACK_ADDRESSES, parseAddress } from '../../domain/address.ts';
+import type { AddressBytes } from '../../domain/address.ts';
+import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
  * Host names to addresses, without `dns.lookup`: that runs two at a time on libuv's threads, so that eight lookups at

@@ -2,11 +2,11 @@ import { connect as connectTcp } from 'node:net';
 import type { Socket } from 'node:net';
 import { connect as connectTls } from 'node:tls';
 import type { SecureContext } from 'node:tls';
-import { formatAddress, judgeAddress, parseAddress } from '../domain/address.ts';
-import type { AddressBytes, EgressPolicy } from '../domain/address.ts';
-import type { Outcome } from '../domain/outcome.ts';
-import { sayDenial } from '../domain/webhook_url.ts';
-import type { WebhookTarget } from '../domain/webhook_url.ts';
+import { formatAddress, judgeAddress, parseAddress } from '../../domain/address.ts';
+import type { AddressBytes, EgressPolicy } from '../../domain/address.ts';
+import type { Outcome } from '../../domain/outcome.ts';
+import { sayDenial } from '../../domain/webhook_url.ts';
+import type { WebhookTarget } from '../../domain/webhook_url.ts';
 import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
