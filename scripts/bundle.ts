@@ -1,6 +1,12 @@
 /**
- * Builds `dist/`: the commands, the service, the threads of both engines and the pages, as JavaScript that needs nothing but
- * Node. What is published is this. A clone does not need it: it runs the TypeScript.
+ * Builds `dist/`, which is what is published: the commands and the service as one bundle; the threads of both engines and the
+ * entry (`src/cli/main.ts`, which every Node can load) as files of their own, because they are started by their address; the
+ * pages, the files of `/docs/`, and LICENSES.txt. It needs nothing but Node. A clone runs its TypeScript and needs no build.
+ *
+ * Three modules ask whether they end in `.ts` to know where they are: both `*_store.ts` and the one that serves the pages.
+ *
+ * Rolldown, because Vite brings it already, and the bundle takes a second. Names are kept and nothing is minified, so that a
+ * stack says where something went wrong.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

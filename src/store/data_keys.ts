@@ -12,7 +12,11 @@ export interface GivenKeys {
 /** Where the data key comes from: the settings, a file, or nowhere, for a store that ends with the process. */
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
-/** The data key that seals, and the former one while rows are still under it. */
+/**
+ * The data key that seals, and the previous one while rows are still under it. The table `encryption_keys` names the keys that
+ * the data is under, with a check value for each. During a change there are two. The new key is in the key file before it seals
+ * anything, and the previous one leaves the file after its last row is gone, so a crash leaves nothing that cannot be opened.
+ */
 export class DataKeys {
   readonly #source: KeySource;
   #current: DataKey;

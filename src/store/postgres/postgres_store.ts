@@ -1,3 +1,19 @@
+/**
+ * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
+ *
+ * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same order.
+ * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a stored
+ *   batch is a row of its own. Old versions of a hot row stay while any session is idle in a transaction, and every read
+ *   would pass them (a third of the rate, docs/benchmarks.md).
+ * - Numbers. Messages and deliveries take theirs from one sequence, contiguous within a batch, as in SQLite.
+ * - Accept in doubt. When the connection breaks before the response, the batch is sent again under its number, and the table
+ *   `batches` says whether it was stored. After 5 seconds the senders get a 503.
+ * - Fencing. A settlement counts only under the epoch of the partition that it was made in. A takeover waits for settlements
+ *   in flight.
+ * - News. A change leaves by NOTIFY within its transaction, so no node has to live on to send it. Of a batch only the numbers
+ *   are sent; every node reads the batches of the others in commit order.
+ * - Removal. An advisory lock excludes accepting for an instance while it is removed.
+ */
 import { join } from 'node:path';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';

@@ -1,6 +1,25 @@
 /**
- * The schema, as the steps that led to it. `PRAGMA user_version` counts the steps a file has taken; a step that was
- * released is never edited. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
+ * The schema, as the steps that led to it; docs/schema/sqlite.sql shows what they make. `PRAGMA user_version` counts the steps
+ * a file has taken. A released step is never edited. Booleans are 0 and 1, lists and objects JSON text, times milliseconds
+ * since the epoch. A message is TEXT: JSON text holds no NUL, so SQLite keeps every byte, and a string costs less than a
+ * buffer between threads. The attempts of a delivery are in its row, so settling writes one row.
+ *
+ * Numbers: a message takes `message_no`, and its deliveries take the numbers that follow. So a message leads to its
+ * deliveries, and a meeting to those of its messages, without an index. Ids are these numbers behind the tag of the data file.
+ *
+ * Every index of `deliveries` costs a write for every delivery, so there are four. A settled delivery leaves the first two:
+ * they are as large as what is pending, however long the history.
+ *
+ *   deliveries_in_lane       the next page of a lane, lanes with something pending, what expires, counts
+ *   deliveries_aside         which deliveries aside are due, and when the next one is
+ *   deliveries_failed        recovery: what failed since a time
+ *   deliveries_of_instance   the list of an instance, newest first
+ *
+ *   memberships_of_instance             deleting an instance
+ *   memberships_present_of_instance     how many meetings an instance is in
+ *   instances_of_owner                  the instances of a key, and their deliveries
+ *   audit_log_of_principal, _of_target  the entries of a key, or of an instance
+ *   sessions_of_key                     the sessions of a key
  */
 export const MIGRATIONS: readonly string[] = [
   `
