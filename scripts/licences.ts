@@ -25,7 +25,7 @@ export function licencesTable(lockfile: string): string {
   return (
     '# Licences\n\n' +
     'The packages of others that the service needs at run time, as `package-lock.json` pins them. Why each of those that\n' +
-    'Convoke itself asks for is there: [ARCHITECTURE.md](../ARCHITECTURE.md#dependencies). Convoke is MIT licensed.\n\n' +
+    'Convoke itself asks for is there: [dependencies.md](dependencies.md). Convoke is MIT licensed.\n\n' +
     '| package | version | licence | needed by |\n| --- | --- | --- | --- |\n' +
     [...rows].toSorted().join('')
   );

@@ -206,11 +206,11 @@ test('the recipe for OpenClaw: path, bearer token and templates fit what is push
   assert.equal(state, 'delivered');
 });
 
-test('ARCHITECTURE.md gives a reason for every dependency, and names no other', async () => {
+test('docs/dependencies.md gives a reason for every dependency, and names no other', async () => {
   type Packages = Record<string, string>;
   const manifest = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as Record<string, Packages>;
   const { dependencies = {}, devDependencies, optionalDependencies } = manifest;
-  const [, tables = ''] = (await readFile(join(ROOT, 'ARCHITECTURE.md'), 'utf8')).split('\n## Dependencies\n');
+  const tables = await readFile(join(ROOT, 'docs/dependencies.md'), 'utf8');
   const [runtime = '', development = ''] = tables.split('What developing needs:');
   for (const [table, packages] of [
     [runtime, dependencies],
