@@ -28,3 +28,10 @@ export function isTime(text: string): boolean {
     offset_minutes <= 59
   );
 }
+
+/** The furthest time that has a date, before and after 1970. */
+const TIME_MAX = 8_640_000_000_000_000;
+
+/** A time that is stored, as text. A damaged row may hold a number that is no date: the nearest date stands for it. */
+export const isoTime = (ms: number): string => new Date(Math.max(-TIME_MAX, Math.min(ms, TIME_MAX))).toISOString();
+export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));

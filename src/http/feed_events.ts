@@ -4,8 +4,8 @@ import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
+import { isoTime } from '../domain/time.ts';
 import type { InstanceRow, MessageHead } from '../store/store.ts';
-import { isoTime } from './wire.ts';
 
 /** @param instance_ids to whom it goes */
 export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {

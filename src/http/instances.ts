@@ -5,6 +5,7 @@ import { assertMayRegister, assertMeeting, type Principal } from '../domain/acce
 import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
 import { makeSecret, signingKey } from '../domain/signature.ts';
+import { isoTime } from '../domain/time.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { AuditSubject } from '../domain/audit.ts';
@@ -29,7 +30,7 @@ import {
   WebhookTestBody,
 } from './schemas/instances.ts';
 import { pageOf } from './schemas/page.ts';
-import { isoTime, wireInstance } from './wire.ts';
+import { wireInstance } from './wire.ts';
 
 const OVERLAP_S = 86_400;
 const SECRET_BYTES = 32;

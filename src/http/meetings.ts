@@ -1,6 +1,7 @@
 import { assertMeeting } from '../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
+import { isoTimeOrNull } from '../domain/time.ts';
 import type { JsonBody } from './json_body.ts';
 import { answers } from './answers.ts';
 import { membershipEvent } from './feed_events.ts';
@@ -18,7 +19,7 @@ import {
   MembershipSchema,
 } from './schemas/meetings.ts';
 import { pageOf } from './schemas/page.ts';
-import { isoTimeOrNull, wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
+import { wireMeeting, wireMeetingInstance, wireMembership } from './wire.ts';
 
 export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }: HttpParts): void {
   app.post(

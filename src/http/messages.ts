@@ -3,6 +3,7 @@ import { assertMeeting } from '../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../domain/id.ts';
 import { pushTimestamp } from '../domain/message.ts';
 import { invalidField, Problem } from '../domain/problem.ts';
+import { isoTime } from '../domain/time.ts';
 import type { AcceptedMessage, MessageRow } from '../store/store.ts';
 import { fieldText } from './json_body.ts';
 import { noSuchMeeting } from './meetings.ts';
@@ -18,7 +19,6 @@ import {
   SentHeaders,
   SentMessageSchema,
 } from './schemas/messages.ts';
-import { isoTime } from './wire.ts';
 
 /** A page of history ends early when its messages come to this. */
 const PAGE_CHARS_MAX = 8 << 20;

@@ -5,6 +5,7 @@ import { EVERYTHING_ALLOWED, type Principal } from '../domain/access.ts';
 import { SCOPES } from '../domain/api_key.ts';
 import { Problem } from '../domain/problem.ts';
 import { sessionIdOf } from '../domain/session.ts';
+import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import { VERSION } from '../version.ts';
 import { answers } from './answers.ts';
 import type { App, HttpParts } from './parts.ts';
@@ -19,7 +20,6 @@ import {
   UseLinkBody,
 } from './schemas/session.ts';
 import type { SignedIn } from './sessions.ts';
-import { isoTime, isoTimeOrNull } from './wire.ts';
 
 const COOKIE_IS_SET =
   'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. With every request by it, csrf_token has to be sent as the header convoke-csrf; it is answered only now, and the cookie alone gives nothing.';

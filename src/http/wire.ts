@@ -2,6 +2,7 @@
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
+import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow, InstanceRow, MeetingInstance, MeetingRow, Membership, NodeRow } from '../store/store.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
@@ -9,13 +10,6 @@ import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliv
 import type { InstanceSchema } from './schemas/instances.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
-
-/** The furthest time that has a date, before and after 1970. */
-const TIME_MAX = 8_640_000_000_000_000;
-
-/** Whatever stands in a row: what has no date is told as the last that has one. */
-export const isoTime = (ms: number): string => new Date(Math.max(-TIME_MAX, Math.min(ms, TIME_MAX))).toISOString();
-export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));
 
 /** Secrets and header values stay here. */
 export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
