@@ -14,12 +14,11 @@ import { FeedPosition } from '../domain/feed_position.ts';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
-import { FeedListener, type FeedSink } from './feed_listener.ts';
+import { FeedListener, type FeedSink, type Revocable } from './feed_listener.ts';
 import { FeedMemory } from './feed_memory.ts';
 import { type ReplayedEvent, replayOf } from './feed_replay.ts';
 import { FeedRelay, type TellNodes } from './feed_relay.ts';
 import { FeedView, type FeedViewer } from './feed_view.ts';
-import type { Standing } from './standing.ts';
 
 /** How long events gather before they are given out together. */
 const LINGER_MS = 20;
@@ -52,7 +51,7 @@ export interface FeedRequest {
   /** Of the last event that he has seen; null: from now on. */
   last_event_id: string | null;
   /** When it does not hold any more, the feed ends. */
-  standing: Pick<Standing, 'whyNot'>;
+  standing: Revocable;
 }
 
 export class Feed {

@@ -1,8 +1,8 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
+import type { ProblemCode } from '../domain/problem.ts';
 import type { Session } from '../domain/session.ts';
 import type { FeedMemory, Told } from './feed_memory.ts';
 import type { FeedView } from './feed_view.ts';
-import type { Standing } from './standing.ts';
 
 /** What may happen while a connection takes nothing more; beyond it, it is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
@@ -20,16 +20,22 @@ export interface FeedSink {
   onClose(callback: () => void): void;
 }
 
+/** What a feed stands on: a key, a session, or that no key was made. */
+export interface Revocable {
+  /** Why it does not hold any more; null while it does. */
+  whyNot(): ProblemCode | null;
+}
+
 interface ListenerParts {
   memory: FeedMemory;
   view: FeedView;
   clock: Clock;
-  standing: Pick<Standing, 'whyNot'>;
+  standing: Revocable;
 }
 
 /** A place in the memory of events, and a connection that what follows is written to as fast as it takes it. */
 export class FeedListener {
-  readonly standing: Pick<Standing, 'whyNot'>;
+  readonly standing: Revocable;
   readonly #memory: FeedMemory;
   readonly #view: FeedView;
   readonly #clock: Clock;
