@@ -1,5 +1,5 @@
 import swagger from '@fastify/swagger';
-import { SECURITY_SCHEME } from '../src/http/access.ts';
+import { SECURITY_SCHEME } from '../src/http/auth/access.ts';
 import type { App, HttpParts } from '../src/http/parts.ts';
 import { WEBHOOKS } from '../src/http/schemas/push.ts';
 import { createServer } from '../src/http/server.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { CreateKeyInput } from '@convoke/sdk';
-import { FeedMemory } from '../src/http/feed_memory.ts';
+import { FeedMemory } from '../src/feed/memory.ts';
 import { type EventStream, openStream, type StreamedEvent } from './support/event_stream.ts';
 import { startReceiver } from './support/receiver.ts';
 import { assertProblem, instancePath, type Service, startService, useService } from './support/service.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test, type TestContext } from 'node:test';
-import { FeedRelay } from '../src/http/feed_relay.ts';
+import { FeedRelay } from '../src/feed/relay.ts';
 import { type EventStream, openStream, type StreamedEvent } from './support/event_stream.ts';
 import { makeDatabase } from './support/postgres.ts';
 import { type Service, startService } from './support/service.ts';

@@ -6,7 +6,7 @@ import { posix } from 'node:path';
 import { test } from 'node:test';
 
 /** From the outside in: a layer may import itself and what stands after it. */
-const LAYERS = ['cli', 'convoke.ts', 'http', 'demo', 'delivery', 'store', 'domain'];
+const LAYERS = ['cli', 'convoke.ts', 'http', 'feed', 'demo', 'delivery', 'store', 'domain'];
 /** Facts that every layer may know: the settings are data, the version a constant. */
 const FACTS = new Set(['config.ts', 'version.ts']);
 
@@ -44,7 +44,7 @@ function againstTheDirection(imports: Import[]): string[] {
     .map(({ from, to }) => `${from} imports ${to}`);
 }
 
-test('imports point one way: cli, convoke.ts, http, demo, delivery, store, domain', async () => {
+test('imports point one way: cli, convoke.ts, http, feed, demo, delivery, store, domain', async () => {
   const imports = await importsOf('src/**/*.ts');
   assert.ok(imports.length > 100, 'the imports were found');
   assert.deepEqual(againstTheDirection(imports), []);
@@ -100,16 +100,16 @@ test('only one module opens outgoing sockets', async () => {
   const types_only = new Set([
     'src/http/parts.ts',
     'src/http/server.ts',
-    'src/http/connections.ts',
-    'src/http/events.ts',
-    'src/http/framing.ts',
-    'src/http/intake.ts',
+    'src/http/intake/connections.ts',
+    'src/http/routes/events.ts',
+    'src/http/intake/framing.ts',
+    'src/http/intake/intake.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
     // It listens, as every machine does.
     'src/demo/conversation.ts',
   ]);
-  const users = (await importsOf('src/{http,demo,delivery,store,domain}/**/*.ts')).filter(
+  const users = (await importsOf('src/{http,feed,demo,delivery,store,domain}/**/*.ts')).filter(
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
@@ -124,7 +124,7 @@ test('only one module opens connections to PostgreSQL', async () => {
 });
 
 test('only the command line touches the process', async () => {
-  for await (const file of glob('src/{http,demo,delivery,store,domain}/**/*.ts', {
+  for await (const file of glob('src/{http,feed,demo,delivery,store,domain}/**/*.ts', {
     cwd: new URL('..', import.meta.url),
   })) {
     const text = readFileSync(new URL(`../${file}`, import.meta.url), 'utf8');

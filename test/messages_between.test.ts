@@ -7,7 +7,7 @@ import { randomBytes, randomUUID } from 'node:crypto';
 import fc from 'fast-check';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
-import { FeedRelay } from '../src/http/feed_relay.ts';
+import { FeedRelay } from '../src/feed/relay.ts';
 import { CHANNEL, type Message, NodeMessages, TOLD_BYTES_MAX } from '../src/store/postgres/messages_between.ts';
 import { makeDataKey } from '../src/store/secret_cipher.ts';
 import type { Change } from '../src/store/store.ts';

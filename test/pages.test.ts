@@ -5,7 +5,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import Fastify from 'fastify';
-import { addUnknownRoutes } from '../src/http/intake.ts';
+import { addUnknownRoutes } from '../src/http/intake/intake.ts';
 import { Pages } from '../src/http/pages.ts';
 import type { App } from '../src/http/parts.ts';
 import { startService } from './support/service.ts';

@@ -5,7 +5,7 @@ import type { AuditSubject } from '../domain/audit.ts';
 import { Problem } from '../domain/problem.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { AuditedStore } from '../store/store.ts';
-import { membershipEvent } from './feed_events.ts';
+import { membershipEvent } from '../feed/events.ts';
 import type { HttpParts } from './parts.ts';
 import { registerInstance, removeInstance } from './registry.ts';
 

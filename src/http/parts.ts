@@ -9,16 +9,16 @@ import type { NodeIdentity } from '../delivery/partitions.ts';
 import type { Transport } from '../delivery/transport/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';
-import type { Access } from './access.ts';
-import type { Connections } from './connections.ts';
-import type { JsonBody } from './json_body.ts';
-import type { AuditTrail } from './audit_trail.ts';
+import type { Access } from './auth/access.ts';
+import type { Connections } from './intake/connections.ts';
+import type { JsonBody } from './intake/json_body.ts';
+import type { AuditTrail } from './auth/audit_trail.ts';
 import type { DemoMeeting } from './demo_meeting.ts';
-import type { Feed } from './feed.ts';
-import type { Keyring } from './keyring.ts';
-import type { Limits } from './limits.ts';
+import type { Feed } from '../feed/feed.ts';
+import type { Keyring } from './auth/keyring.ts';
+import type { Limits } from './auth/limits.ts';
 import type { Pages } from './pages.ts';
-import type { Sessions } from './sessions.ts';
+import type { Sessions } from './auth/sessions.ts';
 
 /** This process, as others are told of it. */
 export interface ThisNode extends NodeIdentity {

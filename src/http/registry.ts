@@ -1,7 +1,7 @@
 /** Changes of the registry, each with what the engine and the live feed have to hear of it. */
 import type { Ownership } from '../domain/access.ts';
 import type { AuditedStore, InstanceStore } from '../store/store.ts';
-import { registeredEvent, removedEvent, settledEvent } from './feed_events.ts';
+import { registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
 import type { HttpParts } from './parts.ts';
 
 type RegistryParts = Pick<HttpParts, 'store' | 'engine' | 'feed' | 'clock'>;

@@ -1,0 +1,308 @@
+/**
+ * The live feed: what happens, told as it happens to whoever listens (GET /api/v1/events/).
+ *
+ * While nobody listens there is nothing here: `is_active` is false, and whoever would tell something makes no object for it.
+ * While somebody does, each event is written down once, as the text that goes over the wire, in a memory of the last events
+ * that all listeners share. A listener is a place in that memory: what he has not been given yet. He is given the next of it
+ * when his connection takes more, so a slow one costs no memory of his own; one that falls too far behind is cut off, and
+ * comes back with the id of the last event that he has seen. The memory stays for some minutes after the last one has gone.
+ */
+import { randomBytes } from 'node:crypto';
+import type { Clock, Timer } from '../delivery/clock.ts';
+import type { FeedData, FeedEvent } from '../domain/feed_event.ts';
+import { FeedPosition } from '../domain/feed_position.ts';
+import { Problem, type ProblemCode } from '../domain/problem.ts';
+import type { Session } from '../domain/session.ts';
+import type { Store } from '../store/store.ts';
+import { FeedListener, type FeedSink, type Revocable } from './listener.ts';
+import { FeedMemory } from './memory.ts';
+import { type ReplayedEvent, replayOf } from './replay.ts';
+import { FeedRelay, type TellNodes } from './relay.ts';
+import { FeedView, type FeedViewer } from './view.ts';
+
+/** How long events gather before they are given out together. */
+const LINGER_MS = 20;
+/** How often listeners are looked after, and how often one that is told nothing hears that the connection stands. */
+const TICK_MS = 500;
+const HEARTBEAT_MS = 15_000;
+/** The memory outlives the last listener: he may only have lost his connection. */
+const MEMORY_KEPT_MS = 120_000;
+/** After this, whatever was read from the store was told by the memory as well, if it is to be. */
+const SKIPPED_MS = 10_000;
+/** A stop waits no longer for who does not read. */
+const LAST_WORD_MS = 250;
+const RETRY_AFTER_S = 5;
+
+export interface FeedParts {
+  clock: Clock;
+  store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
+  /** Listeners at a time. */
+  listeners_max: number;
+  /** Which of the sessions that are listened by are none any more. */
+  ended: (sessions: Session[]) => Promise<Session[]>;
+  /** Resolves when what was told so far of attempts is in the store. */
+  written: () => Promise<void>;
+  onError: (error: unknown) => void;
+}
+
+/** Who wants to listen, to what, and from where on. */
+export interface FeedRequest {
+  viewer: FeedViewer;
+  /** Of the last event that he has seen; null: from now on. */
+  last_event_id: string | null;
+  /** When it does not hold any more, the feed ends. */
+  standing: Revocable;
+}
+
+export class Feed {
+  /** Whether somebody may hear what is told; to be asked before anything is made for it. */
+  is_active = false;
+  readonly #parts: FeedParts;
+  readonly #listeners = new Set<FeedListener>();
+  /** Places that are promised to those whose request is being looked at. */
+  #opening = 0;
+  #memory: FeedMemory | null = null;
+  #memory_until: number | null = null;
+  #flush_scheduled = false;
+  #tick: Timer | null = null;
+  #relay: FeedRelay | null = null;
+  #is_stopped = false;
+  #is_judging = false;
+
+  constructor(parts: FeedParts) {
+    this.#parts = parts;
+  }
+
+  /** How many listen. */
+  get listeners(): number {
+    return this.#listeners.size;
+  }
+
+  /** Connects it with the feeds of the other nodes. */
+  joinNodes(tell: TellNodes): void {
+    this.#relay = new FeedRelay(this.#parts.clock, tell, {
+      isListening: () => this.#memory !== null,
+      heard: (event) => this.#put(event),
+      lost: () => this.#putGap(),
+      asked: () => this.#look(),
+    });
+  }
+
+  /** Another node told something. */
+  heard(topic: string, text: string): void {
+    this.#relay?.heard(topic, text);
+  }
+
+  /** What other nodes told may have been lost. */
+  unsure(): void {
+    this.#putGap();
+  }
+
+  /** Something happened on this node. */
+  tell(event: FeedEvent): void {
+    if (!this.is_active) return;
+    this.#relay?.pass(event);
+    this.#put(event);
+  }
+
+  #put(event: FeedEvent): void {
+    if (this.#memory === null) return;
+    this.#memory.put(event);
+    if (this.#flush_scheduled || this.#listeners.size === 0) return;
+    this.#flush_scheduled = true;
+    this.#parts.clock.after(LINGER_MS, () => {
+      this.#flush_scheduled = false;
+      for (const listener of this.#listeners) listener.serve();
+    });
+  }
+
+  #putGap(): void {
+    const since = new Date(this.#parts.clock.wall()).toISOString();
+    const data: FeedData['gap'] = { since, replayed: [] };
+    this.#put({ name: 'gap', data, about: { kind: 'everybody', meeting_id: null, instance_ids: [] } });
+  }
+
+  /**
+   * Makes a place for a listener; nothing is sent before `begin`.
+   *
+   * @throws Problem `overloaded` when there are as many as there may be, and `shutting_down`
+   */
+  async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
+    if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
+    if (this.#listeners.size + this.#opening >= this.#parts.listeners_max) {
+      throw new Problem('overloaded', 'As many listen to the live feed as CONVOKE_MAX_FEED_LISTENERS permits.', {
+        retry_after_s: RETRY_AFTER_S,
+      });
+    }
+    this.#opening++;
+    let listener: FeedListener | null = null;
+    try {
+      const memory = await this.#remember();
+      const view = new FeedView(viewer, this.#parts);
+      // From here on nothing is missed: what happens while the rest is read waits in the memory.
+      listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
+      this.#listeners.add(listener);
+      await view.load(memory);
+      const beginning = await this.#beginningOf(listener, memory, viewer, last_event_id);
+      if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
+      return new OpenedFeed(this, listener, beginning);
+    } catch (error) {
+      if (listener !== null) this.leave(listener);
+      throw error;
+    } finally {
+      this.#opening--;
+    }
+  }
+
+  async #beginningOf(
+    listener: FeedListener,
+    memory: FeedMemory,
+    viewer: FeedViewer,
+    last_event_id: string | null,
+  ): Promise<Beginning> {
+    const here = memory.last_id;
+    if (last_event_id === null) return { replayed: [], gap: null, id: here };
+    const parsed = FeedPosition.parse(last_event_id);
+    if (parsed !== null && parsed.memory === memory.name && memory.holdsAfter(parsed.number)) {
+      listener.goBackTo(parsed.number);
+      return { replayed: [], gap: null, id: null };
+    }
+    const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
+    const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
+    // The messages of several nodes are not told in the order of their numbers: nobody knows which were told.
+    if (parsed === null || this.#relay !== null) return nothing;
+    const { store, clock, written } = this.#parts;
+    await written();
+    const replay = await replayOf(store, parsed.position, viewer, clock.now());
+    if (replay === null) return nothing;
+    listener.skip(new Set(replay.events.map(({ key }) => key)), clock.now() + SKIPPED_MS);
+    return { replayed: replay.events, gap: { since, replayed: replay.names }, id: here };
+  }
+
+  /** The memory, from now on at the latest. */
+  async #remember(): Promise<FeedMemory> {
+    if (this.#memory === null) {
+      const { clock, store } = this.#parts;
+      const last = await store.messages.last();
+      // Somebody else may have been faster.
+      this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
+    }
+    this.#memory_until = null;
+    this.#look();
+    this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
+    this.#relay?.ask();
+    return this.#memory;
+  }
+
+  leave(listener: FeedListener): void {
+    if (!this.#listeners.delete(listener) || this.#listeners.size > 0) return;
+    this.#memory_until = this.#parts.clock.now() + MEMORY_KEPT_MS;
+  }
+
+  /** Ends what those listen to whose session has ended. */
+  endSession(digest: string): void {
+    for (const listener of this.#listeners) {
+      if (listener.session?.digest === digest) this.#end(listener, 'session_ended');
+    }
+  }
+
+  /** Ends what those listen to who may not any more, as far as this node knows. */
+  judge(): void {
+    for (const listener of this.#listeners) {
+      const code = listener.standing.whyNot();
+      if (code !== null) this.#end(listener, code);
+    }
+  }
+
+  /** The same as far as the store knows: a session may have been ended on another node. */
+  async #judgeSessions(): Promise<void> {
+    if (this.#is_judging) return;
+    const sessions = new Map<string, Session>();
+    for (const { session } of this.#listeners) if (session !== null) sessions.set(session.digest, session);
+    if (sessions.size === 0) return;
+    this.#is_judging = true;
+    try {
+      for (const { digest } of await this.#parts.ended([...sessions.values()])) this.endSession(digest);
+    } catch (error) {
+      // Asked again in a moment, unless the store was closed meanwhile.
+      if (!this.#is_stopped) this.#parts.onError(error);
+    }
+    this.#is_judging = false;
+  }
+
+  #end(listener: FeedListener, code: ProblemCode): void {
+    listener.end('end', { code });
+    this.leave(listener);
+  }
+
+  #onTick(): void {
+    this.#tick = null;
+    const now = this.#parts.clock.now();
+    this.judge();
+    void this.#judgeSessions();
+    for (const listener of this.#listeners) {
+      if (now - listener.told_at >= HEARTBEAT_MS) listener.heartbeat();
+      listener.forgetSkipped(now);
+    }
+    this.#relay?.tick();
+    if (this.#memory_until !== null && now >= this.#memory_until && this.#opening === 0) {
+      this.#memory = null;
+      this.#memory_until = null;
+    }
+    this.#look();
+    if (this.#is_stopped || !(this.is_active || this.#memory !== null)) return;
+    this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
+  }
+
+  #look(): void {
+    this.is_active = this.#memory !== null || this.#relay?.is_asked === true;
+    if (this.is_active && !this.#is_stopped) this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
+  }
+
+  /** Ends all feeds at once, and takes no new ones. */
+  stop(): void {
+    this.#is_stopped = true;
+    for (const listener of this.#listeners) listener.end('end', { code: 'shutting_down' }, LAST_WORD_MS);
+    this.#listeners.clear();
+    this.#memory = null;
+    this.is_active = false;
+    this.#tick?.cancel();
+    this.#relay?.stop();
+  }
+}
+
+/** What a listener is told before what happens from now on. */
+interface Beginning {
+  /** From the store. */
+  replayed: readonly ReplayedEvent[];
+  gap: FeedData['gap'] | null;
+  /** What he comes back with when he is told nothing more; null when he has that. */
+  id: string | null;
+}
+
+/** A place for a listener whose answer has not begun. */
+export class OpenedFeed {
+  readonly #feed: Feed;
+  readonly #listener: FeedListener;
+  readonly #beginning: Beginning;
+
+  constructor(feed: Feed, listener: FeedListener, beginning: Beginning) {
+    this.#feed = feed;
+    this.#listener = listener;
+    this.#beginning = beginning;
+  }
+
+  /** Begins to tell; `onEnd` of the sink ends it. */
+  begin(sink: FeedSink): void {
+    const { replayed, gap, id } = this.#beginning;
+    const texts = replayed.map(({ text }) => text);
+    if (gap !== null) texts.push(`id: ${id}\nevent: gap\ndata: ${JSON.stringify(gap)}\n\n`);
+    else if (id !== null) texts.push(`id: ${id}\n\n`);
+    sink.onClose(() => this.#feed.leave(this.#listener));
+    this.#listener.begin(sink, texts);
+  }
+}
+
+function nameOfMemory(): string {
+  return randomBytes(4).readUInt32BE().toString(36);
+}

@@ -1,0 +1,159 @@
+import type { Clock, Timer } from '../delivery/clock.ts';
+import type { ProblemCode } from '../domain/problem.ts';
+import type { Session } from '../domain/session.ts';
+import type { FeedMemory, Told } from './memory.ts';
+import type { FeedView } from './view.ts';
+
+/** What may happen while a connection takes nothing more; beyond it, it is cut off. */
+const BEHIND_CHARS_MAX = 1 << 20;
+/** How long a connection that is cut off may still take its last event. */
+const FAREWELL_MS = 5_000;
+const CHUNK_CHARS = 65_536;
+
+/** The connection of a listener. */
+export interface FeedSink {
+  /** @returns whether it takes more at once; `onDrain` says when it does again */
+  write(bytes: Buffer | string): boolean;
+  end(last_text: string): void;
+  destroy(): void;
+  onDrain(callback: () => void): void;
+  onClose(callback: () => void): void;
+}
+
+/** What a feed stands on: a key, a session, or that no key was made. */
+export interface Revocable {
+  /** Why it does not hold any more; null while it does. */
+  whyNot(): ProblemCode | null;
+}
+
+interface ListenerParts {
+  memory: FeedMemory;
+  view: FeedView;
+  clock: Clock;
+  standing: Revocable;
+}
+
+/** A place in the memory of events, and a connection that what follows is written to as fast as it takes it. */
+export class FeedListener {
+  readonly standing: Revocable;
+  readonly #memory: FeedMemory;
+  readonly #view: FeedView;
+  readonly #clock: Clock;
+  #sink: FeedSink | null = null;
+  /** The first event that was not written. */
+  #next: number;
+  /** Told before from the store. */
+  #skipped: Set<string> | null = null;
+  #skipped_until = 0;
+  /** From the store, and not written yet. */
+  #beginning: string[] = [];
+  #is_blocked = false;
+  /** What the memory had been given when the connection took nothing more. */
+  #blocked_at_chars = 0;
+  #ended = false;
+  #farewell: Timer | null = null;
+  told_at: number;
+
+  constructor({ memory, view, clock, standing }: ListenerParts) {
+    this.#memory = memory;
+    this.#view = view;
+    this.#clock = clock;
+    this.standing = standing;
+    this.#next = memory.last + 1;
+    this.told_at = clock.now();
+  }
+
+  get session(): Session | null {
+    return this.#view.viewer.session;
+  }
+
+  /** Everything after this event is to be told. */
+  goBackTo(number: number): void {
+    this.#next = number + 1;
+  }
+
+  skip(keys: Set<string>, until: number): void {
+    this.#skipped = keys;
+    this.#skipped_until = until;
+  }
+
+  forgetSkipped(now: number): void {
+    if (now >= this.#skipped_until) this.#skipped = null;
+  }
+
+  begin(sink: FeedSink, beginning: string[]): void {
+    this.#sink = sink;
+    sink.onDrain(() => {
+      this.#is_blocked = false;
+      this.serve();
+    });
+    sink.onClose(() => {
+      this.#ended = true;
+      this.#farewell?.cancel();
+    });
+    this.#beginning = beginning;
+    this.serve();
+  }
+
+  /** Writes what there is, until the connection takes nothing more. */
+  serve(): void {
+    if (this.#sink === null || this.#ended) return;
+    if (this.#is_blocked) {
+      if (this.#memory.chars_put - this.#blocked_at_chars > BEHIND_CHARS_MAX) this.#cutOff();
+      return;
+    }
+    while (this.#beginning.length > 0 && !this.#is_blocked) this.#write(this.#takeBeginning());
+    while (this.#next <= this.#memory.last && !this.#is_blocked) {
+      if (!this.#memory.holdsAfter(this.#next - 1)) return this.#cutOff();
+      const { bytes, next } = this.#isWhole
+        ? this.#memory.chunk(this.#next)
+        : this.#memory.chunkOf(this.#next, (told) => this.#sees(told));
+      this.#next = next;
+      if (bytes.length > 0) this.#write(bytes);
+    }
+  }
+
+  get #isWhole(): boolean {
+    return this.#view.isWhole && this.#skipped === null;
+  }
+
+  #sees(told: Told): boolean {
+    const sees = this.#view.sees(told);
+    return sees && (told.key === null || this.#skipped === null || !this.#skipped.has(told.key));
+  }
+
+  #takeBeginning(): string {
+    let text = '';
+    while (this.#beginning.length > 0 && text.length < CHUNK_CHARS) text += this.#beginning.shift();
+    return text;
+  }
+
+  #write(bytes: Buffer | string): void {
+    this.told_at = this.#clock.now();
+    if (this.#sink?.write(bytes) !== false) return;
+    this.#is_blocked = true;
+    this.#blocked_at_chars = this.#memory.chars_put;
+  }
+
+  /** Says that the connection stands, and where it is: of all that happened since, nothing was for this listener. */
+  heartbeat(): void {
+    if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;
+    const id = this.#memory.get(this.#next - 1)?.id;
+    this.#write(id === undefined ? ': \n\n' : `: \nid: ${id}\n\n`);
+  }
+
+  #cutOff(): void {
+    this.end('overflow', { detail: 'This connection took too little of what was told; come back with Last-Event-ID.' });
+  }
+
+  /** @param farewell_ms how long the connection may still take its last event */
+  end(name: string, data: object, farewell_ms = FAREWELL_MS): void {
+    if (this.#ended) return;
+    this.#ended = true;
+    const sink = this.#sink;
+    if (sink === null) return;
+    sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
+    // Without an id: who comes back comes with that of the last event before it.
+    this.#farewell = this.#clock.after(farewell_ms, () => sink.destroy());
+  }
+}

@@ -1,0 +1,118 @@
+/** What the live feed tells again from what is stored, to whoever was away when the memory of events was not there. */
+import type { Attempt } from '../domain/outcome.ts';
+import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
+import { endOf, type FeedPosition } from '../domain/feed_position.ts';
+import type { DeliveryRow, Store } from '../store/store.ts';
+import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
+import { keyOf, textOf } from './memory.ts';
+import type { FeedViewer } from './view.ts';
+
+/** More than this is not told again. */
+const MESSAGES_MAX = 2_000;
+const DELIVERIES_MAX = 5_000;
+const DELIVERIES_PAGE = 500;
+
+/** Stands where the name of a memory stands: whoever comes back with such an id finds no memory, and is told from the store. */
+const NO_MEMORY = '0';
+
+export interface ReplayedEvent {
+  key: string;
+  text: string;
+}
+
+interface Found {
+  at: number;
+  event: FeedEvent;
+}
+
+/**
+ * Everything that is stored and happened after a place in the feed, in its order; null when that is more than can be told,
+ * or the place is not known exactly.
+ */
+export async function replayOf(
+  store: Pick<Store, 'messages' | 'deliveries'>,
+  from: FeedPosition,
+  viewer: FeedViewer,
+  now_ms: number,
+): Promise<{ events: ReplayedEvent[]; names: FeedEventName[] } | null> {
+  if (!from.isExact) return null;
+  const messages = await messagesAfter(store, from, viewer);
+  if (messages === null) return null;
+  const deliveries = await deliveriesChangedAfter(store, from, viewer, now_ms);
+  if (deliveries === null) return null;
+  const found = [...messages, ...deliveries].toSorted((a, b) => a.at - b.at);
+  const position = from;
+  const events = found.map(({ event }) => {
+    advance(position, event);
+    const key = keyOf(event) ?? '';
+    return { key, text: textOf(position.textOf(NO_MEMORY, 0), event) };
+  });
+  return { events, names: [...STORED_EVENTS] };
+}
+
+function advance(position: FeedPosition, { name, data }: FeedEvent): void {
+  if (name === 'message.accepted') position.accepted(data.message_id);
+  else if (name === 'delivery.attempted') position.attempted(data);
+  else if (name === 'delivery.settled') position.passed(Date.parse(data.at));
+}
+
+async function messagesAfter(
+  store: Pick<Store, 'messages'>,
+  from: FeedPosition,
+  { sight, meeting_id, instance_id }: FeedViewer,
+): Promise<Found[] | null> {
+  const meeting_ids = meeting_id === undefined ? sight?.meeting_ids : [meeting_id];
+  if (meeting_ids?.length === 0) return [];
+  const heads = await store.messages.since(from.message_id, { meeting_ids, instance_id, limit: MESSAGES_MAX + 1 });
+  if (heads.length > MESSAGES_MAX) return null;
+  return heads.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
+}
+
+/** All deliveries have to be looked at, the newest first: nothing leads to those of which an attempt was made late. */
+async function deliveriesChangedAfter(
+  store: Pick<Store, 'deliveries'>,
+  from: FeedPosition,
+  { sight, meeting_id, instance_id }: FeedViewer,
+  now_ms: number,
+): Promise<Found[] | null> {
+  const found: Found[] = [];
+  let seen = 0;
+  let cursor: string | undefined;
+  do {
+    const filter = { meeting_id, instance_id, limit: DELIVERIES_PAGE, cursor };
+    const page = await store.deliveries.list(filter, now_ms, sight);
+    seen += page.data.length;
+    cursor = page.next_cursor ?? undefined;
+    if (seen > DELIVERIES_MAX || (seen === DELIVERIES_MAX && cursor !== undefined)) return null;
+    for (const row of page.data) found.push(...changesOf(row, from));
+  } while (cursor !== undefined);
+  return found;
+}
+
+function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
+  const found: Found[] = [];
+  for (const [i, attempt] of row.attempts.entries()) {
+    if (from.wasTold({ delivery_id: row.delivery_id, ...attempt })) continue;
+    const is_last = i === row.attempts.length - 1;
+    found.push({
+      at: endOf(attempt),
+      event: attemptedEvent({ ...row, accepted_at: row.created_at, ...verdictOf(row, attempt, is_last) }, attempt),
+    });
+  }
+  const { instance_id, meeting_id, reason, settled_at } = row;
+  if (settled_at !== null && settled_at > from.at && (reason === 'expired' || reason === 'instance_deleted')) {
+    const state = reason === 'expired' ? 'failed' : 'cancelled';
+    found.push({
+      at: settled_at,
+      event: settledEvent({ instance_id, meeting_id, state, reason, deliveries: 1 }, settled_at),
+    });
+  }
+  return found;
+}
+
+/** Only of the last attempt is it stored what became of the delivery by it. */
+function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
+  const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
+  if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };
+  return { state: outcome === 'ok' ? ('delivered' as const) : state, reason, retry_in_ms: null };
+}

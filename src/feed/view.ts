@@ -1,0 +1,140 @@
+import type { Clock } from '../delivery/clock.ts';
+import type { Sight } from '../domain/access.ts';
+import type { About } from '../domain/feed_event.ts';
+import type { FeedMemory, Told } from './memory.ts';
+import type { Session } from '../domain/session.ts';
+import type { Store } from '../store/store.ts';
+
+/** Who listens, and to what. */
+export interface FeedViewer {
+  /** What he may look at; null: everything. */
+  sight: Sight | null;
+  /** Only what is about this instance, and this meeting. */
+  instance_id: string | undefined;
+  meeting_id: string | undefined;
+  /** The session that the listener has signed in with. */
+  session: Session | null;
+}
+
+const PAGE = 500;
+
+/** Longer than any attempt takes. */
+const YOUNG_MS = 60_000;
+
+/**
+ * What a listener sees of what is told. With a limited sight it knows by name the instances that are in it: those that the
+ * key owns, and those in its meetings. They are read once, and kept true by what is told of instances.
+ */
+export class FeedView {
+  readonly viewer: FeedViewer;
+  readonly #store: Pick<Store, 'instances'>;
+  readonly #clock: Pick<Clock, 'wall'>;
+  readonly #onError: (error: unknown) => void;
+  readonly #meetings: ReadonlySet<string>;
+  /** With the time of the registration: an id may have had another owner before. */
+  readonly #owned = new Map<string, number>();
+  readonly #in_meetings = new Map<string, number>();
+  /** Of ids that were read from the store: what was told up to this event is of an instance that was removed since. */
+  readonly #removals = new Map<string, number>();
+
+  constructor(
+    viewer: FeedViewer,
+    {
+      store,
+      clock,
+      onError,
+    }: { store: Pick<Store, 'instances'>; clock: Pick<Clock, 'wall'>; onError: (error: unknown) => void },
+  ) {
+    this.viewer = viewer;
+    this.#store = store;
+    this.#clock = clock;
+    this.#onError = onError;
+    this.#meetings = new Set(viewer.sight?.meeting_ids);
+  }
+
+  /** Whether it sees everything. */
+  get isWhole(): boolean {
+    const { sight, instance_id, meeting_id } = this.viewer;
+    return sight === null && instance_id === undefined && meeting_id === undefined;
+  }
+
+  /** Reads what is in sight; to be called after the listener has its place, so that no change is missed. */
+  async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
+    const { sight } = this.viewer;
+    if (sight === null) return;
+    if (sight.owned !== null) await this.#loadInto(this.#owned, { owned: sight.owned, meeting_ids: [] });
+    if (sight.meeting_ids.length > 0) {
+      await this.#loadInto(this.#in_meetings, { owned: null, meeting_ids: sight.meeting_ids });
+    }
+    for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
+      const removal = memory.removalOf(instance_id);
+      if (removal > 0) this.#removals.set(instance_id, removal);
+    }
+  }
+
+  async #loadInto(known: Map<string, number>, sight: Sight): Promise<void> {
+    let cursor: string | undefined;
+    do {
+      const page = await this.#store.instances.list({ limit: PAGE, cursor }, sight);
+      for (const { instance_id, created_at } of page.data) known.set(instance_id, created_at);
+      cursor = page.next_cursor ?? undefined;
+    } while (cursor !== undefined);
+  }
+
+  sees({ about, number }: Pick<Told, 'about' | 'number'>): boolean {
+    const { sight, instance_id, meeting_id } = this.viewer;
+    if (about.kind === 'everybody') return true;
+    // Asked before the filters: it learns from what is told.
+    const in_sight = sight === null || this.#isInSight(about, number, sight);
+    if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
+    if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
+    return in_sight;
+  }
+
+  #isInSight(about: About, number: number, sight: Sight): boolean {
+    const { kind, meeting_id, instance_ids } = about;
+    if (meeting_id !== null && this.#meetings.has(meeting_id)) {
+      if (kind === 'instance') this.#learnMember(instance_ids);
+      return true;
+    }
+    if (kind === 'message') return false;
+    if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, sight);
+    // Of an instance in its meetings it sees how it does, and not in which others it is.
+    const of_itself = kind === 'instance' && meeting_id === null;
+    return instance_ids.some((id) => {
+      const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);
+      if (created_at === undefined || number <= (this.#removals.get(id) ?? 0)) return false;
+      return about.since === undefined || about.since >= created_at || !this.#isYoung(created_at);
+    });
+  }
+
+  /**
+   * Whether an attempt that was in flight when an id was removed may still end, now that it is somebody else's. Later the two
+   * times are not compared: they are of wall clocks, which are set, and are not the same on all nodes.
+   */
+  #isYoung(created_at: number): boolean {
+    const age_ms = this.#clock.wall() - created_at;
+    return age_ms >= 0 && age_ms < YOUNG_MS;
+  }
+
+  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owned }: Sight): void {
+    if (owned === null) return;
+    for (const instance_id of instance_ids) {
+      const is_ours = owner_key_id === owned.key_id && (owned.instance_id ?? instance_id) === instance_id;
+      if (is_ours) this.#owned.set(instance_id, created_at);
+      else this.#owned.delete(instance_id);
+    }
+  }
+
+  /** It joined or left one of the meetings: whether it is still in another of them only the store knows. */
+  #learnMember(instance_ids: readonly string[]): void {
+    const meeting_ids = [...this.#meetings];
+    for (const instance_id of instance_ids) {
+      if (!this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
+      this.#store.instances.get(instance_id, { owned: null, meeting_ids }).then((row) => {
+        if (row === null) this.#in_meetings.delete(instance_id);
+        else this.#in_meetings.set(instance_id, row.created_at);
+      }, this.#onError);
+    }
+  }
+}

@@ -1,0 +1,101 @@
+import type { FastifyRequest, onRequestHookHandler, preValidationHookHandler, RouteOptions } from 'fastify';
+import { assertScope, isAdmin, type Principal } from '../../domain/access.ts';
+import type { Scope } from '../../domain/api_key.ts';
+import type { Keyring } from './keyring.ts';
+import type { Limited, Limits } from './limits.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { Sessions } from './sessions.ts';
+import type { Standing } from './standing.ts';
+
+/** Who may call a route: everybody, or keys with one of the scopes. Admins may call every route. */
+export type Access = 'public' | readonly Scope[];
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    access?: Access;
+    /** What a key and an address may do only so often. */
+    limited?: Limited;
+  }
+  interface FastifyRequest {
+    /** Whoever makes the request. On public routes nobody asks. */
+    principal: Principal;
+    /** What the request stands on; null on public routes. */
+    standing: Standing | null;
+  }
+}
+
+/** What OpenAPI calls the way in which keys are given. */
+export const SECURITY_SCHEME = 'api_key';
+
+/**
+ * Puts a guard before a route, which finds out who makes the request, and whether too often, before its body is read, asks
+ * again when the body is there, and says in the OpenAPI document what it wants. Called for every route as it is made.
+ *
+ * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
+ */
+export function guard(
+  route: RouteOptions,
+  parts: () => { keyring: Keyring; limits: Limits; sessions: Sessions },
+): void {
+  const access = accessOf(route);
+  if (route.schema !== undefined) route.schema = { ...route.schema, security: securityOf(access) };
+  if (access === 'public') return;
+  const { limited, audit } = route.config ?? {};
+  const is_audited = audit !== undefined && audit !== 'none';
+  const identify: onRequestHookHandler = (request: FastifyRequest, _reply, done) => {
+    const { keyring, limits, sessions } = parts();
+    const admit = (by_session: Standing | null): void => {
+      try {
+        const standing = by_session ?? limits.identify(keyring, request);
+        request.standing = standing;
+        request.principal = standing.principal;
+        assertScope(request.principal, access);
+        if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
+        // Admins answer for what they do.
+        if (is_audited && !isAdmin(request.principal)) limits.assertNotTooOften('change', request.principal, request);
+        done();
+      } catch (error) {
+        done(error as Error);
+      }
+    };
+    // A session is asked of the store; a key is known here.
+    if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
+    else admit(null);
+  };
+  /** A body can be held back for half a minute: meanwhile the key may have been revoked, or the first one made. */
+  const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
+    const { standing, signed_in } = request;
+    const code = standing?.whyNot() ?? null;
+    if (code !== null) return done(new Problem(code));
+    if (signed_in === null || READING.has(request.method)) return done();
+    const { sessions } = parts();
+    const judge = (ended: ProblemCode | null): void => done(ended === null ? undefined : new Problem(ended));
+    sessions.whyNot(signed_in.session).then(judge, done);
+  };
+  route.onRequest = [identify, ...[route.onRequest ?? []].flat()];
+  route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];
+}
+
+/** Requests without a body: nothing lies between the two. */
+const READING = new Set(['GET', 'HEAD']);
+
+/** Who may call a route. */
+export function accessOf({ config, method, url }: RouteOptions): Access {
+  // The page of the documents and its files come from a package, and hold nothing but what is in the repository.
+  if (/^\/docs(\/|$)/.test(url)) return 'public';
+  if (config?.access !== undefined) return config.access;
+  throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);
+}
+
+/** Whoever changes something leaves an entry in the audit log; a new route cannot forget to say which. */
+export function assertAudited({ config, method, url }: RouteOptions): void {
+  const is_reading = [method].flat().every((each) => each === 'GET' || each === 'HEAD' || each === 'OPTIONS');
+  if (is_reading || config?.audit !== undefined || !url.startsWith('/api/')) return;
+  throw new Error(`${String(method)} ${url} does not say what the audit log is told: give it config.audit`);
+}
+
+/** One way in for each scope that is enough: OpenAPI lets any of them do. */
+function securityOf(access: Access) {
+  if (access === 'public') return [];
+  return [...new Set<Scope>([...access, 'admin'])].map((scope) => ({ [SECURITY_SCHEME]: [scope] }));
+}

@@ -1,0 +1,209 @@
+/** What the audit log is told: by whom and from where, what was done, and what was refused. */
+import type { FastifyRequest } from 'fastify';
+import type { Clock, Timer } from '../../delivery/clock.ts';
+import type { AuditAction, AuditDetails, AuditSubject, AuditTarget } from '../../domain/audit.ts';
+import { addressGroup } from '../../domain/client_address.ts';
+import { ID_CHARS_MAX } from '../../domain/id.ts';
+import type { Problem, ProblemCode } from '../../domain/problem.ts';
+import type { AuditedStore, Store } from '../../store/store.ts';
+import type { Keyring } from './keyring.ts';
+import type { Limits } from './limits.ts';
+
+declare module 'fastify' {
+  interface FastifyContextConfig {
+    /** What the route does and to what: every route that changes something says so, or `none` and why in a comment. */
+    audit?: { action: AuditAction; target: AuditTarget } | 'none';
+  }
+}
+
+export interface AuditTrailParts {
+  store: Pick<Store, 'audit' | 'audited'>;
+  keyring: Keyring;
+  limits: Limits;
+  clock: Clock;
+  onError: (error: unknown) => void;
+}
+
+/** The like of a refusal is written once in this time, and after it how often it came again. */
+const REFUSALS_MS = 60_000;
+
+/** Kinds of refusals told apart in that time; the others are only counted, so that no flood of them fills the disk. */
+const REFUSALS_MAX = 100;
+
+export class AuditTrail {
+  readonly #parts: AuditTrailParts;
+  /** Apart, so that strangers cannot keep what keys do from being written. */
+  readonly #of_strangers: Refusals;
+  readonly #of_keys: Refusals;
+
+  constructor(parts: AuditTrailParts) {
+    this.#parts = parts;
+    this.#of_strangers = new Refusals(parts);
+    this.#of_keys = new Refusals(parts);
+  }
+
+  /**
+   * The store for one change that a request makes: what is changed, and who did it, is written together or not at all.
+   *
+   * @param more what the request does not say itself
+   */
+  changing(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
+    const { store, clock } = this.#parts;
+    return store.audited({ subject: this.#subjectOf(request, more), wall_ms: clock.wall() });
+  }
+
+  /** Something is done that changes nothing in the store. */
+  async done(request: FastifyRequest): Promise<void> {
+    const { store, clock } = this.#parts;
+    await store.audit.append({ ...this.#subjectOf(request), outcome: 'done', code: null }, clock.wall());
+  }
+
+  /**
+   * A request was refused. The answer does not wait for the entry: nothing was changed, and whoever compares answers must
+   * not see which of them is written. Whatever the store is asked next comes after it.
+   */
+  refused(request: FastifyRequest, { code, status }: Problem): void {
+    const { audit } = request.routeOptions.config;
+    const is_stranger = request.principal === null;
+    const is_wrong_key = status === 401 || (is_stranger && code === 'rate_limited');
+    if (status >= 500 || (!is_wrong_key && (audit === undefined || audit === 'none'))) return;
+    const subject = is_wrong_key ? this.#strangerOf(request) : this.#subjectOf(request);
+    (is_stranger ? this.#of_strangers : this.#of_keys).note(subject, code);
+  }
+
+  /** Writes what was only counted so far; call it before the store is closed. */
+  async close(): Promise<void> {
+    await Promise.all([this.#of_strangers.close(), this.#of_keys.close()]);
+  }
+
+  #subjectOf(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditSubject {
+    const { audit } = request.routeOptions.config;
+    if (audit === undefined || audit === 'none') throw new Error('the route does not say what it does: config.audit');
+    const { keyring } = this.#parts;
+    const { principal } = request as { principal: FastifyRequest['principal'] | null };
+    const nameless = request.signed_in === null ? keyring.nameless : 'sign-in link';
+    return {
+      principal: principal === null ? 'unknown' : (principal.key_id ?? nameless),
+      address: this.#addressOf(request),
+      action: audit.action,
+      target_kind: audit.target,
+      target_id: targetOf(request, audit.target),
+      ...more,
+      details: { ...detailsOf(request.body), ...more.details },
+    };
+  }
+
+  #strangerOf(request: FastifyRequest): AuditSubject {
+    const address = this.#parts.limits.addressOf(request);
+    const key_id = this.#parts.keyring.claimOf(request.headers.authorization ?? '')?.key_id;
+    return {
+      principal: 'unknown',
+      address: address === null ? null : addressGroup(address),
+      action: 'authenticate',
+      target_kind: 'service',
+      target_id: null,
+      details: key_id === undefined ? {} : { claimed_key_id: key_id },
+    };
+  }
+
+  #addressOf(request: FastifyRequest): string | null {
+    const { keyring, limits } = this.#parts;
+    return keyring.nameless === 'local command' ? null : limits.addressOf(request);
+  }
+}
+
+interface Refusal {
+  subject: AuditSubject;
+  code: ProblemCode;
+  again: number;
+}
+
+/** Refusals, the like of each written once in a minute. */
+class Refusals {
+  readonly #parts: Pick<AuditTrailParts, 'store' | 'clock' | 'onError'>;
+  #kinds = new Map<string, Refusal>();
+  #others = 0;
+  #timer: Timer | null = null;
+
+  constructor(parts: Pick<AuditTrailParts, 'store' | 'clock' | 'onError'>) {
+    this.#parts = parts;
+  }
+
+  note(subject: AuditSubject, code: ProblemCode): void {
+    this.#timer ??= this.#parts.clock.after(REFUSALS_MS, () => void this.#flush());
+    const { principal, address, action, target_id } = subject;
+    const kind = JSON.stringify([principal, address, action, target_id, code]);
+    const known = this.#kinds.get(kind);
+    if (known !== undefined) {
+      known.again++;
+    } else if (this.#kinds.size >= REFUSALS_MAX) {
+      this.#others++;
+    } else {
+      this.#kinds.set(kind, { subject, code, again: 0 });
+      void this.#write(subject, code);
+    }
+  }
+
+  async #flush(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = null;
+    const [kinds, others] = [this.#kinds, this.#others];
+    this.#kinds = new Map();
+    this.#others = 0;
+    const writing = [...kinds.values()]
+      .filter(({ again }) => again > 0)
+      .map(({ subject, code, again }) =>
+        this.#write({ ...subject, details: { ...subject.details, repeated: again } }, code),
+      );
+    if (others > 0) writing.push(this.#write({ ...OTHERS, details: { others } }, null));
+    await Promise.all(writing);
+  }
+
+  async #write(subject: AuditSubject, code: ProblemCode | null): Promise<void> {
+    const { store, clock, onError } = this.#parts;
+    try {
+      await store.audit.append({ ...subject, outcome: 'refused', code }, clock.wall());
+    } catch (error) {
+      onError(error);
+    }
+  }
+
+  close(): Promise<void> {
+    return this.#flush();
+  }
+}
+
+/** Refusals of more kinds than are told apart. */
+const OTHERS = {
+  principal: 'unknown',
+  address: null,
+  action: 'authenticate',
+  target_kind: 'service',
+  target_id: null,
+} as const;
+
+function targetOf({ params, body }: FastifyRequest, target: AuditTarget): string | null {
+  const name = `${target}_id`;
+  const id =
+    fieldOf(params, target === 'key' ? 'key_id' : name) ?? (target === 'instance' ? fieldOf(body, name) : null);
+  return typeof id === 'string' && id.length <= ID_CHARS_MAX ? id : null;
+}
+
+/** The names of what was given, and where it was about a meeting, which one; no other value. */
+function detailsOf(body: unknown): AuditDetails {
+  if (typeof body !== 'object' || body === null) return {};
+  const meeting_id = fieldOf(body, 'meeting_id');
+  const fields = Object.keys(body).filter((name) => KNOWN_FIELD.test(name));
+  return {
+    ...(fields.length === 0 ? {} : { fields: fields.toSorted().slice(0, FIELDS_MAX) }),
+    ...(typeof meeting_id === 'string' && meeting_id.length <= ID_CHARS_MAX ? { meeting_id } : {}),
+  };
+}
+
+/** What is refused may have any names in it, as many as it likes: none of them is worth the room. */
+const KNOWN_FIELD = /^[a-z_]{1,40}$/;
+const FIELDS_MAX = 20;
+
+function fieldOf(object: unknown, name: string): unknown {
+  return typeof object === 'object' && object !== null ? (object as Record<string, unknown>)[name] : undefined;
+}

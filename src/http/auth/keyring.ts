@@ -1,0 +1,261 @@
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Clock, Timer } from '../../delivery/clock.ts';
+import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
+import { type ApiKey, digestOf, isActive, isWhole, keyIdOf } from '../../domain/api_key.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { ApiKeyStore } from '../../store/store.ts';
+import type { Standing, Token } from './standing.ts';
+
+/** A key as it is looked up: its digests as bytes, and what a request with one of its tokens stands on. */
+interface KnownKey {
+  key: ApiKey;
+  digest: Buffer;
+  previous_digest: Buffer;
+  by_current: TokenStanding;
+  by_previous: TokenStanding;
+  /** When its last use was noted. */
+  noted_at: number;
+  /** How the last token that was right ended. */
+  right_end: string | null;
+}
+
+/** What a request says of its key, before anybody looks whether that is true. */
+export interface Claim {
+  key_id: string;
+  /** Whether there is such a key, and it can be used. */
+  is_in_use: boolean;
+  /** Whether the token ends as one of this key that was right since the start. */
+  was_right: boolean;
+}
+
+/** What stands on a token of a key. */
+class TokenStanding implements Standing {
+  readonly principal: Principal;
+  readonly token: Token;
+  readonly #keyring: Keyring;
+
+  constructor(keyring: Keyring, principal: Principal, token: Token) {
+    this.#keyring = keyring;
+    this.principal = principal;
+    this.token = token;
+  }
+
+  whyNot(): ProblemCode | null {
+    return this.#keyring.whyNot(this.token);
+  }
+}
+
+/** The checksum of a token: nothing of its secret. */
+const END_CHARS = 6;
+
+const BEARER = /^Bearer +(\S+) *$/i;
+/** The use of a key is noted once in this time, and written this much later, together with that of others. */
+const NOTE_EVERY_MS = 60_000;
+const WRITE_AFTER_MS = 1_000;
+const DIGEST_BYTES = 32;
+
+/** Beside what other nodes tell, which may be lost: how old what a node knows of the keys can be. */
+const FOLLOW_EVERY_MS = 500;
+
+/** Equal to no digest, as far as anybody can find one. */
+const NO_DIGEST = randomBytes(DIGEST_BYTES);
+
+/**
+ * The keys in memory: finding out who makes a request takes a map and one SHA-256. Whoever changes a key says so with
+ * `put` before the answer, so that a revoked one is refused from then on. Where several nodes share a store, each of them
+ * asks it when another one says that keys were changed, and twice a second besides: `follow`.
+ */
+export class Keyring {
+  readonly #clock: Clock;
+  readonly #store: ApiKeyStore;
+  readonly #onError: (error: unknown) => void;
+  readonly #keys = new Map<string, KnownKey>();
+  readonly #uses = new Map<string, number>();
+  /** While no key was ever made. */
+  readonly #open: Standing = {
+    principal: EVERYTHING_ALLOWED,
+    token: null,
+    whyNot: () => (this.is_open ? null : 'api_key_missing'),
+  };
+  #change_no = 0;
+  #timer: Timer | null = null;
+  #following: Timer | null = null;
+  #is_closed = false;
+  /** Called when a key was made or changed: what stands on it may have ended. */
+  onChange: () => void = () => {};
+
+  constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
+    this.#clock = clock;
+    this.#store = store;
+    this.#onError = onError;
+  }
+
+  /** Whether no key was ever made: everybody may do everything then. A revoked key counts: this never comes back. */
+  get is_open(): boolean {
+    return this.#keys.size === 0;
+  }
+
+  /** Reads what was changed since the last time; everything at the first. */
+  async refresh(): Promise<void> {
+    for (const key of await this.#store.changedSince(this.#change_no)) {
+      this.put(key);
+      // Not in `put`: what this node changes itself may come after what another one changed, which is still to be read.
+      this.#change_no = key.change_no;
+    }
+  }
+
+  /** Goes on reading what other nodes change. */
+  follow(): void {
+    if (this.#is_closed) return;
+    this.#following = this.#clock.after(FOLLOW_EVERY_MS, () => {
+      const again = (): void => this.follow();
+      // A store that does not answer is reported by those who ask it for more than this.
+      this.refresh().then(again, again);
+    });
+  }
+
+  /** A key was made or changed. */
+  put(key: ApiKey): void {
+    const { key_id, change_no, digest, previous_digest } = key;
+    const former = this.#keys.get(key_id);
+    if (former !== undefined && former.key.change_no >= change_no) return;
+    const principal = principalOf(key);
+    this.#keys.set(key_id, {
+      key,
+      digest: digestIn(digest),
+      previous_digest: previous_digest === null ? NO_DIGEST : digestIn(previous_digest),
+      by_current: new TokenStanding(this, principal, { key_id, digest }),
+      by_previous: new TokenStanding(this, principal, { key_id, digest: previous_digest ?? '' }),
+      noted_at: former?.noted_at ?? key.last_used_at ?? 0,
+      right_end: null,
+    });
+    this.onChange();
+  }
+
+  /** Whether there is a key that can be used now and that may own instances. */
+  canOwn(key_id: string): boolean {
+    const key = this.#keys.get(key_id)?.key;
+    if (key === undefined || !isActive(key, this.#clock.wall())) return false;
+    return key.scopes.includes('instance') || key.scopes.includes('admin');
+  }
+
+  /** Whom a key makes of a request that came with something that stands for it, and until when; null when there is no such key. */
+  known(key_id: string): { principal: Principal; key: ApiKey } | null {
+    const known = this.#keys.get(key_id);
+    return known === undefined ? null : { principal: known.by_current.principal, key: known.key };
+  }
+
+  /** Why a token of a key cannot be used now; null when it can. */
+  whyNot({ key_id, digest }: Token): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
+    const key = this.#keys.get(key_id)?.key;
+    if (key === undefined) return 'api_key_unknown';
+    if (key.revoked_at !== null) return 'api_key_revoked';
+    const now = this.#clock.wall();
+    if (!isActive(key, now)) return 'api_key_expired';
+    if (digest === key.digest) return null;
+    return digest === key.previous_digest && now < (key.previous_until ?? 0) ? null : 'api_key_unknown';
+  }
+
+  /** Who does something without a key. */
+  get nameless(): 'open' | 'local command' {
+    return 'open';
+  }
+
+  /** What a request claims; null when it gives nothing in the shape of a token. Makes no digest. */
+  claimOf(authorization: string): Claim | null {
+    const token = BEARER.exec(authorization)?.[1] ?? '';
+    const key_id = keyIdOf(token);
+    if (key_id === null) return null;
+    const known = this.#keys.get(key_id);
+    if (known === undefined || !isActive(known.key, this.#clock.wall()))
+      return { key_id, is_in_use: false, was_right: false };
+    return { key_id, is_in_use: true, was_right: token.slice(-END_CHARS) === known.right_end };
+  }
+
+  /**
+   * Who makes a request, and what it stands on.
+   *
+   * @param authorization the header
+   * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (a wrong secret is answered so as well),
+   * `api_key_revoked`, `api_key_expired`: the last two only to whoever has the secret
+   */
+  identify(authorization: string | undefined): Standing {
+    if (this.is_open) return this.#open;
+    if (authorization === undefined) throw new Problem('api_key_missing');
+    const token = BEARER.exec(authorization)?.[1];
+    if (token === undefined) throw new Problem('api_key_missing');
+    const key_id = keyIdOf(token);
+    if (key_id === null) throw new Problem('api_key_malformed');
+    return this.#standingOf(token, key_id);
+  }
+
+  /** The same steps whether there is such a key or not: a digest is always made, and always compared with two. */
+  #standingOf(token: string, key_id: string): Standing {
+    const now = this.#clock.wall();
+    const digest = Buffer.from(digestOf(token), 'hex');
+    const known = this.#keys.get(key_id);
+    const is_current = timingSafeEqual(digest, known?.digest ?? NO_DIGEST);
+    const is_previous = timingSafeEqual(digest, known?.previous_digest ?? NO_DIGEST);
+    if (known === undefined || !(is_current || (is_previous && now < (known.key.previous_until ?? 0)))) {
+      throw new Problem(isWhole(token) ? 'api_key_unknown' : 'api_key_malformed');
+    }
+    if (known.key.revoked_at !== null) throw new Problem('api_key_revoked');
+    if (!isActive(known.key, now)) throw new Problem('api_key_expired');
+    if (is_current) known.right_end = token.slice(-END_CHARS);
+    if (now - known.noted_at >= NOTE_EVERY_MS) this.#noteUse(known, now);
+    return is_current ? known.by_current : known.by_previous;
+  }
+
+  #noteUse(known: KnownKey, now: number): void {
+    known.noted_at = now;
+    this.#uses.set(known.key.key_id, now);
+    this.#timer ??= this.#clock.after(WRITE_AFTER_MS, () => void this.#write());
+  }
+
+  async #write(): Promise<void> {
+    this.#timer?.cancel();
+    this.#timer = null;
+    const uses = Array.from(this.#uses, ([key_id, used_at]) => ({ key_id, used_at }));
+    this.#uses.clear();
+    if (uses.length === 0) return;
+    try {
+      await this.#store.noteUse(uses);
+    } catch (error) {
+      // A use that was not noted harms nobody; the next one is.
+      this.#onError(error);
+    }
+  }
+
+  /** Writes what was noted; call it before the store is closed. */
+  close(): Promise<void> {
+    this.#is_closed = true;
+    this.#following?.cancel();
+    return this.#write();
+  }
+}
+
+/** What is no digest is equal to none. */
+function digestIn(hex: string): Buffer {
+  const bytes = Buffer.from(hex, 'hex');
+  return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;
+}
+
+/** For whoever holds the data file itself: one token, made for the moment, may do everything, whatever keys there are. */
+export class OwnersKeyring extends Keyring {
+  readonly token = randomBytes(DIGEST_BYTES).toString('hex');
+  readonly #standing: Standing = { principal: EVERYTHING_ALLOWED, token: null, whyNot: () => null };
+
+  override get nameless() {
+    return 'local command' as const;
+  }
+
+  override get is_open(): boolean {
+    return false;
+  }
+
+  override identify(authorization: string | undefined): Standing {
+    const given = Buffer.from(digestOf(authorization ?? ''), 'hex');
+    if (timingSafeEqual(given, Buffer.from(digestOf(`Bearer ${this.token}`), 'hex'))) return this.#standing;
+    throw new Problem('api_key_unknown');
+  }
+}

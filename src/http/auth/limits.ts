@@ -1,0 +1,174 @@
+/** How often somebody may do something: one place for all routes, next to the one that asks who he is. */
+import type { FastifyRequest } from 'fastify';
+import type { Clock } from '../../delivery/clock.ts';
+import type { Principal } from '../../domain/access.ts';
+import type { Cidr } from '../../domain/address.ts';
+import { addressGroup, clientAddress, isForwardedHttps } from '../../domain/client_address.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { type Rate, TokenBuckets } from '../../domain/token_bucket.ts';
+import type { Keyring } from './keyring.ts';
+import type { Standing } from './standing.ts';
+
+/** Null: no limit. */
+export interface LimitSettings {
+  send_rate: Rate | null;
+  send_rate_per_address: Rate | null;
+  register_rate: Rate | null;
+  register_rate_per_address: Rate | null;
+  change_rate: Rate | null;
+  auth_failure_rate: Rate | null;
+  /** Proxies whose X-Forwarded-For is believed. */
+  trust_proxy: readonly Cidr[];
+}
+
+/** What a route may be limited in. `change`: whatever leaves an entry in the audit log, which nothing ever removes. */
+export type Limited = 'send' | 'register' | 'change';
+
+/** A token was given, and it was wrong. Without one nobody guesses. */
+const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
+
+/** Whoever has no address comes from this machine, over something else than TCP. */
+const NO_ADDRESS = 'none';
+
+interface Limit {
+  setting: string;
+  buckets: TokenBuckets;
+}
+
+interface Pair {
+  key: Limit | null;
+  address: Limit | null;
+}
+
+export class Limits {
+  readonly #clock: Clock;
+  readonly #trust_proxy: readonly Cidr[];
+  readonly #pairs: Record<Limited, Pair>;
+  readonly #failures: { address: Limit; key: TokenBuckets } | null;
+
+  constructor(settings: LimitSettings, clock: Clock) {
+    this.#clock = clock;
+    this.#trust_proxy = settings.trust_proxy;
+    this.#pairs = {
+      send: {
+        key: limitOf('send_rate', settings.send_rate),
+        address: limitOf('send_rate_per_address', settings.send_rate_per_address),
+      },
+      register: {
+        key: limitOf('register_rate', settings.register_rate),
+        address: limitOf('register_rate_per_address', settings.register_rate_per_address),
+      },
+      change: { key: limitOf('change_rate', settings.change_rate), address: null },
+    };
+    const address = limitOf('auth_failure_rate', settings.auth_failure_rate);
+    this.#failures =
+      address === null || settings.auth_failure_rate === null
+        ? null
+        : { address, key: new TokenBuckets(settings.auth_failure_rate) };
+  }
+
+  /** From where a request comes; null when that cannot be said. */
+  addressOf({ socket, headers }: Pick<FastifyRequest, 'socket' | 'headers'>): string | null {
+    const forwarded_for = headers['x-forwarded-for'];
+    return clientAddress(
+      socket.remoteAddress,
+      Array.isArray(forwarded_for) ? forwarded_for.join(',') : forwarded_for,
+      this.#trust_proxy,
+    );
+  }
+
+  /** Whether a request came by https, as far as a trusted proxy says so: the service itself does not speak it. */
+  isHttps({ socket, headers }: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
+    if (this.#trust_proxy.length === 0) return false;
+    return isForwardedHttps(socket.remoteAddress, headers['x-forwarded-proto'], this.#trust_proxy);
+  }
+
+  /**
+   * Somebody tries something that could be guessed, so often and no more.
+   *
+   * @throws Problem `rate_limited` from an address with too many failures, and whatever `attempt` throws
+   */
+  guess(request: FastifyRequest, attempt: () => void): void {
+    const failures = this.#failures;
+    if (failures === null) return attempt();
+    const { buckets, setting } = failures.address;
+    const wait_ms = buckets.size === 0 ? 0 : buckets.wait(this.#groupOf(request), this.#clock.now());
+    if (wait_ms > 0) throw tooOften(setting, wait_ms);
+    try {
+      attempt();
+    } catch (error) {
+      buckets.take(this.#groupOf(request), this.#clock.now());
+      throw error;
+    }
+  }
+
+  /** @throws Problem `rate_limited` when the key or the address does it too often; nothing is taken from either then */
+  assertNotTooOften(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
+    const { key, address } = this.#pairs[limited];
+    // Open and without limits: nothing is looked at.
+    if (key === null && address === null) return;
+    const now = this.#clock.now();
+    const by_key = key === null || key_id === null ? null : { ...key, name: key_id };
+    const by_address = address === null ? null : { ...address, name: this.#groupOf(request) };
+    for (const each of [by_key, by_address]) {
+      const wait_ms = each?.buckets.wait(each.name, now) ?? 0;
+      if (wait_ms > 0) throw tooOften(each?.setting ?? '', wait_ms);
+    }
+    for (const each of [by_key, by_address]) each?.buckets.take(each.name, now);
+  }
+
+  /**
+   * Finds out who makes a request, and bounds how often somebody may guess.
+   *
+   * From an address with too many failures no digest is made any more, with two exceptions, so that whoever shares it with
+   * an attacker gets in all the same: a token that ends as one that was right before (who does not have it guesses these
+   * 35 bits once in 5 · 10^10 times), and any token of a key that is in use, as long as there were not too many failures
+   * with this very key. So an attacker can hold up nobody whose key_id he does not know, and nobody whose key was used since
+   * the start.
+   *
+   * @throws Problem `rate_limited`, and those of `Keyring.identify`
+   */
+  identify(keyring: Keyring, request: FastifyRequest): Standing {
+    const { authorization } = request.headers;
+    const failures = this.#failures;
+    if (failures === null || keyring.is_open) return keyring.identify(authorization);
+    const now = this.#clock.now();
+    if (failures.address.buckets.size > 0 && authorization !== undefined) {
+      const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
+      if (wait_ms > 0) {
+        const claim = keyring.claimOf(authorization);
+        const may_try =
+          claim !== null && (claim.was_right || (claim.is_in_use && failures.key.wait(claim.key_id, now) === 0));
+        if (!may_try) throw tooOften(failures.address.setting, wait_ms);
+      }
+    }
+    try {
+      return keyring.identify(authorization);
+    } catch (error) {
+      if (error instanceof Problem && WRONG_KEY.has(error.code)) {
+        failures.address.buckets.take(this.#groupOf(request), now);
+        const claim = keyring.claimOf(authorization ?? '');
+        if (claim?.is_in_use === true) failures.key.take(claim.key_id, now);
+      }
+      throw error;
+    }
+  }
+
+  #groupOf(request: FastifyRequest): string {
+    const address = this.addressOf(request);
+    return address === null ? NO_ADDRESS : addressGroup(address);
+  }
+}
+
+function limitOf(setting: keyof LimitSettings, rate: Rate | null): Limit | null {
+  return rate === null ? null : { setting, buckets: new TokenBuckets(rate) };
+}
+
+function tooOften(setting: string, wait_ms: number): Problem {
+  const retry_after_s = Math.ceil(wait_ms / 1000);
+  return new Problem(
+    'rate_limited',
+    `More often than CONVOKE_${setting.toUpperCase()} permits. Try again in ${retry_after_s} s.`,
+    { retry_after_s },
+  );
+}

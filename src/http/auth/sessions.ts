@@ -1,0 +1,283 @@
+/**
+ * Signing in on a page: a key is given once and exchanged for a cookie, which no script can read. What it stands for is
+ * kept in the store, and asked for with every request: who signs out is out, on every node.
+ *
+ * A browser adds a cookie by itself, to whatever a page of whatever origin asks for, and over http also sends it to every
+ * other port of this host. So it is sent to no other site (SameSite=Strict), a request that it comes with must be from a page
+ * of this origin, and it must carry a second value. That one is answered once, when somebody signs in, and kept where only
+ * pages of this origin read it: the cookie alone gives nothing.
+ */
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Clock, Timer } from '../../delivery/clock.ts';
+import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../../domain/access.ts';
+import { digestOf } from '../../domain/api_key.ts';
+import { Problem, type ProblemCode } from '../../domain/problem.ts';
+import { type Session, sessionEnd } from '../../domain/session.ts';
+import type { Page, PageRequest, SessionStore, Store } from '../../store/store.ts';
+import type { Keyring } from './keyring.ts';
+import type { Limits } from './limits.ts';
+import type { Standing, Token } from './standing.ts';
+
+/** With the first a browser takes care that nobody but this very host over https has set it. */
+const SECURE_COOKIE = '__Host-convoke_session';
+const PLAIN_COOKIE = 'convoke_session';
+export const CSRF_HEADER = 'convoke-csrf';
+
+const TOKEN_BYTES = 32;
+const TOKEN = /^[A-Za-z0-9_-]{43}$/;
+
+/** How long a link can be used, and how many there are at a time. */
+const LINK_MS = 5 * 60_000;
+const LINKS_MAX = 10;
+
+const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
+
+/** Who came with a cookie. */
+export interface SignedIn {
+  session: Session;
+  /** Sent with every request of the page. */
+  csrf_token: string;
+}
+
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** What the cookie of the request stands for; null when it came with none, or with a key. */
+    signed_in: SignedIn | null;
+  }
+}
+
+export interface SessionParts {
+  store: Pick<Store, 'sessions' | 'cluster'>;
+  /** Tells this start of a node from every other. */
+  node_id: string;
+  keyring: Keyring;
+  limits: Limits;
+  clock: Clock;
+}
+
+/** A session, and the token of the key that it was begun with. */
+class SessionStanding implements Standing {
+  readonly principal: Principal;
+  /** A session begins no other. */
+  readonly token = null;
+  readonly #session: Session;
+  readonly #by: Token | null;
+  readonly #keyring: Keyring;
+  readonly #clock: Clock;
+
+  constructor(session: Session, keyring: Keyring, clock: Clock) {
+    const { key_id, token_digest } = session;
+    this.principal = key_id === null ? EVERYTHING_ALLOWED : (keyring.known(key_id)?.principal ?? NOTHING_ALLOWED);
+    this.#session = session;
+    this.#by = key_id === null ? null : { key_id, digest: token_digest ?? '' };
+    this.#keyring = keyring;
+    this.#clock = clock;
+  }
+
+  whyNot(): ProblemCode | null {
+    if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
+    const code = this.#by === null ? null : this.#keyring.whyNot(this.#by);
+    // The key is still one: what is not taken any more is the token that somebody signed in with.
+    return code === 'api_key_unknown' ? 'session_ended' : code;
+  }
+}
+
+export class Sessions {
+  readonly #parts: SessionParts;
+  /** Called when a session was ended on this node. */
+  onEnd: (session: Session) => void = () => {};
+  /** By the digests of their tokens. */
+  readonly #links = new Map<string, { timer: Timer; standing: Standing | null }>();
+
+  constructor(parts: SessionParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether a request is to be judged by its cookie: with a key it is judged by that. */
+  isUsedBy({ headers }: FastifyRequest): boolean {
+    return headers.authorization === undefined && headers.cookie !== undefined && !this.#parts.keyring.is_open;
+  }
+
+  /**
+   * Who makes a request; null when there is no cookie of ours.
+   *
+   * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and what stands against its key
+   */
+  async identify(request: FastifyRequest): Promise<Standing | null> {
+    const token = this.#tokenOf(request);
+    if (token === null) return null;
+    assertSameOrigin(request);
+    const csrf_token = request.headers[CSRF_HEADER];
+    if (typeof csrf_token !== 'string') throw new Problem('csrf_token_wrong');
+    const { store, clock, keyring } = this.#parts;
+    const session = await store.sessions.find(digestOf(token), clock.wall());
+    if (session === null || (await this.ofLostProcesses([session])).length > 0) throw new Problem('session_ended');
+    if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
+    const standing = new SessionStanding(session, keyring, clock);
+    const code = standing.whyNot();
+    if (code !== null) throw new Problem(code);
+    request.signed_in = { session, csrf_token };
+    return standing;
+  }
+
+  /** Why a session is none any more; null while it is one. Asks the store. */
+  async whyNot(session: Session): Promise<ProblemCode | null> {
+    return (await this.ended([session])).length > 0 ? 'session_ended' : null;
+  }
+
+  /** Which of some sessions are none any more. Asks the store once for all of them. */
+  async ended(sessions: readonly Session[]): Promise<Session[]> {
+    if (sessions.length === 0) return [];
+    const { store, clock } = this.#parts;
+    const digests = sessions.map(({ digest }) => digest);
+    const standing = new Set(await store.sessions.standing(digests, clock.wall()));
+    const lost = await this.ofLostProcesses(sessions);
+    return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
+  }
+
+  /** Those that were begun by links of processes that are no more. */
+  async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
+    const { store, node_id } = this.#parts;
+    const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);
+    if (of_others.length === 0) return [];
+    const nodes = new Set((await store.cluster?.list())?.map((node) => node.node_id));
+    return of_others.filter((session) => session.node_id === null || !nodes.has(session.node_id));
+  }
+
+  /**
+   * Begins a session, and sets its cookie.
+   *
+   * @param by the token that was given; null for who came by a link
+   * @param sessions the store that leaves an entry in the audit log
+   */
+  async begin(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    by: Token | null,
+    sessions: SessionStore,
+  ): Promise<SignedIn> {
+    const { clock, keyring, node_id } = this.#parts;
+    const now = clock.wall();
+    const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const csrf_token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const key_id = by?.key_id ?? null;
+    const key_expires_at = key_id === null ? null : (keyring.known(key_id)?.key.expires_at ?? null);
+    const session = await sessions.create({
+      digest: digestOf(token),
+      csrf_digest: digestOf(csrf_token),
+      key_id,
+      token_digest: by?.digest ?? null,
+      node_id: by === null ? node_id : null,
+      created_at: now,
+      expires_at: sessionEnd(now, key_expires_at),
+    });
+    this.#setCookie(request, reply, token, Math.max(0, Math.floor((session.expires_at - now) / 1000)));
+    return { session, csrf_token };
+  }
+
+  /** Those that somebody can use, the latest first. A page of them may be shorter than asked for. */
+  async list(page: PageRequest): Promise<Page<Session>> {
+    const { store, clock } = this.#parts;
+    const { data, next_cursor } = await store.sessions.list(page, clock.wall());
+    const lost = await this.ofLostProcesses(data);
+    return { data: data.filter((session) => !lost.includes(session)), next_cursor };
+  }
+
+  /**
+   * Ends a session for its holder, or for an admin, and everything that listens by it. Null when there is none.
+   *
+   * @param sessions the store that leaves an entry in the audit log
+   */
+  async end(sessions: SessionStore, by: { digest: string } | { session_id: string }): Promise<Session | null> {
+    const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);
+    if (ended !== null) this.onEnd(ended);
+    return ended;
+  }
+
+  /** Takes the cookie away. */
+  forget(request: FastifyRequest, reply: FastifyReply): void {
+    this.#setCookie(request, reply, '', 0);
+  }
+
+  #setCookie(request: FastifyRequest, reply: FastifyReply, value: string, age_s: number): void {
+    const is_https = this.#parts.limits.isHttps(request);
+    const name = is_https ? SECURE_COOKIE : PLAIN_COOKIE;
+    const cookie = `${name}=${value}; Path=/; Max-Age=${age_s}; HttpOnly; SameSite=Strict${is_https ? '; Secure' : ''}`;
+    void reply.header('set-cookie', cookie);
+  }
+
+  #tokenOf(request: FastifyRequest): string | null {
+    const name = this.#parts.limits.isHttps(request) ? SECURE_COOKIE : PLAIN_COOKIE;
+    for (const cookie of (request.headers.cookie ?? '').split(';')) {
+      const [given, value = ''] = cookie.split('=', 2).map((part) => part.trim());
+      if (given === name && TOKEN.test(value)) return value;
+    }
+    return null;
+  }
+
+  /**
+   * Makes the token of a link that signs in once, as an admin, within five minutes, on this node; one that is made while the
+   * API is open ends with that.
+   */
+  makeLink(): string {
+    const token = randomBytes(TOKEN_BYTES).toString('base64url');
+    const [oldest] = this.#links.keys();
+    if (this.#links.size >= LINKS_MAX && oldest !== undefined) this.#take(oldest);
+    const digest = digestOf(token);
+    const { clock, keyring } = this.#parts;
+    const timer = clock.after(LINK_MS, () => void this.#links.delete(digest));
+    this.#links.set(digest, { timer, standing: keyring.is_open ? keyring.identify(undefined) : null });
+    return token;
+  }
+
+  /** @throws Problem `sign_in_link_not_valid` when it was used, or never was one */
+  useLink(token: string): void {
+    if (!this.#take(digestOf(token))) throw new Problem('sign_in_link_not_valid');
+  }
+
+  #take(digest: string): boolean {
+    const link = this.#links.get(digest);
+    if (link === undefined) return false;
+    link.timer.cancel();
+    this.#links.delete(digest);
+    return link.standing === null || link.standing.whyNot() === null;
+  }
+
+  close(): void {
+    for (const { timer } of this.#links.values()) timer.cancel();
+    this.#links.clear();
+  }
+}
+
+/**
+ * A browser says from where a request comes: in Sec-Fetch-Site, which no page can set, where the connection is secure or
+ * local, and in Origin otherwise, with all that changes something. What says neither is no page of ours.
+ *
+ * @throws Problem `origin_not_allowed`
+ */
+function assertSameOrigin({ method, headers }: FastifyRequest): void {
+  const site = headers['sec-fetch-site'];
+  const is_safe = SAFE_METHODS.has(method);
+  if (site !== undefined) {
+    // `none`: somebody typed the address.
+    if (site === 'same-origin' || (site === 'none' && is_safe)) return;
+    throw notOurs();
+  }
+  const { origin, host } = headers;
+  if (origin === undefined ? is_safe : hostOf(origin) === host?.toLowerCase()) return;
+  throw notOurs();
+}
+
+function notOurs(): Problem {
+  return new Problem('origin_not_allowed', 'A session is taken only from pages of this service itself.');
+}
+
+function hostOf(origin: string): string | null {
+  return URL.canParse(origin) ? new URL(origin).host : null;
+}
+
+/** Digests of the version before may be empty. */
+function isEqual(digest: string, kept: string): boolean {
+  return digest.length === kept.length && timingSafeEqual(Buffer.from(digest), Buffer.from(kept));
+}

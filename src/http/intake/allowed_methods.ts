@@ -1,0 +1,34 @@
+import type { App } from '../parts.ts';
+
+interface Route {
+  /** Matches a path as it came, percent-encoding and all. */
+  path: RegExp;
+  methods: string[];
+}
+
+/**
+ * Which methods a path takes: what the Allow header of a 405 says (RFC 9110, section 15.5.6).
+ *
+ * @returns a function that is given a path without its query, and finds nothing where there is no route
+ */
+export function collectMethods(app: App): (path: string) => string[] {
+  const routes: Route[] = [];
+  app.addHook('onRoute', ({ url, method }) => {
+    routes.push({ path: pathOf(url), methods: [method].flat() });
+  });
+  return (path) => {
+    const methods = routes.filter((route) => route.path.test(path)).flatMap((route) => route.methods);
+    return [...new Set(methods)].toSorted();
+  };
+}
+
+/** `:name` stands for one segment, `*` for all that follows; the slash at the end is free. */
+function pathOf(url: string): RegExp {
+  const segments = url.replace(/\/$/, '').split('/');
+  const pattern = segments.map((segment) => (segment.startsWith(':') ? '[^/]+' : escapeSegment(segment))).join('/');
+  return new RegExp(`^${pattern}/?$`);
+}
+
+function escapeSegment(segment: string): string {
+  return segment === '*' ? '.*' : segment.replaceAll(/[.*+?^${}()|[\]\\]/g, String.raw`\$&`);
+}

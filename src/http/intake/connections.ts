@@ -1,0 +1,449 @@
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { Server as NetServer, type Socket } from 'node:net';
+import { setImmediate as turn } from 'node:timers/promises';
+import type { Clock } from '../../delivery/clock.ts';
+import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { Problem } from '../../domain/problem.ts';
+import { hasBody } from './framing.ts';
+import { answerOf, endWithProblem } from '../problems.ts';
+
+/**
+ * How long, and how many bytes of, a request that was already refused is still read. Closed with bytes unread, a
+ * connection is reset, and the reset overtakes the answer: a client that is still writing would never see it.
+ */
+const LINGER_MS = 2_000;
+const LINGER_BYTES_MAX = 16 << 20;
+
+/** How long a connection without a request is kept open when the server stops. */
+const UNUSED_MS = 500;
+
+/** How long those who wait to be let in are let in before nobody is any more. */
+const LET_IN_MS_MAX = 100;
+
+/**
+ * Requests of one connection that came and are not answered, or came in one turn of the loop. Node reads up to 64 KiB at a time
+ * and makes a request of each 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503,
+ * and the connection closes.
+ */
+const PIPELINED_MAX = 32;
+/** Whoever sends on behind that is not waited for: two times what may come in one turn. */
+const IGNORED_MAX = 5_000;
+
+/**
+ * How long who asked may take to read: so long, and a second more for each 64 KiB that were written since anything waited.
+ * That holds for answers of every kind, also for those that are streamed and have no length.
+ */
+export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
+
+/** How often it is looked which connections wait for their clients. */
+const LOOK_MS = 1_000;
+
+/** One that has waited for its client for so long makes room for others, though its request is under way. */
+const SLOW_MS = 3_000;
+
+const RETRY_AFTER_S = 1;
+
+/** A request and its answer. */
+export interface Exchange {
+  readonly request: IncomingMessage;
+  readonly response: ServerResponse;
+  /** The client sends the body only when it is told to go on (Expect: 100-continue). */
+  awaits_continue: boolean;
+  /** While the body is read: ends that with a problem. */
+  refuseBody: ((problem: Problem) => void) | null;
+  /** Bytes of the body that are in memory until the answer is written, or the connection is gone. */
+  release: (() => void) | null;
+  readonly connection: Connection;
+}
+
+/**
+ * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector.
+ */
+const EXCHANGE = Symbol('exchange');
+
+type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
+
+class Connection extends Linked {
+  readonly socket: Socket;
+  readonly #idle: LinkedList<Connection>;
+  /** Requests that came and are not answered: more than one when they are pipelined. */
+  #under_way = 0;
+  /** Of those, and of those that were answered at once: in which turn they came, and how many in it. */
+  #turn = -1;
+  #in_turn = 0;
+  /** Too many were: nothing that comes now is looked at. */
+  is_over = false;
+  /** How much came all the same. */
+  ignored = 0;
+  /** Since when it waits for its client, to read or to write; null while it does not. */
+  waits_since: number | null = null;
+  /** What the client had read by then. */
+  #read_bytes = 0;
+  /** The latest, until it is answered. */
+  exchange: Exchange | null = null;
+  was_asked = false;
+  closing = false;
+  #gone = false;
+
+  /** @param idle where it is while it is asked for nothing, as it is at first */
+  constructor(socket: Socket, idle: LinkedList<Connection>) {
+    super();
+    this.socket = socket;
+    this.#idle = idle;
+    idle.add(this);
+  }
+
+  get is_idle(): boolean {
+    return this.#under_way === 0;
+  }
+
+  /** @returns whether one more may begin */
+  hasRoom(turn: number): boolean {
+    if (this.#turn !== turn) this.#in_turn = 0;
+    this.#turn = turn;
+    return this.#under_way < PIPELINED_MAX && ++this.#in_turn <= PIPELINED_MAX;
+  }
+
+  begin(exchange: Exchange): void {
+    this.was_asked = true;
+    this.exchange = exchange;
+    this.#under_way++;
+    this.#idle.delete(this);
+  }
+
+  end(exchange: Exchange): void {
+    this.#under_way--;
+    if (this.exchange === exchange) this.exchange = null;
+    if (this.is_idle && !this.#gone) this.#idle.add(this);
+  }
+
+  forget(): void {
+    this.#gone = true;
+    this.#idle.delete(this);
+  }
+
+  /** @returns whether its client reads too slowly to be waited for any longer */
+  look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
+    const { bytesWritten: written, writableLength: unread } = this.socket;
+    if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
+      this.waits_since = null;
+      return false;
+    }
+    if (this.waits_since === null) {
+      this.waits_since = now;
+      this.#read_bytes = written - unread;
+    }
+    // Bodies have their own rate (request_body.ts).
+    return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
+  }
+}
+
+/**
+ * The answer was written, or the connection is gone. One function for all: with a closure for each, which holds its request,
+ * nearly everything that came with requests outlived two collections of the young generation, and was left to those of the
+ * whole heap (13 of 16 MB; without, nothing).
+ */
+function onResponseClosed(this: ServerResponse): void {
+  const exchange = (this.req as Watched)[EXCHANGE];
+  exchange?.release?.();
+  exchange?.connection.end(exchange);
+}
+
+/**
+ * The connections of clients. Idle ones, that ask for nothing now, are kept in the order in which they became so. When
+ * there are too many connections, the one that has been idle for longest makes room, or else the one that has waited for its
+ * client for longest, to read the answer or to write the request. A request that waits for us never does.
+ */
+export class Connections {
+  readonly #connections_max: number;
+  readonly #clock: Clock;
+  readonly #read_limits: typeof READ_LIMITS;
+  readonly #open = new Map<Socket, Connection>();
+  readonly #idle = new LinkedList<Connection>();
+  /** Those that wait for their clients for too long, as of the last look: the one that waits for longest comes last. */
+  #slow: Connection[] = [];
+  #is_looking = false;
+  /** Counts the turns of the loop in which requests come. */
+  #turn = 0;
+  #is_turn_counted = false;
+  /** How many came since the start. */
+  #came = 0;
+  /** Each connection is closed with its next answer. */
+  #is_farewell = false;
+  #onLastGone: (() => void) | null = null;
+
+  constructor(connections_max: number, clock: Clock, read_limits = READ_LIMITS) {
+    this.#connections_max = connections_max;
+    this.#clock = clock;
+    this.#read_limits = read_limits;
+  }
+
+  /** Looks after the connections of a server that does not listen yet. */
+  watch(server: Server): void {
+    server.on('connection', (socket) => this.#admit(socket));
+    // In front of the routes, so that what nobody is answered costs nothing more.
+    const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
+    server.removeAllListeners('request');
+    server.on('request', (request, response) => {
+      if (this.#begin(request, response) === null) return;
+      for (const answer of answerers) answer(request, response);
+    });
+    server.on('checkContinue', (request, response) => {
+      const exchange = this.#begin(request, response);
+      if (exchange === null) return;
+      exchange.awaits_continue = true;
+      server.emit('request', request, response);
+    });
+    // Refused where all heads are judged: Node would answer nothing but a status.
+    server.on('checkExpectation', (request, response) => server.emit('request', request, response));
+    server.on('connect', (_request, socket) => {
+      socket.on('error', () => {});
+      socket.end(answerOf(new Problem('malformed_request', 'This is no proxy: CONNECT is not taken.')));
+    });
+  }
+
+  /**
+   * The first step of a stop. Nobody new is let in, so that a proxy takes another node at once; whoever is in is answered
+   * once more and told that the connection closes: closed while a request is on its way, it would leave its sender without an
+   * answer. Resolves when all have gone, or when the time is up.
+   */
+  async sayFarewell(server: Server, farewell_ms: number): Promise<void> {
+    this.#is_farewell = true;
+    await this.#letInWhoWaits();
+    // Not that of the HTTP server, which closes idle connections too.
+    NetServer.prototype.close.call(server);
+    if (this.#open.size === 0) return;
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#onLastGone = resolve;
+    const timer = this.#clock.after(farewell_ms, resolve);
+    await promise;
+    timer.cancel();
+  }
+
+  /**
+   * One connection is accepted in each turn of the loop. Those that wait for theirs, perhaps with a request written, would be
+   * reset: it goes on until a turn brings none.
+   */
+  async #letInWhoWaits(): Promise<void> {
+    const until = this.#clock.now() + LET_IN_MS_MAX;
+    let came: number;
+    await turn();
+    do {
+      came = this.#came;
+      await turn();
+    } while (this.#came > came && this.#clock.now() < until);
+  }
+
+  /**
+   * Called when the server stops. Node closes what was asked for something before, and waits 5 s for who never asked:
+   * here a moment has to do, in which a request that is on its way still arrives.
+   */
+  closeUnused(): void {
+    for (const connection of this.#idle.toArray()) {
+      if (!connection.was_asked) this.#clock.after(UNUSED_MS, () => closeIfUnused(connection));
+    }
+  }
+
+  /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
+  exchangeOf(request: IncomingMessage): Exchange | null {
+    const exchange = (request as Watched)[EXCHANGE];
+    return exchange !== undefined && this.#open.get(request.socket)?.closing === false ? exchange : null;
+  }
+
+  /**
+   * Called before an answer is sent. When the request has not come to its end, the connection cannot be used again.
+   *
+   * @returns whether the answer must say so
+   */
+  closesAfter(request: IncomingMessage): boolean {
+    if (request.complete || !hasBody(request)) return this.#is_farewell;
+    const connection = this.#open.get(request.socket);
+    if (connection !== undefined && !connection.closing) this.#linger(connection, request);
+    return true;
+  }
+
+  /** What is not HTTP, or took too long to become it. */
+  refuse(error: Error & { code?: string }, socket: Socket): void {
+    const connection = this.#open.get(socket);
+    if (connection === undefined || connection.closing || !socket.writable || error.code === 'ECONNRESET') {
+      socket.destroy();
+      return;
+    }
+    // It has its last answer.
+    if (connection.is_over) return;
+    const problem = problemOf(error);
+    const { exchange } = connection;
+    const refuseBody = exchange?.refuseBody ?? null;
+    if (refuseBody !== null) {
+      refuseBody(problem);
+    } else if (connection.is_idle) {
+      this.#end(connection, problem);
+    } else if (exchange?.request.complete) {
+      // It belongs to what comes after the request: that one gets its own answer first.
+      exchange.response.once('close', () => this.#end(connection, problem));
+    } else {
+      socket.destroy();
+    }
+  }
+
+  #admit(socket: Socket): void {
+    this.#came++;
+    if (this.#open.size >= this.#connections_max && !this.#makeRoom()) {
+      socket.on('error', () => {});
+      socket.end(answerOf(tooManyConnections()), () => socket.destroy());
+      return;
+    }
+    const connection = new Connection(socket, this.#idle);
+    this.#open.set(socket, connection);
+    socket.once('close', () => this.#forget(connection));
+  }
+
+  #makeRoom(): boolean {
+    const one = this.#idle.first ?? this.#takeSlowest();
+    if (one === null) return false;
+    this.#forget(one);
+    one.socket.destroy();
+    return true;
+  }
+
+  #takeSlowest(): Connection | null {
+    for (let one = this.#slow.pop(); one !== undefined; one = this.#slow.pop()) {
+      if (one.waits_since !== null && this.#open.has(one.socket)) return one;
+    }
+    return null;
+  }
+
+  /** One timer for all of them, while there are requests under way. */
+  #look(): void {
+    const now = this.#clock.now();
+    this.#slow = [];
+    let is_busy = false;
+    for (const connection of this.#open.values()) {
+      if (connection.is_idle) connection.waits_since = null;
+      else {
+        is_busy = true;
+        if (connection.look(now, this.#read_limits)) connection.socket.destroy();
+        else if (now - (connection.waits_since ?? now) >= SLOW_MS) this.#slow.push(connection);
+      }
+    }
+    this.#slow.sort((a, b) => (b.waits_since ?? now) - (a.waits_since ?? now));
+    this.#is_looking = is_busy;
+    if (is_busy) this.#clock.after(LOOK_MS, () => this.#look());
+  }
+
+  #forget(connection: Connection): void {
+    this.#open.delete(connection.socket);
+    connection.forget();
+    if (this.#open.size === 0) this.#onLastGone?.();
+  }
+
+  /** Null when nobody is to answer it: its connection is gone, or too much of it is under way. */
+  #begin(request: IncomingMessage, response: ServerResponse): Exchange | null {
+    const known = (request as Watched)[EXCHANGE];
+    if (known !== undefined) return known;
+    const connection = this.#open.get(request.socket);
+    if (connection === undefined || request.socket.destroyed) return null;
+    if (connection.is_over) {
+      if (++connection.ignored > IGNORED_MAX) connection.socket.destroy();
+      return null;
+    }
+    if (!connection.hasRoom(this.#countTurn())) {
+      this.#endBehind(connection, response);
+      return null;
+    }
+    const exchange: Exchange = {
+      request,
+      response,
+      awaits_continue: false,
+      refuseBody: null,
+      release: null,
+      connection,
+    };
+    (request as Watched)[EXCHANGE] = exchange;
+    connection.begin(exchange);
+    response.on('close', onResponseClosed);
+    if (!this.#is_looking) {
+      this.#is_looking = true;
+      this.#clock.after(LOOK_MS, () => this.#look());
+    }
+    return exchange;
+  }
+
+  #countTurn(): number {
+    if (!this.#is_turn_counted) {
+      this.#is_turn_counted = true;
+      this.#clock.soon(() => {
+        this.#is_turn_counted = false;
+        this.#turn++;
+      });
+    }
+    return this.#turn;
+  }
+
+  /** Answers what is one too many behind all that came before it. What follows is ignored. */
+  #endBehind(connection: Connection, response: ServerResponse): void {
+    const { socket } = connection;
+    connection.is_over = true;
+    this.#leaveSlowly(socket);
+    endWithProblem(response, tooManyPipelined());
+  }
+
+  #end(connection: Connection, problem: Problem): void {
+    connection.closing = true;
+    connection.socket.end(answerOf(problem));
+    this.#destroyLater(connection.socket);
+  }
+
+  #linger(connection: Connection, request: IncomingMessage): void {
+    const { socket } = connection;
+    connection.closing = true;
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > LINGER_BYTES_MAX) socket.destroy();
+    });
+    this.#leaveSlowly(socket);
+  }
+
+  /** Node closes the connection by destroySoon when the answer is written. */
+  #leaveSlowly(socket: Socket): void {
+    socket.destroySoon = () => {
+      socket.end();
+      this.#destroyLater(socket);
+    };
+  }
+
+  #destroyLater(socket: Socket): void {
+    const timer = this.#clock.after(LINGER_MS, () => socket.destroy());
+    socket.once('close', () => timer.cancel());
+  }
+}
+
+function closeIfUnused({ socket, was_asked }: Connection): void {
+  if (!was_asked) socket.destroy();
+}
+
+function problemOf({ code }: { code?: string }): Problem {
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new Problem('request_timeout', 'The request did not arrive in time.');
+    case 'HPE_HEADER_OVERFLOW':
+      return new Problem('headers_too_large');
+    default:
+      return new Problem('malformed_request', 'The request is not well-formed HTTP.');
+  }
+}
+
+function tooManyConnections(): Problem {
+  return new Problem('overloaded', 'There are too many connections with requests under way. Try again soon.', {
+    retry_after_s: RETRY_AFTER_S,
+  });
+}
+
+function tooManyPipelined(): Problem {
+  return new Problem(
+    'overloaded',
+    `More than ${PIPELINED_MAX} requests on this connection wait for their answers. Send the next one when one was answered.`,
+    { retry_after_s: RETRY_AFTER_S },
+  );
+}

@@ -1,0 +1,104 @@
+/**
+ * The head of a request, judged before a route sees it. Whatever a proxy in front of us might read otherwise than we do
+ * is refused (RFC 9112, sections 3 and 6): that is what request smuggling lives on. The parser refuses the rest of it:
+ * both lengths at once, folded lines, bare line feeds, lengths that are no number.
+ */
+import type { IncomingMessage } from 'node:http';
+import { Problem } from '../../domain/problem.ts';
+
+/** Programs send a dozen. Node drops what is beyond 2,000, and would not say so. */
+const HEADERS_MAX = 100;
+
+/** Of these Node keeps the first, or joins them: whoever stands between may keep the last. */
+const SENT_ONCE = new Set(['authorization', 'content-type', 'content-encoding', 'expect', 'idempotency-key', 'origin']);
+
+const WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE']);
+
+/** Other charsets were taken for UTF-8, and their text stored wrong. */
+const CHARSET = /;\s*charset\s*=\s*"?([^";\s]*)/i;
+
+/** @throws Problem `malformed_request`, `headers_too_large` or `unsupported_media_type` */
+export function assertPlainHead(request: IncomingMessage): void {
+  if (request.httpVersionMajor !== 1) throw malformed(`HTTP/${request.httpVersion} is not spoken here; use HTTP/1.1.`);
+  assertPlainHeaders(request.rawHeaders);
+  assertPlainTarget(request.url ?? '');
+  assertPlainTransfer(request);
+  assertPlainBody(request);
+}
+
+/**
+ * Asked of a request that has a route: its body would be left unread, and taken for the next request by who is not as
+ * careful.
+ *
+ * @throws Problem `malformed_request`
+ */
+export function assertMayHaveBody(request: IncomingMessage): void {
+  const { method = '' } = request;
+  if (WITHOUT_BODY.has(method) && hasBody(request)) throw malformed(`${method} takes no body; leave it out.`);
+}
+
+/** Whether a body follows the head. */
+export function hasBody({ headers }: IncomingMessage): boolean {
+  const length = headers['content-length'];
+  return headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
+}
+
+function assertPlainHeaders(raw_headers: string[]): void {
+  if (raw_headers.length > 2 * HEADERS_MAX) {
+    throw new Problem(
+      'headers_too_large',
+      `There are ${raw_headers.length / 2} headers; at most ${HEADERS_MAX} are taken.`,
+    );
+  }
+  let hosts = 0;
+  let seen: Set<string> | undefined;
+  for (let i = 0; i < raw_headers.length; i += 2) {
+    const name = (raw_headers[i] as string).toLowerCase();
+    if (name === 'host') hosts++;
+    if (!SENT_ONCE.has(name)) continue;
+    seen ??= new Set();
+    if (seen.has(name)) throw malformed(`The header ${name} is there twice; send it once.`);
+    seen.add(name);
+  }
+  if (hosts !== 1) throw malformed(`There are ${hosts} Host headers; send one.`);
+}
+
+function assertPlainTarget(url: string): void {
+  if (!url.startsWith('/')) throw malformed('The request target is not a path; send only the path.');
+  if (url.includes('#')) throw malformed('The request target has a fragment; leave out what begins with #.');
+  const query_start = url.indexOf('?');
+  if (query_start === -1 || !url.includes('%', query_start)) return;
+  try {
+    decodeURIComponent(url.slice(query_start));
+  } catch {
+    throw malformed('The query is not percent-encoded UTF-8.');
+  }
+}
+
+function assertPlainTransfer({ headers, httpVersion }: IncomingMessage): void {
+  const coding = headers['transfer-encoding'];
+  if (coding !== undefined && httpVersion === '1.0')
+    throw malformed('Transfer-Encoding does not exist in HTTP/1.0; send Content-Length.');
+  if (coding !== undefined && coding.toLowerCase() !== 'chunked')
+    throw malformed('The Transfer-Encoding is not chunked; no other is known.');
+  if (headers.expect !== undefined && headers.expect.toLowerCase() !== '100-continue')
+    throw malformed('The Expect header is not 100-continue; no other expectation is known.');
+}
+
+function assertPlainBody({ headers }: IncomingMessage): void {
+  const encoding = headers['content-encoding'];
+  if (encoding !== undefined && encoding.toLowerCase() !== 'identity') {
+    throw new Problem(
+      'unsupported_media_type',
+      `The body is encoded as ${JSON.stringify(encoding)}; send it as it is, without content-encoding.`,
+    );
+  }
+  const charset = CHARSET.exec(headers['content-type'] ?? '')?.[1];
+  if (charset !== undefined && charset.toLowerCase() !== 'utf-8') {
+    throw new Problem('unsupported_media_type', `The charset is ${JSON.stringify(charset)}; send JSON in UTF-8.`);
+  }
+}
+
+function malformed(detail: string): Problem {
+  return new Problem('malformed_request', detail);
+}

@@ -1,0 +1,118 @@
+/** What every request has to pass, whatever its route: strict where being lenient would help only an attacker. */
+import Type from 'typebox';
+import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
+import type { Clock } from '../../delivery/clock.ts';
+import { Problem } from '../../domain/problem.ts';
+import { collectMethods } from './allowed_methods.ts';
+import type { Connections } from './connections.ts';
+import { assertMayHaveBody, assertPlainHead } from './framing.ts';
+import { parseJsonBody } from './json_body.ts';
+import type { Pages } from '../pages.ts';
+import type { App } from '../parts.ts';
+import { BodyBudget, BodyReader } from './request_body.ts';
+import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
+
+/** What a route that takes no body reads of one, to find that it is empty or `{}`. */
+const NO_BODY_BYTES_MAX = 1024;
+
+const NoQuery = Type.Object({}, { additionalProperties: false });
+
+/** Puts the checks before every route that is added later. */
+export function addIntake(
+  app: App,
+  connections: Connections,
+  { max_request_bytes_in_flight, clock }: { max_request_bytes_in_flight: number; clock: Clock },
+): void {
+  const bodies = new BodyReader(new BodyBudget(max_request_bytes_in_flight), clock);
+  app.addHook('preClose', async () => connections.closeUnused());
+  app.addHook('onRoute', refuseWhatIsNotTaken);
+  app.addHook('onRequest', (request, _reply, done) => {
+    try {
+      if (connections.exchangeOf(request.raw) === null) throw connectionCloses();
+      assertPlainHead(request.raw);
+      done();
+    } catch (error) {
+      done(error as Error);
+    }
+  });
+  app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
+  app.addHook('onSend', (request, reply, _payload, done) => {
+    void reply.header('x-content-type-options', 'nosniff');
+    // Tokens and secrets are in some answers of the API, and what changes at any moment in all of them.
+    if (request.url.startsWith('/api/') && !reply.hasHeader('cache-control'))
+      void reply.header('cache-control', 'no-store');
+    if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
+    done();
+  });
+
+  app.decorateRequest('json', null);
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser('application/json', (request, _payload, done) => {
+    const exchange = connections.exchangeOf(request.raw);
+    if (exchange === null) return done(connectionCloses());
+    bodies.read(exchange, request.routeOptions.bodyLimit, (problem, bytes) => {
+      try {
+        if (problem !== null) throw problem;
+        if (bytes === undefined || bytes.length === 0) return done(null, undefined);
+        request.json = parseJsonBody(bytes);
+        return done(null, request.json.value);
+      } catch (error) {
+        return done(error as Error);
+      }
+    });
+  });
+}
+
+/**
+ * Answers what no route takes, with a page or a 404, without waiting for its body. Its hook comes after those that decide who may ask at all,
+ * and before the routes, whose methods it collects.
+ */
+export function addUnknownRoutes(app: App, pages: Pages): void {
+  const methodsAt = collectMethods(app);
+  app.addHook('onRequest', (request, reply, done) => {
+    try {
+      if (request.is404 && !pages.isFor(request)) throw noSuchRoute(request, reply, methodsAt);
+      assertMayHaveBody(request.raw);
+      if (!request.is404) return done();
+      const otherwise = (answered: boolean): void => {
+        if (!answered) done(noSuchRoute(request, reply, methodsAt));
+      };
+      pages.answer(request, reply).then(otherwise, done);
+    } catch (error) {
+      done(error as Error);
+    }
+  });
+  // Files of the page at /docs/ that are not there.
+  app.setNotFoundHandler((request, reply) => {
+    throw noSuchRoute(request, reply, methodsAt);
+  });
+}
+
+/** A field in the wrong place would be dropped in silence: `?target_agents=a` on a send would become a broadcast. */
+function refuseWhatIsNotTaken(route: RouteOptions): void {
+  if (!route.url.startsWith('/api/')) return;
+  const schema = (route.schema ??= {});
+  schema.querystring ??= NoQuery;
+  if (schema.body !== undefined) return;
+  route.bodyLimit = NO_BODY_BYTES_MAX;
+  route.preValidation = [route.preValidation ?? [], assertNoBody].flat();
+}
+
+async function assertNoBody({ body }: FastifyRequest): Promise<void> {
+  if (body === undefined || JSON.stringify(body) === '{}') return;
+  throw new Problem('malformed_request', 'Nothing is taken in the body here; leave it out, or send {}.');
+}
+
+function noSuchRoute(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
+  const path = request.url.split('?')[0] as string;
+  const methods = methodsAt(path);
+  if (methods.length === 0 || methods.includes(request.method)) {
+    return new Problem('route_does_not_exist', `There is no ${request.method} ${path}; see /docs/.`);
+  }
+  void reply.header('allow', methods.join(', '));
+  return new Problem('method_not_allowed', `${path} takes ${methods.join(', ')}, and not ${request.method}.`);
+}
+
+function connectionCloses(): Problem {
+  return new Problem('malformed_request', 'The connection is closed after an earlier answer.');
+}

@@ -1,0 +1,149 @@
+import { isUtf8 } from 'node:buffer';
+import { Problem } from '../../domain/problem.ts';
+
+/** Deeper JSON is refused: nobody means it, and what reads it on the other side may recurse. */
+const DEPTH_MAX = 100;
+
+const QUOTE = 0x22;
+const BACKSLASH = 0x5c;
+const OPEN_BRACE = 0x7b;
+const CLOSE_BRACE = 0x7d;
+const OPEN_BRACKET = 0x5b;
+const CLOSE_BRACKET = 0x5d;
+const COLON = 0x3a;
+const COMMA = 0x2c;
+
+/** Within this field everything is the sender's own, repeated keys included: it is passed on as it is. */
+const SENDERS_OWN = 'message';
+
+/** A value in the body, by its bytes. */
+interface Span {
+  start: number;
+  end: number;
+}
+
+/** A body as it was parsed, with the text of its own fields as the sender wrote it. */
+export interface JsonBody {
+  value: unknown;
+  /** The text of a field's value, exactly as it came; null when there is no such field. */
+  textOf(field: string): string | null;
+}
+
+/**
+ * Parses a request body.
+ *
+ * @throws Problem `malformed_json` for what is not UTF-8, not JSON, too deep, or has a field twice: one of the two would
+ * be dropped in silence
+ */
+export function parseJsonBody(bytes: Buffer): JsonBody {
+  if (!isUtf8(bytes)) throw new Problem('malformed_json', 'The body is not valid UTF-8.');
+  let value: unknown;
+  try {
+    value = JSON.parse(bytes.toString());
+  } catch (error) {
+    throw new Problem('malformed_json', `The body is not valid JSON${placeOf(error as SyntaxError)}.`);
+  }
+  const fields = spansOf(bytes);
+  return {
+    value,
+    textOf: (field) => sliceOf(bytes, fields.get(field)),
+  };
+}
+
+/** Where the parser stopped, when it says so. Not its own words: they quote the body, and secrets may stand in it. */
+function placeOf({ message }: SyntaxError): string {
+  return / at position \d+/.exec(message)?.[0] ?? '';
+}
+
+/**
+ * The text of a number, a list or whatever else stands in a field of an object: JSON.parse would have changed it.
+ *
+ * @param object the text of an object that is known to be valid JSON
+ */
+export function fieldText(object: string, field: string): string | null {
+  const bytes = Buffer.from(object);
+  return sliceOf(bytes, spansOf(bytes, { repeats_allowed: true }).get(field));
+}
+
+function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
+  return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
+}
+
+/** A Set for each of 200,000 empty objects would cost more than all else about them. */
+const NO_NAMES: ReadonlySet<string> = new Set();
+
+/**
+ * Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object.
+ *
+ * One pass, whatever stands in it: a look into each object by itself would read what is nested once for each level.
+ *
+ * @param repeats_allowed whether a field may be there twice, and the last one counts; otherwise only within `message`
+ */
+function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
+  const spans = new Map<string, Span>();
+  /** Of each object or list that is open: the names in it so far; null where nobody asks for them. */
+  const open: (ReadonlySet<string> | null)[] = [];
+  let is_object = false;
+  let is_free = repeats_allowed;
+  let key = '';
+  let text_start = 0;
+  let text_end = 0;
+  let value_start = -1;
+  const endValue = (end: number): void => {
+    if (value_start === -1) return;
+    spans.set(key, trimmed(bytes, value_start, end));
+    value_start = -1;
+    is_free = repeats_allowed;
+  };
+  for (let i = 0; i < bytes.length; i++) {
+    const byte = bytes[i] as number;
+    if (byte === QUOTE) {
+      text_start = i;
+      i = endOfString(bytes, i);
+      text_end = i + 1;
+    } else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
+      if (open.length === DEPTH_MAX)
+        throw new Problem('malformed_json', `The body is nested more than ${DEPTH_MAX} levels deep.`);
+      if (open.length === 0) is_object = byte === OPEN_BRACE;
+      open.push(byte === OPEN_BRACE && !is_free ? NO_NAMES : null);
+    } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+      if (open.length === 1 && is_object) endValue(i);
+      open.pop();
+    } else if (byte === COLON) {
+      const names = open.at(-1) ?? null;
+      const is_own = open.length === 1;
+      if (names === null && !is_own) continue;
+      const name = JSON.parse(bytes.toString('utf8', text_start, text_end)) as string;
+      if (names?.has(name) === true)
+        throw new Problem('malformed_json', `The field ${JSON.stringify(name)} is there twice; send it once.`);
+      if (names === NO_NAMES) open[open.length - 1] = new Set([name]);
+      else (names as Set<string> | null)?.add(name);
+      if (!is_own) continue;
+      key = name;
+      value_start = i + 1;
+      is_free = repeats_allowed || key === SENDERS_OWN;
+    } else if (byte === COMMA && open.length === 1 && is_object) {
+      endValue(i);
+    }
+  }
+  return spans;
+}
+
+/** The index of the quote that ends the string which begins at `start`. */
+function endOfString(bytes: Buffer, start: number): number {
+  for (let end = bytes.indexOf(QUOTE, start + 1); ; end = bytes.indexOf(QUOTE, end + 1)) {
+    let backslashes = 0;
+    while (bytes[end - 1 - backslashes] === BACKSLASH) backslashes++;
+    if (backslashes % 2 === 0) return end;
+  }
+}
+
+function trimmed(bytes: Buffer, start: number, end: number): Span {
+  while (isSpace(bytes[start])) start++;
+  while (isSpace(bytes[end - 1])) end--;
+  return { start, end };
+}
+
+function isSpace(byte: number | undefined): boolean {
+  return byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+}

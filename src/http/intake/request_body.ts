@@ -1,0 +1,159 @@
+import type { Clock } from '../../delivery/clock.ts';
+import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { Problem } from '../../domain/problem.ts';
+import type { Exchange } from './connections.ts';
+
+/** A body gets this long, and a second more for each 64 KiB that came of it: who drips is cut off, who is far away is not. */
+const BODY_MS = 5_000;
+const BODY_BYTES_PER_S_MIN = 65_536;
+
+/** Of the budget, this share is left to bodies that are smaller than this: a few large ones must not shut out all others. */
+const SMALL_BODY_BYTES = 65_536;
+const SMALL_BODIES_SHARE = 0.25;
+
+const RETRY_AFTER_S = 1;
+
+/** How many bytes of request bodies may be in memory at a time, over all connections. */
+export class BodyBudget {
+  readonly #bytes_max: number;
+  #bytes = 0;
+
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  /** What is taken now, in bytes. */
+  get bytes(): number {
+    return this.#bytes;
+  }
+
+  /** @param body_bytes what the body has come to, with these bytes */
+  take(bytes: number, body_bytes: number): boolean {
+    const share = body_bytes > SMALL_BODY_BYTES ? 1 - SMALL_BODIES_SHARE : 1;
+    if (this.#bytes + bytes > this.#bytes_max * share) return false;
+    this.#bytes += bytes;
+    return true;
+  }
+
+  release(bytes: number): void {
+    this.#bytes -= bytes;
+  }
+}
+
+/** How often it is looked whether bodies under way are late. */
+const LOOK_MS = 500;
+
+/** A body that is being read. */
+class Reading extends Linked {
+  readonly started_at: number;
+  bytes = 0;
+  refuse: (problem: Problem) => void;
+
+  constructor(started_at: number, refuse: (problem: Problem) => void) {
+    super();
+    this.started_at = started_at;
+    this.refuse = refuse;
+  }
+}
+
+/**
+ * Reads the bodies of requests. Their bytes count against the budget as they arrive, and until the request is answered or
+ * its connection is gone. What is beyond a limit is refused at once, and not waited for.
+ */
+export class BodyReader {
+  readonly #budget: BodyBudget;
+  readonly #clock: Clock;
+  readonly #under_way = new LinkedList<Reading>();
+  #looking = false;
+
+  constructor(budget: BodyBudget, clock: Clock) {
+    this.#budget = budget;
+    this.#clock = clock;
+  }
+
+  /**
+   * @param done called once: with the bytes, or with Problem `body_too_large`, `overloaded`, `request_timeout` or
+   * `malformed_request`
+   */
+  read(exchange: Exchange, body_bytes_max: number, done: (problem: Problem | null, bytes?: Buffer) => void): void {
+    const { request, response } = exchange;
+    const chunks: Buffer[] = [];
+    let over = false;
+    const reading = new Reading(this.#clock.now(), (problem) => refuse(problem));
+
+    // Listeners stay with the request and go with it: taking four off again costs more than asking whether it is over.
+    const stop = (): void => {
+      over = true;
+      exchange.refuseBody = null;
+      this.#under_way.delete(reading);
+    };
+    const release = (): void => {
+      this.#budget.release(reading.bytes);
+      reading.bytes = 0;
+    };
+    const refuse = (problem: Problem): void => {
+      if (over) return;
+      stop();
+      chunks.length = 0;
+      release();
+      // An aborted request reports it as an error, which nobody waits for any more.
+      request.resume();
+      done(problem);
+    };
+    const take = (chunk: Buffer): void => {
+      if (over) return;
+      const bytes = reading.bytes + chunk.length;
+      if (bytes > body_bytes_max) return refuse(tooLarge(body_bytes_max));
+      if (!this.#budget.take(chunk.length, bytes)) return refuse(overloaded());
+      reading.bytes = bytes;
+      chunks.push(chunk);
+    };
+    const end = (): void => {
+      if (over) return;
+      stop();
+      // Always a copy: a chunk may be a view of what the socket reads into next.
+      done(null, Buffer.concat(chunks, reading.bytes));
+    };
+    const cutOff = (): void => {
+      if (!over) refuse(new Problem('malformed_request', 'The connection ended before the body did.'));
+    };
+
+    request.on('error', cutOff);
+    if (Number(request.headers['content-length'] ?? 0) > body_bytes_max) return refuse(tooLarge(body_bytes_max));
+    exchange.release = release;
+    exchange.refuseBody = refuse;
+    if (exchange.awaits_continue) response.writeContinue();
+    this.#watch(reading);
+    request.on('data', take).on('end', end).on('close', cutOff);
+  }
+
+  /** One timer for all of them: most are whole before it would have been set. */
+  #watch(reading: Reading): void {
+    this.#under_way.add(reading);
+    if (this.#looking) return;
+    this.#looking = true;
+    this.#clock.after(LOOK_MS, () => this.#look());
+  }
+
+  #look(): void {
+    const now = this.#clock.now();
+    for (const { started_at, bytes, refuse } of this.#under_way.toArray()) {
+      if (now - started_at < BODY_MS + (1000 * bytes) / BODY_BYTES_PER_S_MIN) continue;
+      refuse(new Problem('request_timeout', 'The body did not arrive in time.'));
+    }
+    this.#looking = this.#under_way.size > 0;
+    if (this.#looking) this.#clock.after(LOOK_MS, () => this.#look());
+  }
+}
+
+function tooLarge(body_bytes_max: number): Problem {
+  return new Problem('body_too_large', `The body has more than ${body_bytes_max} bytes, the most that is taken here.`);
+}
+
+function overloaded(): Problem {
+  return new Problem(
+    'overloaded',
+    'Too many request bodies are arriving at once. Try again after the time in Retry-After.',
+    { retry_after_s: RETRY_AFTER_S },
+  );
+}

@@ -1,0 +1,54 @@
+/**
+ * What callers hear while the storage stands still. Handlers go on: what they asked for may be done all the same, and then
+ * the engine and the live feed are told of it as ever. Only the caller does not wait for that.
+ */
+import type { RouteHandlerMethod, RouteOptions } from 'fastify';
+import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { inDoubt, stalled } from '../../store/stall.ts';
+import type { Stall } from '../../store/store.ts';
+import type { App } from '../parts.ts';
+
+/** So often it is heard that the storage stands still, and then a caller is answered: 6 s after it began. */
+const TIMES_MAX = 6;
+
+class Caller extends Linked {
+  readonly giveUp: () => void;
+  times = 0;
+
+  constructor(giveUp: () => void) {
+    super();
+    this.giveUp = giveUp;
+  }
+}
+
+/** Puts the checks before every route that is added later. */
+export function addStalls(app: App, stall: Stall): void {
+  const callers = new LinkedList<Caller>();
+  stall.onStall(() => {
+    for (const caller of callers.toArray()) {
+      if (++caller.times < TIMES_MAX) continue;
+      callers.delete(caller);
+      caller.giveUp();
+    }
+  });
+  app.addHook('onRequest', (request, _reply, done) => {
+    const { url = '' } = request.routeOptions;
+    const waits = request.method === 'GET' ? stall.holds_up_reading : stall.is_stalled;
+    if (waits && url.startsWith('/api/')) done(stalled());
+    else done();
+  });
+  app.addHook('onRoute', (route: RouteOptions) => {
+    // Of sends there are too many: the engine looks after those who wait for them.
+    if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
+    const handle = route.handler;
+    const handleInTime: RouteHandlerMethod = function (request, reply) {
+      const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+      const caller = new Caller(() => reject(inDoubt()));
+      callers.add(caller);
+      const answer = (async () => handle.call(this, request, reply))();
+      void answer.then(resolve, reject).finally(() => callers.delete(caller));
+      return promise;
+    };
+    route.handler = handleInTime;
+  });
+}

@@ -1,0 +1,130 @@
+import { hash } from 'node:crypto';
+import { assertMeeting } from '../../domain/access.ts';
+import { assertAddressable, uniqueIds } from '../../domain/id.ts';
+import { pushTimestamp } from '../../domain/message.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
+import { isoTime } from '../../domain/time.ts';
+import type { AcceptedMessage, MessageRow } from '../../store/store.ts';
+import { fieldText } from '../intake/json_body.ts';
+import { noSuchMeeting } from './meetings.ts';
+import { answers } from '../answers.ts';
+import type { App, HttpParts } from '../parts.ts';
+import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
+import { MeetingParams } from '../schemas/meetings.ts';
+import {
+  ListMessagesQuery,
+  MessagePageSchema,
+  SendHeaders,
+  SendMessageBody,
+  SentHeaders,
+  SentMessageSchema,
+} from '../schemas/messages.ts';
+
+/** A page of history ends early when its messages come to this. */
+const PAGE_CHARS_MAX = 8 << 20;
+
+export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpParts): void {
+  app.post(
+    '/api/v1/meetings/:meeting_id/messages/',
+    {
+      // The history tells of it, and there are too many.
+      config: { access: ['send'], limited: 'send', audit: 'none' },
+      bodyLimit: max_message_bytes + LIST_BODY_BYTES_MAX,
+      schema: {
+        operationId: 'sendMessage',
+        tags: ['messages'],
+        summary: 'Send a message in a meeting',
+        description:
+          'When the answer comes, the message and its deliveries are on disk. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones.',
+        params: MeetingParams,
+        headers: SendHeaders,
+        body: SendMessageBody,
+        response: answers({
+          201: ['Accepted.', SentMessageSchema, SentHeaders],
+          codes: ['idempotency_key_reused', 'shutting_down'],
+        }),
+      },
+    },
+    async ({ params: { meeting_id }, body, json, headers, principal }, reply) => {
+      assertAddressable('meeting_id', meeting_id);
+      assertMeeting(principal, meeting_id);
+      const message = json?.textOf('message');
+      if (message === null || message === undefined) throw invalidField('message', 'is required');
+      const message_bytes = Buffer.byteLength(message);
+      if (message_bytes > max_message_bytes) {
+        throw new Problem(
+          'body_too_large',
+          `The message has ${message_bytes} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
+        );
+      }
+      const target_agents = body.target_agents === undefined ? null : uniqueIds(body.target_agents);
+      const key = headers['idempotency-key'];
+      const sent = await engine.send({
+        meeting_id,
+        message,
+        timestamp: timestampOf(body.message, message),
+        target_agents,
+        idempotency:
+          key === undefined
+            ? null
+            : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents) },
+      });
+      if (sent.repeated) void reply.header('idempotency-replayed', 'true');
+      return reply.code(201).send(wireSent(sent.message));
+    },
+  );
+
+  app.get(
+    '/api/v1/meetings/:meeting_id/messages/',
+    {
+      config: { access: ['read'] },
+      schema: {
+        operationId: 'listMessages',
+        tags: ['messages'],
+        summary: 'The messages of a meeting, in the order in which they were sent',
+        description:
+          'The latest ones, or those after or before a seq. A page may end early when its messages are large.',
+        params: MeetingParams,
+        querystring: ListMessagesQuery,
+        response: answers({
+          200: ['A page of messages.', MessagePageSchema],
+          codes: ['meeting_does_not_exist'],
+        }),
+      },
+    },
+    async ({ params: { meeting_id }, query, principal }, reply) => {
+      assertMeeting(principal, meeting_id);
+      const page = await store.messages.list(meeting_id, {
+        ...query,
+        limit: query.limit ?? 50,
+        chars_max: PAGE_CHARS_MAX,
+      });
+      if (page === null) throw noSuchMeeting(meeting_id);
+      void reply.type('application/json');
+      return reply
+        .serializer((text: string) => text)
+        .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
+    },
+  );
+}
+
+function wireSent(message: AcceptedMessage) {
+  return { ...message, accepted_at: isoTime(message.accepted_at) };
+}
+
+/** The message stands in the answer as it was sent; through JSON.parse it would come out changed. */
+function messageText({ message_id, seq, accepted_at, target_agents, message }: MessageRow): string {
+  const fields = JSON.stringify({ message_id, seq, accepted_at: isoTime(accepted_at), target_agents });
+  return `${fields.slice(0, -1)},"message":${message}}`;
+}
+
+function timestampOf(parsed: Record<string, unknown>, text: string): string {
+  if (!Object.hasOwn(parsed, 'created_at')) return '';
+  const { created_at } = parsed;
+  return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
+}
+
+/** Tells whether two sends are the same: the message's own text and its targets. */
+function fingerprintOf(message: string, target_agents: string[] | null): string {
+  return hash('sha256', `${message}\n${JSON.stringify(target_agents)}`, 'base64');
+}

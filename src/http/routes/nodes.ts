@@ -1,0 +1,50 @@
+import { assertNoMeetingLimit } from '../../domain/access.ts';
+import { PARTITIONS } from '../../domain/partition.ts';
+import type { NodeRow, Store } from '../../store/store.ts';
+import { answers } from '../answers.ts';
+import type { App, HttpParts, ThisNode } from '../parts.ts';
+import { NodeListSchema } from '../schemas/nodes.ts';
+import { wireNode } from '../wire.ts';
+
+export function nodeRoutes(app: App, { store, clock, node }: HttpParts): void {
+  app.get(
+    '/api/v1/nodes/',
+    {
+      config: { access: ['read'] },
+      schema: {
+        operationId: 'listNodes',
+        tags: ['service'],
+        summary: 'The nodes that share the store, and how many partitions each holds',
+        description:
+          'Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without PostgreSQL there is one node, which holds all.',
+        response: answers({
+          200: ['The nodes, in the order in which they joined.', NodeListSchema],
+          codes: [],
+        }),
+      },
+    },
+    async ({ principal }) => {
+      assertNoMeetingLimit(principal);
+      const rows = await rowsOf(store, node, clock.wall());
+      // Every node renews its lease every 3 s, so the latest that one was seen is now, on the clock of the leases.
+      const now = Math.max(...rows.map(({ seen_at }) => seen_at));
+      return { data: rows.toSorted((a, b) => a.node_no - b.node_no).map((row) => wireNode(row, now)) };
+    },
+  );
+}
+
+async function rowsOf({ cluster }: Store, { node_id, version, started_at, address }: ThisNode, wall_ms: number) {
+  if (cluster !== null) return cluster.list();
+  const alone: NodeRow = {
+    node_id,
+    node_no: 1,
+    version,
+    address: address(),
+    started_at,
+    seen_at: wall_ms,
+    lease_until: Infinity,
+    stopping: false,
+    partition_count: PARTITIONS,
+  };
+  return [alone];
+}

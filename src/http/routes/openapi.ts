@@ -1,0 +1,16 @@
+import { readFile } from 'node:fs/promises';
+import type { App } from '../parts.ts';
+
+/** In a clone at its root, in the package beside the bundle. */
+const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
+
+/**
+ * The OpenAPI document, as `npm run generate` writes it from the schemas of the routes. It is read at the first request:
+ * to make it takes a library that a service which delivers messages does not need.
+ */
+export function documentRoute(app: App): void {
+  let document: Promise<Buffer> | null = null;
+  app.get('/openapi.json', { config: { access: 'public' }, schema: { hide: true } }, async (_request, reply) =>
+    reply.type('application/json; charset=utf-8').send(await (document ??= readFile(FILE))),
+  );
+}

@@ -1,0 +1,74 @@
+/** What machines that watch the service ask for. */
+import { assertNoMeetingLimit } from '../../domain/access.ts';
+import { Problem } from '../../domain/problem.ts';
+import { answers } from '../answers.ts';
+import type { App, HttpParts } from '../parts.ts';
+import { MetricsText, ServiceStatusSchema } from '../schemas/service.ts';
+
+export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): void {
+  app.get(
+    '/healthz',
+    {
+      config: { access: 'public' },
+      schema: {
+        operationId: 'healthz',
+        tags: ['service'],
+        summary: 'Whether the process is alive',
+        description: 'For a supervisor that restarts a process that hangs. It looks at nothing else.',
+        response: answers({ 200: ['It is.', ServiceStatusSchema], codes: [] }),
+      },
+    },
+    async () => ({ status: 'ok' }),
+  );
+
+  app.get(
+    '/readyz',
+    {
+      config: { access: 'public' },
+      schema: {
+        operationId: 'readyz',
+        tags: ['service'],
+        summary: 'Whether messages can be accepted',
+        description: 'For a load balancer: 503 while the store does not answer, or the service is shutting down.',
+        response: answers({
+          200: ['They can.', ServiceStatusSchema],
+          codes: ['shutting_down'],
+        }),
+      },
+    },
+    async () => {
+      if (engine.is_resting) throw new Problem('shutting_down', undefined, { retry_after_s: 1 });
+      try {
+        await store.ping();
+      } catch {
+        throw new Problem('storage_unavailable', 'The store does not answer.', { retry_after_s: 2 });
+      }
+      return { status: 'ready' };
+    },
+  );
+
+  app.get(
+    '/metrics',
+    {
+      config: { access: ['read'] },
+      schema: {
+        operationId: 'metrics',
+        tags: ['service'],
+        summary: 'Metrics as Prometheus text',
+        description: 'For Prometheus. docs/operating.md says what each of them means.',
+        response: answers({
+          200: ['The metrics.', MetricsText],
+          codes: [],
+        }),
+      },
+    },
+    async ({ principal }, reply) => {
+      assertNoMeetingLimit(principal);
+      const { content_type, text } = await metrics();
+      return reply
+        .type(content_type)
+        .serializer((body: string) => body)
+        .send(text);
+    },
+  );
+}
