@@ -179,8 +179,8 @@ test('the dashboard is one that Grafana takes: ids are unique, panels do not ove
   }
 });
 
-test('every alarm is explained in docs/operating.md, and nothing else is', () => {
-  const [, section = ''] = read('docs/operating.md').split('### What each alarm means');
+test('every alert is explained in docs/alerts.md, and nothing else is', () => {
+  const [, section = ''] = read('docs/alerts.md').split('## What each alert means');
   const explained = [...(section.split(/\n#+ /)[0] ?? '').matchAll(/^\| `(Convoke\w+)`/gm)].map(([, name]) => name);
   assert.deepEqual(
     explained,

@@ -222,10 +222,10 @@ test('docs/dependencies.md gives a reason for every dependency, and names no oth
   }
 });
 
-test('docs/operating.md lists every metric of ours, with its type', async () => {
+test('docs/alerts.md lists every metric of ours, with its type', async () => {
   const metrics = await (await fetch(`${convoke.url}/metrics`)).text();
   const exported = [...metrics.matchAll(/^# TYPE (convoke_(?!process_|nodejs_)\w+) (\w+)$/gm)];
-  const markdown = await readFile(join(ROOT, 'docs/operating.md'), 'utf8');
+  const markdown = await readFile(join(ROOT, 'docs/alerts.md'), 'utf8');
   const listed = [...markdown.matchAll(/^\| `(convoke_\w+)` +\| (\w+)/gm)];
   const pairs = (matches: RegExpExecArray[]): string[] => matches.map(([, name, type]) => `${name} ${type}`).toSorted();
   assert.deepEqual(pairs(listed), pairs(exported));

@@ -55,7 +55,7 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         operationId: 'metrics',
         tags: ['service'],
         summary: 'Metrics as Prometheus text',
-        description: 'For Prometheus. docs/operating.md says what each of them means.',
+        description: 'For Prometheus. docs/alerts.md says what each of them means.',
         response: answers({
           200: ['The metrics.', MetricsText],
           codes: [],
