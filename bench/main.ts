@@ -8,18 +8,18 @@
  *   npm run bench -- --profile a
  */
 import { parseArgs } from 'node:util';
-import { commands } from './commands.ts';
-import { liveFeed } from './feed.ts';
-import { herdScenario } from './herd.ts';
-import { isolation, latency } from './latency.ts';
-import { Bench } from './measure.ts';
-import { profile } from './profile.ts';
-import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report.ts';
-import { writeResults } from './results.ts';
-import type { Row, Scenario } from './scenario.ts';
-import { backlog, idle, registry } from './size.ts';
-import { slowDiskScenario } from './slow_disk.ts';
-import { fanOut1, fanOut100, fewSenders, idleTransaction, oneLane } from './throughput.ts';
+import { commands } from './scenarios/commands.ts';
+import { liveFeed } from './scenarios/feed.ts';
+import { herdScenario } from './scenarios/herd.ts';
+import { isolation, latency } from './scenarios/latency.ts';
+import { Bench } from './measure/measure.ts';
+import { profile } from './measure/profile.ts';
+import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report/report.ts';
+import { writeResults } from './report/results.ts';
+import type { Row, Scenario } from './scenarios/scenario.ts';
+import { backlog, idle, registry } from './scenarios/size.ts';
+import { slowDiskScenario } from './scenarios/slow_disk.ts';
+import { fanOut1, fanOut100, fewSenders, idleTransaction, oneLane } from './scenarios/throughput.ts';
 
 const SCENARIOS: Scenario[] = [
   fanOut1,

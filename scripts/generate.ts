@@ -2,7 +2,7 @@
  * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/, openapi.json and the
  * SDK's types.
  * With --check it writes nothing and fails when one of them is stale, but for the schema of PostgreSQL, which takes a server:
- * test/schema.test.ts looks at that.
+ * test/store/schema.test.ts looks at that.
  */
 import { readFile, writeFile } from 'node:fs/promises';
 import { settingsTable } from '../src/config.ts';

@@ -2,7 +2,8 @@
 import pg from 'pg';
 import { Database } from '../src/store/sqlite/database.ts';
 
-const HEAD = '-- What the migrations make. Written by `npm run generate`; `test/schema.test.ts` holds it to them.\n';
+const HEAD =
+  '-- What the migrations make. Written by `npm run generate`; `test/store/schema.test.ts` holds it to them.\n';
 
 export function sqliteSchema(): string {
   const db = new Database(':memory:');

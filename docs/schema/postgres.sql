@@ -1,4 +1,4 @@
--- What the migrations make. Written by `npm run generate`; `test/schema.test.ts` holds it to them.
+-- What the migrations make. Written by `npm run generate`; `test/store/schema.test.ts` holds it to them.
 
 CREATE TABLE api_keys (
   key_id text COLLATE "C" NOT NULL,

@@ -55,7 +55,7 @@ const SHARED: Record<string, string> = {
   runs: 'true',
   batches: 'true',
 };
-/** With these a start is refused in words (test/migrate.test.ts, test/reencrypt.test.ts), or nothing can be said of what is there. */
+/** With these a start is refused in words (test/cli/migrate.test.ts, test/secrets/reencrypt.test.ts), or nothing can be said of what is there. */
 const OF_THE_STORE = new Set([
   'this_file',
   'this_database',

@@ -1,0 +1,111 @@
+/**
+ * Convoke put together in other ways than src/convoke.ts does, from the same parts.
+ *
+ * relay:    the HTTP intake, and pushes signed and sent by the transport; no engine, nothing stored.
+ * unstored: the engine on a store that only remembers; what is missing to Convoke is the disk and the store's thread.
+ * stored:   Convoke with name servers of the benchmark's own; the service has no setting for them.
+ */
+import { join } from 'node:path';
+import type { AddressInfo } from 'node:net';
+import { pino } from 'pino';
+import { makeAllYoung } from '../../src/delivery/collector.ts';
+import { DATABASE_FILE, readConfig } from '../../src/config.ts';
+import { eventLoopLoad, systemClock } from '../../src/delivery/clock.ts';
+import { Engine } from '../../src/delivery/engine.ts';
+import { Expiry } from '../../src/delivery/expiry.ts';
+import { Metrics } from '../../src/delivery/metrics.ts';
+import { Partitions } from '../../src/delivery/partitions.ts';
+import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
+import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
+import { Keyring } from '../../src/http/auth/keyring.ts';
+import { Limits } from '../../src/http/auth/limits.ts';
+import { DemoMeeting } from '../../src/http/demo_meeting.ts';
+import { Feed } from '../../src/feed/feed.ts';
+import { createServer } from '../../src/http/server.ts';
+import { Sessions } from '../../src/http/auth/sessions.ts';
+import type { Store } from '../../src/store/store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import type { Fleet } from '../load/fleet.ts';
+import { ForgetfulStore } from './forgetful_store.ts';
+import { Relay } from './relay.ts';
+
+export interface Composition {
+  kind: 'relay' | 'unstored' | 'stored';
+  fleet: Fleet;
+  data?: string;
+  name_servers?: string[];
+}
+
+makeAllYoung();
+const { kind, fleet, data, name_servers } = JSON.parse(process.argv[2]!) as Composition;
+const { config } = readConfig({ flags: { port: '0' } });
+const clock = systemClock();
+const user_agent = 'Convoke/bench';
+const transport = createWebhookTransport({ policy: config.egress_policy, ...(name_servers && { name_servers }) });
+const store = await openStore();
+const settings = { ...config, user_agent };
+const expiry = new Expiry(clock, config.expire_after_ms);
+
+function engineOn(store: Store): Engine {
+  return new Engine({
+    clock,
+    random: Math.random,
+    load: eventLoopLoad(),
+    store,
+    transport,
+    partitions: Partitions.alone(clock),
+    expiry,
+    observer: {
+      accepted: (messages, deliveries) => metrics.accepted(messages, deliveries),
+      attempted: (event) => metrics.attempted(event, Date.now()),
+      settled: () => {},
+      storageFailed: (error) => console.error(error),
+    },
+    settings,
+  });
+}
+
+const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
+const metrics: Metrics = new Metrics(clock, () => engine, store, expiry);
+const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
+const limits = new Limits(config, clock);
+const onError = (error: unknown): void => console.error(error);
+const written = (): Promise<void> => engine.written();
+const ended = async () => [];
+const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
+const log = pino({ level: 'warn' }, pino.destination(2));
+const { egress_policy } = config;
+const server = await createServer({
+  store,
+  engine,
+  transport,
+  clock,
+  log,
+  egress_policy,
+  max_message_bytes: config.max_message_bytes,
+  max_request_bytes_in_flight: config.max_request_bytes_in_flight,
+  max_connections: config.max_connections,
+  expire_after_ms: config.expire_after_ms,
+  user_agent,
+  keyring,
+  limits,
+  sessions: new Sessions({ store, keyring, limits, clock, node_id: '' }),
+  audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
+  node: { node_id: '', version: '', started_at: 0, address: () => '' },
+  feed,
+  demo: new DemoMeeting({ store, engine, feed, clock, log, egress_policy, delivers: () => true }),
+  metrics: () => metrics.text(),
+});
+await server.listen({ host: '127.0.0.1', port: 0 });
+if (kind !== 'relay') await engine.start();
+console.log(`bench ready http://127.0.0.1:${(server.server.address() as AddressInfo).port}`);
+
+process.once('SIGTERM', () => process.exit());
+process.once('disconnect', () => process.exit());
+
+async function openStore(): Promise<Store> {
+  if (kind !== 'stored') return new ForgetfulStore(fleet);
+  const { store, opened } = openSqliteStore(join(data!, DATABASE_FILE), null);
+  await opened;
+  return store;
+}

@@ -1,0 +1,186 @@
+/** What is measured, each started in processes of its own for one measurement, and stopped after it. */
+import { once } from 'node:events';
+import { createWriteStream, rmSync } from 'node:fs';
+import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { DATABASE_FILE } from '../../src/config.ts';
+import { Tool } from '../load/channel.ts';
+import type { Composition } from './composed.ts';
+import type { Fleet } from '../load/fleet.ts';
+import type { Probe } from './probe.ts';
+import type { Seed, Seeder } from '../load/seed.ts';
+
+export interface StartOptions {
+  fleet: Fleet;
+  /** Environment of the service, such as a library to preload. */
+  env?: Record<string, string>;
+  /** Arguments to Node for the service. */
+  node_args?: string[];
+  name_servers?: string[];
+}
+
+/** A contender that answers requests. */
+export interface Running {
+  url: string;
+  /** Of further nodes, which take messages as well. */
+  more_urls?: string[];
+  /** Transactions that its database has committed so far. */
+  commits?: () => Promise<number>;
+  /** The process that serves. */
+  probe: Tool<Probe>;
+  /** Processes whose time counts, with their descendants. */
+  pids: number[];
+  ready_ms: number;
+  stop(): Promise<void>;
+}
+
+export interface Contender {
+  name: string;
+  /** Why it cannot be measured here; null when it can. */
+  missing?: () => string | null;
+  start(options: StartOptions): Promise<Running>;
+}
+
+const READY = /ready (http:\/\/\S+)/;
+const READY_MS_MAX = 120_000;
+/** Where data lives while it is measured; on a disk, or a commit would cost nothing. */
+const SCRATCH = process.env['BENCH_TMP'] ?? '/var/tmp';
+
+const scratch = new Set<string>();
+/** What the contenders write to stderr during this run. */
+const LOG = join(SCRATCH, 'convoke-bench.log');
+rmSync(LOG, { force: true });
+
+/** A directory that is gone at the end of the run at the latest. */
+export async function scratchDirectory(): Promise<string> {
+  await mkdir(SCRATCH, { recursive: true });
+  const directory = await mkdtemp(join(SCRATCH, 'convoke-bench-'));
+  if (scratch.size === 0) {
+    process.once('exit', () => {
+      for (const left of scratch) rmSync(left, { recursive: true, force: true });
+    });
+  }
+  scratch.add(directory);
+  return directory;
+}
+
+/** Starts a module and waits for its ready line. */
+export async function startProcess(file: string, args: string[], options: Partial<StartOptions> = {}) {
+  const started_ms = performance.now();
+  const probe = new Tool<Probe>(file, args, {
+    execArgv: ['--import', new URL('./probe.ts', import.meta.url).href, ...(options.node_args ?? [])],
+    env: { ...process.env, NODE_ENV: 'production', ...options.env },
+    stdio: ['ignore', 'pipe', 'pipe', 'ipc'],
+  });
+  probe.process.stderr!.pipe(createWriteStream(LOG, { flags: 'a' }));
+  const { promise: ready, resolve, reject } = Promise.withResolvers<string>();
+  let said = '';
+  probe.process.stdout!.setEncoding('utf8').on('data', (text: string) => {
+    said += text;
+    const url = READY.exec(said)?.[1];
+    if (url !== undefined) resolve(url);
+  });
+  probe.process.once('exit', (code, signal) =>
+    reject(new Error(`${file} ended (${String(code ?? signal)}); see ${LOG}`)),
+  );
+  const timer = setTimeout(() => reject(new Error(`${file} was not ready in time`)), READY_MS_MAX);
+  const url = await ready.finally(() => clearTimeout(timer));
+  const pid = probe.process.pid!;
+  return { url, probe, pids: [pid], ready_ms: performance.now() - started_ms };
+}
+
+/** Ends what `startProcess` started, and waits for its end. */
+export async function endProcess({ process: child }: Tool<Probe>, signal: NodeJS.Signals = 'SIGTERM'): Promise<void> {
+  if (child.exitCode !== null || child.signalCode !== null) return;
+  const exit = once(child, 'exit');
+  child.kill(signal);
+  const timer = setTimeout(() => child.kill('SIGKILL'), 20_000);
+  await exit;
+  clearTimeout(timer);
+}
+
+function composed(name: string, kind: Composition['kind']): Contender {
+  return {
+    name,
+    async start(options) {
+      const { fleet, name_servers } = options;
+      const data = kind === 'stored' ? await dataOf(fleet) : await scratchDirectory();
+      const composition: Composition = { kind, fleet, data, ...(name_servers && { name_servers }) };
+      const started = await startProcess('./contenders/composed.ts', [JSON.stringify(composition)], options);
+      return {
+        ...started,
+        async stop() {
+          await endProcess(started.probe);
+          await rm(data, { recursive: true });
+        },
+      };
+    },
+  };
+}
+
+/** Data files that were filled once in this run, by what is in them. */
+const seeded = new Map<string, Promise<string>>();
+
+/** A fleet with the messages that are sent in each of its meetings and not delivered. */
+export type Pending = Pick<Seed, 'fleet' | 'pending_messages'>;
+
+/** A fresh directory with the data of a fleet in it. */
+export function dataOf(fleet: Fleet, pending_messages = 0): Promise<string> {
+  return dataOfAll([{ fleet, pending_messages }]);
+}
+
+/** A fresh directory with the data of several fleets in it. */
+export async function dataOfAll(fleets: Pending[]): Promise<string> {
+  const key = JSON.stringify(fleets);
+  let original = seeded.get(key);
+  if (original === undefined) seeded.set(key, (original = seed(fleets)));
+  const data = await scratchDirectory();
+  await cp(await original, data, { recursive: true });
+  return data;
+}
+
+async function seed(fleets: Pending[]): Promise<string> {
+  const data = await scratchDirectory();
+  const seeder = new Tool<Seeder>('./load/seed.ts');
+  for (const pending of fleets) await seeder.call('seed', { file: join(data, DATABASE_FILE), ...pending });
+  await seeder.stop();
+  return data;
+}
+
+/** Removes what `dataOf` keeps. */
+export async function forgetData(): Promise<void> {
+  for (const original of seeded.values()) await rm(await original, { recursive: true });
+  seeded.clear();
+}
+
+/** The service as it is shipped, on data that is there. */
+export function startService(data: string, options: Partial<StartOptions> = {}) {
+  const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url));
+  return startProcess(`file://${main}`, ['serve', '--port', '0', '--data', data, '--log-format', 'json'], options);
+}
+
+export const relay = composed('relay', 'relay');
+export const unstored = composed('unstored', 'unstored');
+/** Convoke with name servers of the benchmark's own. */
+export const convokeWithNameServers = composed('convoke', 'stored');
+
+export const convoke: Contender = {
+  name: 'convoke',
+  async start(options) {
+    const data = await dataOf(options.fleet);
+    const started = await startService(data, options);
+    return {
+      ...started,
+      async stop() {
+        await endProcess(started.probe);
+        await rm(data, { recursive: true });
+      },
+    };
+  },
+};
+
+/** The same under other conditions. */
+export function under(conditions: Partial<StartOptions>, contender: Contender, name: string): Contender {
+  return { ...contender, name, start: (options) => contender.start({ ...options, ...conditions }) };
+}

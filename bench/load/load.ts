@@ -1,0 +1,273 @@
+/**
+ * The senders: raw sockets with a prepared request each, in which only digits are changed. A closed loop keeps every
+ * connection busy; with a rate, messages leave by a timetable whatever the answers do.
+ */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { serveCommands } from './channel.ts';
+import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
+import { agentId, ID_DIGITS, meetingId } from './fleet.ts';
+
+export interface Load {
+  /** Connections go to them in turn. */
+  ports: number[];
+  meetings: number;
+  connections: number;
+  seconds: number;
+  /** Messages per second; as many as are answered when absent. */
+  rate?: number;
+  /** Each message is for one agent, the first so many of the meeting in turn; for all when absent. */
+  targets?: number;
+}
+
+export interface Sent {
+  sent: number;
+  /** Answered 201. */
+  accepted: number;
+  refused: number;
+  /** Answers by status, but for 201. */
+  refusals: Record<string, number>;
+  first_us: number;
+  /** Milliseconds from the request to the 201. */
+  answer_ms: Distribution;
+  /** The most that the timetable was missed by. */
+  late_ms_max: number;
+}
+
+/** About what a chat message weighs. */
+const TEXT = 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(4);
+const SENT_AT_DIGITS = 16;
+const COUNT_DIGITS = 9;
+const HEAD_END = Buffer.from('\r\n\r\n');
+const RETRY_AFTER_MS = 20;
+const ZERO = 0x30;
+
+let last_message = 0;
+
+class Sender {
+  readonly socket: Socket;
+  readonly #request: Buffer;
+  readonly #at: { meeting: number; count: number; sent_at: number; agent: number };
+  readonly #load: Load;
+  readonly #run: Run;
+  busy = false;
+  #sent_us = 0;
+  #rest: Buffer | null = null;
+
+  constructor(load: Load, port: number, run: Run) {
+    this.#load = load;
+    this.#run = run;
+    const text = requestText(load, port);
+    this.#request = Buffer.from(text);
+    this.#at = {
+      meeting: text.indexOf(meetingId(0)) + 1,
+      count: text.indexOf('"msg-') + 5,
+      sent_at: text.indexOf('"sent_at":"') + 11,
+      agent: text.indexOf(`"${agentId(0)}"`) + 2,
+    };
+    this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
+    this.socket.on('data', (chunk) => this.#read(chunk));
+    this.socket.on('error', () => this.socket.destroy());
+    this.socket.on('close', () => run.lost(this));
+  }
+
+  send(): void {
+    const { meetings, targets } = this.#load;
+    const count = last_message++;
+    const request = this.#request;
+    writeDigits(request, this.#at.meeting, ID_DIGITS, count % meetings);
+    writeDigits(request, this.#at.count, COUNT_DIGITS, count);
+    if (targets !== undefined) {
+      writeDigits(request, this.#at.agent, ID_DIGITS, Math.floor(count / meetings) % targets);
+    }
+    this.#sent_us = nowUs();
+    writeDigits(request, this.#at.sent_at, SENT_AT_DIGITS, this.#sent_us);
+    this.busy = true;
+    this.socket.write(request);
+  }
+
+  #read(data: Buffer): void {
+    const chunk = this.#rest === null ? data : Buffer.concat([this.#rest, data]);
+    this.#rest = null;
+    const head_end = chunk.indexOf(HEAD_END);
+    const head = head_end === -1 ? '' : chunk.toString('latin1', 0, head_end).toLowerCase();
+    const length_at = head.indexOf('content-length: ');
+    const length = length_at === -1 ? 0 : Number.parseInt(head.slice(length_at + 16, length_at + 28), 10);
+    if (head_end === -1 || chunk.length < head_end + 4 + length) {
+      this.#rest = chunk;
+      return;
+    }
+    // Nobody asked: the service says that the connection was idle for too long, and closes it.
+    if (!this.busy) return;
+    this.busy = false;
+    this.#run.answered(this, head.slice(9, 12), (nowUs() - this.#sent_us) / 1000);
+  }
+}
+
+/** One load from beginning to end. */
+class Run {
+  readonly #load: Load;
+  readonly #answer_ms = new Samples();
+  readonly #refusals: Record<string, number> = {};
+  readonly #done = Promise.withResolvers<void>();
+  readonly #senders: Sender[] = [];
+  readonly #idle: Sender[] = [];
+  #sent = 0;
+  #accepted = 0;
+  #late_ms_max = 0;
+  #under_way = 0;
+  #end_us = 0;
+
+  constructor(load: Load) {
+    this.#load = load;
+  }
+
+  async play(): Promise<Sent> {
+    const senders = this.#senders;
+    for (let i = 0; i < this.#load.connections; i++) this.#connect();
+    await Promise.all(senders.map(({ socket }) => once(socket, 'connect')));
+    const first_us = nowUs();
+    this.#end_us = first_us + this.#load.seconds * 1e6;
+    if (this.#load.rate === undefined) for (const sender of senders) this.#start(sender);
+    else {
+      this.#idle.push(...senders);
+      this.#keepTimetable(first_us, this.#load.rate);
+    }
+    await this.#done.promise;
+    for (const { socket } of senders) socket.destroy();
+    const refused = Object.values(this.#refusals).reduce((sum, count) => sum + count, 0);
+    return {
+      sent: this.#sent,
+      accepted: this.#accepted,
+      refused,
+      refusals: this.#refusals,
+      first_us,
+      answer_ms: this.#answer_ms.distribution(),
+      late_ms_max: this.#late_ms_max,
+    };
+  }
+
+  #start(sender: Sender): void {
+    this.#sent++;
+    this.#under_way++;
+    sender.send();
+  }
+
+  /** Evenly spaced with a jitter of half the space either way, so that nothing falls into step with it. */
+  #keepTimetable(first_us: number, rate: number): void {
+    const space_us = 1e6 / rate;
+    let number = 0;
+    let due_us = first_us;
+    const tick = (): void => {
+      const now_us = nowUs();
+      while (due_us <= now_us && due_us < this.#end_us) {
+        const sender = this.#idleSender();
+        this.#late_ms_max = Math.max(this.#late_ms_max, (now_us - due_us) / 1000);
+        this.#start(sender);
+        number++;
+        due_us = first_us + (number + Math.random() - 0.5) * space_us;
+      }
+      if (due_us < this.#end_us) setTimeout(tick, Math.max(0, (due_us - nowUs()) / 1000));
+      else {
+        this.#end_us = 0;
+        this.#endIfDone();
+      }
+    };
+    tick();
+  }
+
+  #connect(): Sender {
+    const { ports } = this.#load;
+    const sender = new Sender(this.#load, ports[this.#senders.length % ports.length]!, this);
+    this.#senders.push(sender);
+    return sender;
+  }
+
+  /** One whose connection stands; the service closes those that are idle for long. */
+  #idleSender(): Sender {
+    for (;;) {
+      const sender = this.#idle.pop();
+      if (sender === undefined) break;
+      if (!sender.socket.destroyed) return sender;
+    }
+    return this.#connect();
+  }
+
+  /** Sends no more, whatever the load says. */
+  stop(): void {
+    if (this.#end_us > 0) this.#end_us = nowUs();
+  }
+
+  answered(sender: Sender, status: string, answer_ms: number): void {
+    this.#under_way--;
+    if (status === '201') {
+      this.#accepted++;
+      this.#answer_ms.add(answer_ms);
+      this.#goOn(sender);
+    } else {
+      this.#refusals[status] = (this.#refusals[status] ?? 0) + 1;
+      setTimeout(() => this.#goOn(sender), RETRY_AFTER_MS);
+    }
+    this.#endIfDone();
+  }
+
+  #goOn(sender: Sender): void {
+    if (this.#load.rate !== undefined) this.#idle.push(sender);
+    else if (nowUs() < this.#end_us) this.#start(sender);
+    else {
+      this.#end_us = 0;
+      this.#endIfDone();
+    }
+  }
+
+  #endIfDone(): void {
+    if (this.#under_way === 0 && this.#end_us === 0) this.#done.resolve();
+  }
+
+  /** A connection that the service closed. */
+  lost(sender: Sender): void {
+    if (!sender.busy) return;
+    this.#refusals['closed'] = (this.#refusals['closed'] ?? 0) + 1;
+    this.#under_way--;
+    if (nowUs() >= this.#end_us) this.#end_us = 0;
+    this.#endIfDone();
+  }
+}
+
+function requestText({ targets }: Load, port: number): string {
+  const message = JSON.stringify({
+    id: `msg-${'0'.repeat(COUNT_DIGITS)}`,
+    sent_at: '0'.repeat(SENT_AT_DIGITS),
+    created_at: '2030-01-01T00:00:00.000Z',
+    sender: 'bench',
+    text: TEXT,
+  });
+  const target_agents = targets === undefined ? '' : `,"target_agents":["${agentId(0)}"]`;
+  const body = `{"message":${message}${target_agents}}`;
+  return (
+    `POST /api/v1/meetings/${meetingId(0)}/messages/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
+    `content-type: application/json\r\ncontent-length: ${Buffer.byteLength(body)}\r\n\r\n${body}`
+  );
+}
+
+function writeDigits(buffer: Buffer, at: number, length: number, value: number): void {
+  for (let i = at + length - 1; i >= at; i--) {
+    buffer[i] = ZERO + (value % 10);
+    value = Math.floor(value / 10);
+  }
+}
+
+export type Senders = typeof commands;
+
+let running: Run | null = null;
+
+const commands = serveCommands({
+  send(load: Load): Promise<Sent> {
+    running = new Run(load);
+    return running.play();
+  },
+  /** The load under way ends, as if its time were up. */
+  stop(): void {
+    running?.stop();
+  },
+});

@@ -1,0 +1,79 @@
+/** Fills a data file: a fleet that is registered and has joined, and deliveries that wait. Through the store's own methods. */
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { serveCommands } from './channel.ts';
+import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
+
+export interface Seed {
+  file: string;
+  fleet: Fleet;
+  /** Messages sent in each meeting and not delivered. */
+  pending_messages?: number;
+}
+
+/** Calls under way at a time; the store commits what arrives together at once. */
+const CALLS = 500;
+const MESSAGES_PER_BATCH = 50;
+const EXPIRE_AFTER_MS = 72 * 3_600_000;
+
+const MESSAGE = Buffer.from(
+  JSON.stringify({
+    id: 'msg-000000000',
+    sent_at: '0'.repeat(16),
+    created_at: '2030-01-01T00:00:00.000Z',
+    sender: 'bench',
+    text: 'The quick brown fox jumps over the lazy dog, and nobody in the meeting objects. '.repeat(4),
+  }),
+);
+
+async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deliveries: number }> {
+  const { store, opened } = openSqliteStore(file, null);
+  await opened;
+  const wall_ms = Date.now();
+  let calls: Promise<unknown>[] = [];
+  for (const { instance_id, meeting_id, agent_id, webhook_url } of membersOf(fleet)) {
+    calls.push(
+      store.instances.register(
+        {
+          instance_id,
+          instance_name: instance_id,
+          agent_ids: [agent_id],
+          webhook_url,
+          webhook_headers: undefined,
+          webhook_secret: SECRET,
+          new_secret: SECRET,
+          success_statuses: undefined,
+        },
+        wall_ms,
+      ),
+      store.meetings.join(meeting_id, instance_id, [agent_id], wall_ms),
+    );
+    if (calls.length >= CALLS) {
+      await Promise.all(calls);
+      calls = [];
+    }
+  }
+  await Promise.all(calls);
+  let deliveries = 0;
+  for (let left = pending_messages; left > 0; left -= MESSAGES_PER_BATCH) {
+    for (const meeting_id of meetingsOf(fleet)) {
+      const batch = Array.from({ length: Math.min(left, MESSAGES_PER_BATCH) }, () => ({
+        meeting_id,
+        message: MESSAGE.toString(),
+        timestamp: '2030-01-01T00:00:00.000Z',
+        target_agents: null,
+        idempotency: null,
+        wall_ms,
+        expires_at: wall_ms + EXPIRE_AFTER_MS,
+      }));
+      for (const accepted of await store.messages.accept(batch)) {
+        if (accepted.kind === 'accepted') deliveries += accepted.deliveries.length;
+      }
+    }
+  }
+  await store.close();
+  return { deliveries };
+}
+
+export type Seeder = typeof commands;
+
+const commands = serveCommands({ seed });

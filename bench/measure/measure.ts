@@ -1,0 +1,159 @@
+/** One measurement: a contender is started, warmed up, loaded, and waited for until the last push has arrived. */
+import { setTimeout as sleep } from 'node:timers/promises';
+import { Tool } from '../load/channel.ts';
+import type { Ceiling } from '../contenders/ceiling.ts';
+import { type Contender, forgetData, type StartOptions } from '../contenders/contenders.ts';
+import { answering, type Fleet } from '../load/fleet.ts';
+import type { Load, Senders } from '../load/load.ts';
+import { cpuSeconds, forgetPeak, memoryMib } from './processes.ts';
+import type { Receivers } from '../load/receivers.ts';
+
+/** What came of a measurement, by the name of the figure. */
+export type Figures = Record<string, number>;
+
+/** Between two looks at the receivers, and how long without a push means that no more will come. */
+const LOOK_MS = 20;
+const SILENCE_MS_MAX = 4_000;
+const DRAIN_MS_MAX = 180_000;
+
+/** The processes that stay for the whole run. */
+export class Bench {
+  readonly receivers = new Tool<Receivers>('./load/receivers.ts');
+  readonly senders = new Tool<Senders>('./load/load.ts');
+  port = 0;
+  #name_server: string | null = null;
+  /** Deliveries pending in the scenario of the backlog. */
+  readonly backlog: number;
+  /** The machines that come back in the scenario of the herd, and what waits for each. */
+  readonly herd: { machines: number; each: number };
+
+  constructor({ backlog, herd }: Pick<Bench, 'backlog' | 'herd'>) {
+    this.backlog = backlog;
+    this.herd = herd;
+  }
+
+  async start(): Promise<void> {
+    ({ port: this.port } = await this.receivers.call('up', { port: 0 }));
+  }
+
+  async stop(): Promise<void> {
+    await Promise.all([this.receivers.stop(), this.senders.stop()]);
+    await forgetData();
+  }
+
+  /** `address:port` of a name server that says nothing. */
+  async nameServer(): Promise<string> {
+    this.#name_server ??= (await this.receivers.call('nameServer')).address;
+    return this.#name_server;
+  }
+
+  get origin(): string {
+    return `http://127.0.0.1:${this.port}`;
+  }
+
+  /** Loads a contender and tells what arrived. */
+  async measure(
+    contender: Contender,
+    options: StartOptions,
+    load: Omit<Load, 'ports' | 'meetings'> & { meetings?: number },
+    warm_up: Partial<Load> & { seconds: number },
+  ): Promise<Figures> {
+    const { fleet } = options;
+    const running = await contender.start(options);
+    try {
+      const ports = [running.url, ...(running.more_urls ?? [])].map((url) => Number(new URL(url).port));
+      const whole: Load = { meetings: fleet.meetings, ...load, ports };
+      const perMessage = ({ targets }: Load): number => (targets === undefined ? answering(fleet) : 1);
+      const per_message = perMessage(whole);
+      await this.receivers.call('reset', { lanes: true });
+      const before: Load = { ...whole, ...warm_up };
+      const { accepted } = await this.senders.call('send', before);
+      await this.drained(accepted * perMessage(before));
+      await this.receivers.call('reset', { lanes: false });
+      const pid = running.probe.process.pid!;
+      forgetPeak(pid);
+      await running.probe.call('lagFromHere');
+      const commits_before = await running.commits?.();
+      const cpu_before = this.#cpu(running.pids);
+      const sent = await this.senders.call('send', whole);
+      await this.drained(sent.accepted * per_message);
+      const cpu_after = this.#cpu(running.pids);
+      const commits_after = await running.commits?.();
+      const received = await this.receivers.call('received');
+      const lag = await running.probe.call('lag');
+      const elapsed_s = (received.last_us - sent.first_us) / 1e6;
+      const cpu_us = (of: 'service' | 'senders' | 'receivers'): number => (cpu_after[of] - cpu_before[of]) * 1e6;
+      return {
+        messages_per_s: received.pushes / per_message / elapsed_s,
+        pushes_per_s: received.pushes / elapsed_s,
+        p50_ms: received.latency_ms.p50,
+        p99_ms: received.latency_ms.p99,
+        answer_p50_ms: sent.answer_ms.p50,
+        answer_p99_ms: sent.answer_ms.p99,
+        lag_p99_ms: lag.p99,
+        cpu_us_per_message: cpu_us('service') / Math.max(sent.accepted, 1),
+        cpu_us_per_push: cpu_us('service') / Math.max(received.pushes, 1),
+        bench_cpu_us_per_push: (cpu_us('senders') + cpu_us('receivers')) / Math.max(received.pushes, 1),
+        rss_peak_mib: memoryMib(pid).peak,
+        missing: sent.accepted * per_message - received.pushes,
+        refused: sent.refused,
+        out_of_order: received.out_of_order,
+        repeated: received.repeated,
+        late_ms_max: sent.late_ms_max,
+        ...(commits_before !== undefined &&
+          commits_after !== undefined && {
+            commits_per_100: (100 * (commits_after - commits_before)) / Math.max(sent.accepted, 1),
+          }),
+      };
+    } finally {
+      await running.stop();
+    }
+  }
+
+  #cpu(service: number[]) {
+    return {
+      service: cpuSeconds(service),
+      senders: cpuSeconds([this.senders.process.pid!]),
+      receivers: cpuSeconds([this.receivers.process.pid!]),
+    };
+  }
+
+  /** Waits until so many pushes have come, or none come any more. */
+  async drained(pushes: number): Promise<void> {
+    const started_ms = performance.now();
+    let moved_ms = started_ms;
+    let before = -1;
+    for (;;) {
+      const count = await this.receivers.call('count');
+      const now_ms = performance.now();
+      if (count >= pushes || now_ms - moved_ms > SILENCE_MS_MAX || now_ms - started_ms > DRAIN_MS_MAX) return;
+      if (count !== before) {
+        before = count;
+        moved_ms = now_ms;
+      }
+      await sleep(LOOK_MS);
+    }
+  }
+
+  /** Undici alone: what the receivers and the machine can take. */
+  async ceiling(fleet: Fleet, connections: number, seconds: number): Promise<Figures> {
+    const tool = new Tool<Ceiling>('./contenders/ceiling.ts');
+    await tool.call('flood', { fleet, connections, seconds: 1 });
+    await this.receivers.call('reset', { lanes: true });
+    const pid = tool.process.pid!;
+    const cpu_before = this.#cpu([pid]);
+    const { first_us } = await tool.call('flood', { fleet, connections, seconds });
+    const cpu_after = this.#cpu([pid]);
+    const { pushes, last_us, latency_ms } = await this.receivers.call('received');
+    await tool.stop();
+    const elapsed_s = (last_us - first_us) / 1e6;
+    return {
+      messages_per_s: pushes / answering(fleet) / elapsed_s,
+      pushes_per_s: pushes / elapsed_s,
+      p50_ms: latency_ms.p50,
+      p99_ms: latency_ms.p99,
+      cpu_us_per_push: ((cpu_after.service - cpu_before.service) * 1e6) / pushes,
+      bench_cpu_us_per_push: ((cpu_after.receivers - cpu_before.receivers) * 1e6) / pushes,
+    };
+  }
+}

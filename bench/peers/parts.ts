@@ -1,0 +1,196 @@
+/**
+ * What the peers have in common, as a Node team would write it: a Fastify route that takes messages, and a sender that
+ * signs a push and makes it with undici's `dispatch` over connections that are kept. Bodies and headers are Convoke's own.
+ */
+import Fastify from 'fastify';
+import type { AddressInfo } from 'node:net';
+import { Pool } from 'undici';
+import { agentsToNotify, pushBody, pushBodyHead } from '../../src/domain/message.ts';
+import { signingKey, signPush } from '../../src/domain/signature.ts';
+import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
+
+export interface PeerOptions {
+  fleet: Fleet;
+  /** A directory for data. */
+  data: string;
+}
+
+/** One push to make: plain data, as it stands in a queue. */
+export interface PushJob {
+  instance_id: string;
+  message_id: string;
+  body: string;
+}
+
+interface Recipient {
+  instance_id: string;
+  agent_ids: string[];
+}
+
+interface SendBody {
+  message: Record<string, unknown>;
+  target_agents?: string[];
+}
+
+const KEY = signingKey(SECRET);
+/** To one instance; the service allows as many. */
+const CONNECTIONS = 4;
+
+let last_message = 0;
+
+/** The instances by meeting: in memory, where a team would cache them. */
+function recipientsOf(fleet: Fleet): Map<string, Recipient[]> {
+  const meetings = new Map<string, Recipient[]>();
+  for (const { instance_id, meeting_id, agent_id } of membersOf(fleet)) {
+    const recipients = meetings.get(meeting_id) ?? [];
+    recipients.push({ instance_id, agent_ids: [agent_id] });
+    meetings.set(meeting_id, recipients);
+  }
+  return meetings;
+}
+
+/**
+ * Listens, and says so on stdout.
+ *
+ * @param accept resolves when the jobs of a message are kept, or done: then the sender is answered
+ */
+export async function listen(fleet: Fleet, accept: (jobs: PushJob[]) => Promise<unknown>): Promise<void> {
+  const meetings = recipientsOf(fleet);
+  const app = Fastify();
+  app.post<{ Params: { meeting_id: string }; Body: SendBody }>(
+    '/api/v1/meetings/:meeting_id/messages/',
+    {
+      schema: {
+        body: {
+          type: 'object',
+          required: ['message'],
+          additionalProperties: false,
+          properties: {
+            message: { type: 'object' },
+            target_agents: { type: 'array', items: { type: 'string' }, maxItems: 1000 },
+          },
+        },
+      },
+    },
+    async ({ params: { meeting_id }, body: { message, target_agents } }, reply) => {
+      const message_id = `msg_${process.pid}_${++last_message}`;
+      const head = pushBodyHead(meeting_id, JSON.stringify(message));
+      const timestamp = typeof message['created_at'] === 'string' ? message['created_at'] : '';
+      const targets = target_agents === undefined ? null : new Set(target_agents);
+      const jobs: PushJob[] = [];
+      for (const { instance_id, agent_ids } of meetings.get(meeting_id) ?? []) {
+        const agents = agentsToNotify(agent_ids, targets);
+        if (agents.length === 0) continue;
+        jobs.push({ instance_id, message_id, body: pushBody(head, JSON.stringify(agents), timestamp).toString() });
+      }
+      await accept(jobs);
+      return reply.code(201).send({ message_id, meeting_id, deliveries_queued: jobs.length });
+    },
+  );
+  await app.listen({ host: '127.0.0.1', port: 0 });
+  console.log(`peer ready http://127.0.0.1:${(app.server.address() as AddressInfo).port}`);
+}
+
+/** Makes pushes. Resolves with the status; rejects when the machine was not reached. */
+export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Promise<number> {
+  const targets = new Map<string, { pool: Pool; path: string }>();
+  for (const { instance_id, webhook_url } of membersOf(fleet)) {
+    const { origin, pathname } = new URL(webhook_url);
+    targets.set(instance_id, {
+      pool: new Pool(origin, { connections: CONNECTIONS, allowH2: false, headersTimeout: 5_000, bodyTimeout: 5_000 }),
+      path: pathname,
+    });
+  }
+  return (delivery_id, { instance_id, message_id, body: text }) => {
+    const { pool, path } = targets.get(instance_id)!;
+    const body = Buffer.from(text);
+    const timestamp_s = Math.floor(Date.now() / 1000);
+    const headers = {
+      'content-type': 'application/json',
+      'user-agent': 'Peer/bench',
+      'webhook-id': delivery_id,
+      'webhook-timestamp': String(timestamp_s),
+      'webhook-signature': signPush([KEY], delivery_id, timestamp_s, body),
+      'idempotency-key': delivery_id,
+      'convoke-message-id': message_id,
+    };
+    return new Promise((resolve, reject) => {
+      let status = 0;
+      pool.dispatch(
+        { path, method: 'POST', headers, body },
+        {
+          onRequestStart() {},
+          onResponseStart(_controller, status_code) {
+            status = status_code;
+          },
+          onResponseData() {},
+          onResponseEnd: () => resolve(status),
+          onResponseError: (_controller, error) => reject(error),
+        },
+      );
+    });
+  };
+}
+
+/** Gathers what arrives while the former batches are being kept: the group commit of those who have none. */
+export class Gatherer<Item> {
+  readonly #keep: (items: Item[]) => Promise<unknown>;
+  readonly #flights_max: number;
+  readonly #items_max: number;
+  #waiting: { items: Item[]; resolve: () => void; reject: (error: unknown) => void }[] = [];
+  #flights = 0;
+  #scheduled = false;
+
+  constructor(items_max: number, flights_max: number, keep: (items: Item[]) => Promise<unknown>) {
+    this.#items_max = items_max;
+    this.#flights_max = flights_max;
+    this.#keep = keep;
+  }
+
+  add(items: Item[]): Promise<void> {
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.#waiting.push({ items, resolve, reject });
+    this.#schedule();
+    return promise;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled || this.#flights >= this.#flights_max || this.#waiting.length === 0) return;
+    this.#scheduled = true;
+    setImmediate(() => void this.#run());
+  }
+
+  async #run(): Promise<void> {
+    this.#scheduled = false;
+    let count = 0;
+    let items = 0;
+    while (count < this.#waiting.length && (count === 0 || items < this.#items_max)) {
+      items += this.#waiting[count++]!.items.length;
+    }
+    const batch = this.#waiting.splice(0, count);
+    this.#flights++;
+    try {
+      await this.#keep(batch.flatMap((waiting) => waiting.items));
+      for (const { resolve } of batch) resolve();
+    } catch (error) {
+      for (const { reject } of batch) reject(error);
+    }
+    this.#flights--;
+    this.#schedule();
+  }
+}
+
+/** Ends a peer in order: SIGTERM, or the end of who started it. */
+export function onEnd(end: () => Promise<unknown>): void {
+  let ended = false;
+  const once = (): void => {
+    if (ended) return;
+    ended = true;
+    end()
+      .catch((error: unknown) => console.error(error))
+      .finally(() => process.exit());
+  };
+  process.on('SIGTERM', once);
+  process.once('disconnect', once);
+  process.on('SIGINT', () => {});
+}

@@ -1,0 +1,57 @@
+/** What a team would build instead, honestly tuned: see docs/benchmarks.md. */
+import { accessSync, constants } from 'node:fs';
+import { rm } from 'node:fs/promises';
+import { delimiter, join } from 'node:path';
+import { type Contender, endProcess, scratchDirectory, startProcess } from '../contenders/contenders.ts';
+import type { BullmqOptions } from './bullmq.ts';
+import type { SkipLockedOptions } from './skip_locked.ts';
+
+function peer(
+  name: string,
+  file: string,
+  more: Partial<BullmqOptions & SkipLockedOptions> = {},
+  missing: () => string | null = () => null,
+) {
+  return {
+    name,
+    missing,
+    async start(options) {
+      const data = await scratchDirectory();
+      const started = await startProcess(file, [JSON.stringify({ fleet: options.fleet, data, ...more })], options);
+      return {
+        ...started,
+        async stop() {
+          await endProcess(started.probe);
+          await rm(data, { recursive: true, force: true });
+        },
+      };
+    },
+  } satisfies Contender;
+}
+
+function isOnPath(program: string): boolean {
+  return (process.env['PATH'] ?? '').split(delimiter).some((directory) => {
+    try {
+      accessSync(join(directory, program), constants.X_OK);
+      return true;
+    } catch {
+      return false;
+    }
+  });
+}
+
+const redisMissing = (): string | null =>
+  isOnPath('redis-server') ? null : 'there is no redis-server on the PATH (Debian: apt-get install redis-server)';
+
+export const bullmqAlways = peer('BullMQ always', './peers/bullmq.ts', { appendfsync: 'always' }, redisMissing);
+export const bullmqEverysec = peer('BullMQ everysec', './peers/bullmq.ts', { appendfsync: 'everysec' }, redisMissing);
+export const pgboss = peer('pg-boss', './peers/pgboss.ts');
+export const skipLocked = peer('SKIP LOCKED', './peers/skip_locked.ts');
+export const skipLockedBesideIdleTransaction = peer(
+  'SKIP LOCKED, beside an idle transaction',
+  './peers/skip_locked.ts',
+  { idle_transaction: true },
+);
+export const naive = peer('naive', './peers/naive.ts');
+
+export const PEERS: Contender[] = [bullmqAlways, bullmqEverysec, pgboss, skipLocked, naive];

@@ -1,0 +1,59 @@
+/** Results on disk: each run as JSON, and what is kept in the repository. */
+import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { cpus, release, totalmem } from 'node:os';
+import { fileURLToPath } from 'node:url';
+import { format, resolveConfig } from 'prettier';
+import { markdownOf, type ScenarioResult } from './report.ts';
+
+interface Results {
+  machine: string;
+  scenarios: ScenarioResult[];
+}
+
+const DIRECTORY = new URL('../results/', import.meta.url);
+const SAVED = new URL('saved.json', DIRECTORY);
+const DOCUMENT = new URL('../../docs/benchmarks.md', import.meta.url);
+const TABLES = /(<!-- results -->\n)[^]*?(<!-- end of results -->)/;
+
+function machine(): string {
+  const { model } = cpus()[0]!;
+  return `${cpus().length} × ${model}, ${Math.round(totalmem() / 2 ** 30)} GiB, Linux ${release()}, Node ${process.versions.node}`;
+}
+
+/**
+ * Writes a run; with `save`, its scenarios also take the place of the former ones in the file and the document that are
+ * kept in the repository.
+ *
+ * @returns the path of the file
+ */
+export async function writeResults(scenarios: ScenarioResult[], save: boolean): Promise<string> {
+  await mkdir(DIRECTORY, { recursive: true });
+  const results: Results = { machine: machine(), scenarios };
+  const name = `${new Date().toISOString().slice(0, 19).replaceAll(':', '')}.json`;
+  const file = fileURLToPath(new URL(name, DIRECTORY));
+  await writeFile(file, `${JSON.stringify(results, null, 2)}\n`);
+  if (save) await saveResults(results);
+  return file;
+}
+
+async function saveResults({ machine, scenarios }: Results): Promise<void> {
+  const former = await readFile(SAVED, 'utf8').then(
+    (text) => (JSON.parse(text) as Results).scenarios,
+    () => [],
+  );
+  const names = new Set(scenarios.map(({ name }) => name));
+  const kept = [...former.filter(({ name }) => !names.has(name)), ...scenarios];
+  kept.sort((a, b) => (a.name < b.name ? -1 : 1));
+  await writeFormatted(SAVED, JSON.stringify({ machine, scenarios: kept } satisfies Results));
+  const tables = [`Machine: ${machine}.`, ...kept.map(markdownOf)].join('\n\n');
+  const document = await readFile(DOCUMENT, 'utf8');
+  await writeFormatted(
+    DOCUMENT,
+    document.replace(TABLES, (_, begin, end) => `${begin}\n${tables}\n${end}`),
+  );
+}
+
+async function writeFormatted(url: URL, text: string): Promise<void> {
+  const filepath = fileURLToPath(url);
+  await writeFile(url, await format(text, { ...(await resolveConfig(filepath)), filepath }));
+}

@@ -1,0 +1,174 @@
+/** Scenarios that push as much as goes through: fan-out 1, fan-out 100, one lane. */
+import { type Contender, convoke, relay, unstored } from '../contenders/contenders.ts';
+import type { Bench } from '../measure/measure.ts';
+import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from '../contenders/on_postgres.ts';
+import { PEERS, skipLocked, skipLockedBesideIdleTransaction } from '../peers/peers.ts';
+import {
+  COMMITS,
+  CPU_PER_MESSAGE,
+  CPU_PER_PUSH,
+  FAULTS,
+  LAG,
+  LATENCY,
+  MEMORY,
+  MESSAGES,
+  PUSHES,
+  type Row,
+  type Scenario,
+} from './scenario.ts';
+
+interface Shape {
+  meetings: number;
+  members: number;
+  /** Of the senders. */
+  connections: number;
+  /** To each receiver, of undici alone. */
+  ceiling_connections: number;
+}
+
+/** Programs are compiled while they run: two on two cores take twice as long for it as one. */
+const WARM_UP_S = 10;
+export const FAN_OUT_1: Shape = { meetings: 64, members: 1, connections: 256, ceiling_connections: 2 };
+/** Senders that all wait for their answers before one batch is large. */
+const FEW_SENDERS: Shape = { meetings: 64, members: 1, connections: 32, ceiling_connections: 2 };
+export const FAN_OUT_100: Shape = { meetings: 1, members: 100, connections: 64, ceiling_connections: 1 };
+export const ONE_LANE: Shape = { meetings: 1, members: 1, connections: 64, ceiling_connections: 1 };
+
+export function saturated(contender: Contender, { meetings, members, connections }: Shape): Row {
+  return {
+    name: contender.name,
+    missing: contender.missing?.() ?? null,
+    measure: (bench, seconds) =>
+      bench.measure(
+        contender,
+        { fleet: { meetings, members, origin: bench.origin } },
+        { connections, seconds },
+        { seconds: WARM_UP_S },
+      ),
+  };
+}
+
+function ceiling({ meetings, members, ceiling_connections }: Shape): Row {
+  return {
+    name: 'ceiling',
+    measure: (bench: Bench, seconds) =>
+      bench.ceiling({ meetings, members, origin: bench.origin }, ceiling_connections, seconds),
+  };
+}
+
+function rowsOf(shape: Shape): Row[] {
+  return [
+    ceiling(shape),
+    ...[relay, unstored, convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, shape)),
+  ];
+}
+
+export const fanOut1: Scenario = {
+  name: 'a',
+  title: 'fan-out 1, saturated: 64 instances, each alone in its meeting',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, MEMORY, COMMITS, ...FAULTS],
+  rows: rowsOf(FAN_OUT_1),
+  targets: [
+    { says: '≥ 0.60 × relay', row: 'convoke', figure: 'messages_per_s', against: { row: 'relay' }, at_least: 0.6 },
+    {
+      says: '≥ 1.5 × BullMQ at equal durability',
+      row: 'convoke',
+      figure: 'messages_per_s',
+      against: { row: 'BullMQ always' },
+      at_least: 1.5,
+    },
+    { says: '≥ 5 × pg-boss', row: 'convoke', figure: 'messages_per_s', against: { row: 'pg-boss' }, at_least: 5 },
+    {
+      says: 'on PostgreSQL ≥ 0.6 × on SQLite',
+      row: oneNode.name,
+      figure: 'messages_per_s',
+      against: { row: 'convoke' },
+      at_least: 0.6,
+    },
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
+    },
+    { says: 'at most 2 commits per 100 messages', row: oneNode.name, figure: 'commits_per_100', at_most: 2 },
+  ],
+};
+
+export const fanOut100: Scenario = {
+  name: 'b',
+  title: 'fan-out 100, saturated: 100 instances in one meeting',
+  columns: [PUSHES, MESSAGES, CPU_PER_PUSH, ...LATENCY, LAG, MEMORY, COMMITS, ...FAULTS],
+  rows: rowsOf(FAN_OUT_100),
+  targets: [
+    { says: '≥ 0.75 × relay', row: 'convoke', figure: 'pushes_per_s', against: { row: 'relay' }, at_least: 0.75 },
+    {
+      says: '≥ 2 × BullMQ at equal durability',
+      row: 'convoke',
+      figure: 'pushes_per_s',
+      against: { row: 'BullMQ always' },
+      at_least: 2,
+    },
+    {
+      says: 'on PostgreSQL ≥ 0.6 × on SQLite',
+      row: oneNode.name,
+      figure: 'pushes_per_s',
+      against: { row: 'convoke' },
+      at_least: 0.6,
+    },
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'pushes_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
+    },
+    { says: 'at most 2 commits per 100 messages', row: oneNode.name, figure: 'commits_per_100', at_most: 2 },
+  ],
+};
+
+export const oneLane: Scenario = {
+  name: 'h',
+  title: 'one lane: one instance in one meeting takes all',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, LAG, ...FAULTS],
+  rows: rowsOf(ONE_LANE),
+  targets: [],
+};
+
+/** Rows that are updated leave their former selves behind, and a transaction that does not end keeps all of them from removal. */
+export const idleTransaction: Scenario = {
+  name: 'k',
+  title:
+    'PostgreSQL beside a session that is idle in a transaction, fan-out 1 as in (a); give it minutes: --seconds 180',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, COMMITS, ...FAULTS],
+  rows: [oneNode, oneNodeBesideIdleTransaction, skipLocked, skipLockedBesideIdleTransaction].map((contender) =>
+    saturated(contender, FAN_OUT_1),
+  ),
+  targets: [
+    {
+      says: '≥ 0.95 × that without it',
+      row: oneNodeBesideIdleTransaction.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 0.95,
+    },
+  ],
+};
+
+/** Who gathers messages into batches must not wait for more while all who send wait for him. */
+export const fewSenders: Scenario = {
+  name: 'l',
+  title: 'few senders: fan-out 1 as in (a), with 32 senders instead of 256',
+  columns: [MESSAGES, CPU_PER_MESSAGE, ...LATENCY, COMMITS, ...FAULTS],
+  rows: [convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, FEW_SENDERS)),
+  targets: [
+    {
+      says: 'two nodes no slower than one',
+      row: twoNodes.name,
+      figure: 'messages_per_s',
+      against: { row: oneNode.name },
+      at_least: 1,
+    },
+  ],
+};

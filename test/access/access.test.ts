@@ -1,0 +1,631 @@
+/**
+ * Who may do what (design section 8): every route with every kind of principal. The routes are those that the running
+ * service describes in its OpenAPI document; one that is not in the table below fails the test.
+ */
+import assert from 'node:assert/strict';
+import crypto, { randomBytes } from 'node:crypto';
+import { syncBuiltinESMExports } from 'node:module';
+import { before, describe, test, type TestContext } from 'node:test';
+import type { CreateKeyInput, OpenSession, Page } from '@convoke/sdk';
+import type { Ownership, Principal } from '../../src/domain/access.ts';
+import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
+import type { Problem } from '../../src/domain/problem.ts';
+import { Keyring } from '../../src/http/auth/keyring.ts';
+import type { HttpParts } from '../../src/http/parts.ts';
+import type { Standing } from '../../src/http/auth/standing.ts';
+import { createServer } from '../../src/http/server.ts';
+import { Database } from '../../src/store/sqlite/database.ts';
+import type { Store } from '../../src/store/store.ts';
+import { buildIfStale } from '../../scripts/web.ts';
+import { openStoreHere, SECRET } from '../support/node.ts';
+import {
+  type Answer,
+  assertProblem,
+  messagesPath,
+  type Service,
+  startService,
+  useService,
+} from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const HERE = 'meeting-1';
+const ELSEWHERE = 'meeting-2';
+
+/** The keys of the columns. `owner` and `owner.e` own the instance that is asked about; `other` and `bound` do not. */
+const KEYS = {
+  admin: { scopes: ['admin'] },
+  read: { scopes: ['read'] },
+  'read.h': { scopes: ['read'], meeting_ids: [HERE] },
+  'read.e': { scopes: ['read'], meeting_ids: [ELSEWHERE] },
+  send: { scopes: ['send'] },
+  'send.h': { scopes: ['send'], meeting_ids: [HERE] },
+  'send.e': { scopes: ['send'], meeting_ids: [ELSEWHERE] },
+  owner: { scopes: ['instance'] },
+  'owner.e': { scopes: ['instance'], meeting_ids: [ELSEWHERE] },
+  other: { scopes: ['instance'] },
+  bound: { scopes: ['instance'], instance_id: 'bound' },
+} as const satisfies Record<string, unknown>;
+type Column = keyof typeof KEYS;
+const COLUMNS = Object.keys(KEYS) as Column[];
+
+/**
+ * yes: done. no: answered exactly as for what does not exist. `-`: 403 not_permitted, whether it exists or not.
+ * taken: 409, the one place where somebody learns that an id exists. The word in brackets tells cases of one operation.
+ */
+// prettier-ignore
+const TABLE: Record<string, string> = {
+  //                               admin  read  read.h read.e send  send.h send.e owner owner.e other  bound
+  'register':                     'yes    -     -      -      -     -      -      yes   yes     taken  -',
+  'listInstances':                'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'listInstances (meeting)':      'yes    yes   yes    -      -     -      -      yes   -       no     no',
+  'getInstance':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'updateInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'updateInstance (hand over)':   'yes    -     -      -      -     -      -      -     -       -      -',
+  'deleteInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'heartbeat':                    'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'rotateSecret':                 'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'recover':                      'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'testWebhook':                  'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'joinMeeting':                  'yes    -     -      -      -     -      -      yes   -       no     no',
+  'leaveMeeting':                 'yes    -     -      -      -     -      -      yes   -       no     no',
+  'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
+  'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
+  'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
+  'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
+  'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'createKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'listKeys':                     'yes    -     -      -      -     -      -      -     -       -      -',
+  'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
+  'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -',
+  'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'reencrypt':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'beginBackup':                  'yes    -     -      -      -     -      -      -     -       -      -',
+  'fetchBackup':                  'no     -     -      -      -     -      -      -     -       -      -',
+  'getDemo':                      'yes    -     -      -      -     -      -      -     -       -      -',
+  'startDemo':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'stopDemo':                     'yes    -     -      -      -     -      -      -     -       -      -',
+  'streamEvents':                 'yes    yes   yes    yes    -     -      -      yes   yes     yes    yes',
+  'streamEvents (meeting)':       'yes    yes   yes    -      -     -      -      yes   -       yes    yes',
+  'signIn':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'signOut':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'metrics':                      'yes    yes   -      -      -     -      -      -     -       -      -',
+  'getSession':                   'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'signInByLink':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'listNodes':                    'yes    yes   -      -      -     -      -      -     -       -      -',
+  'healthz':                      'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+  'readyz':                       'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
+};
+
+/** What needs no key at all. */
+const PUBLIC = ['healthz', 'readyz', 'getSession', 'signInByLink'];
+
+/** What a request is about: ids of what exists, or of what does not. */
+interface Ids {
+  instance_id: string;
+  agent_id: string;
+  meeting_id: string;
+  delivery_id: string;
+  key_id: string;
+  session_id: string;
+  link: string;
+}
+
+interface Ask {
+  method: string;
+  path: string;
+  body?: object;
+}
+
+const WEBHOOK_URL = 'http://127.0.0.1:1/';
+const instances = (id: string, rest = ''): string => `/api/v1/instances/${id}/${rest}`;
+
+/** A request for each row, about what exists. Asked about what does not exist as well, unless it is about nothing. */
+const ASKS: Record<string, (ids: Ids) => Ask> = {
+  register: ({ instance_id, agent_id }) => ({
+    method: 'POST',
+    path: instances('register'),
+    body: { instance_id, instance_name: 'n', agent_ids: [agent_id], webhook_url: WEBHOOK_URL },
+  }),
+  listInstances: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/instances/?q=${instance_id}` }),
+  'listInstances (meeting)': ({ agent_id }) => ({
+    method: 'GET',
+    path: `/api/v1/instances/?meeting_id=${HERE}&agent_id=${agent_id}`,
+  }),
+  getInstance: ({ instance_id }) => ({ method: 'GET', path: instances(instance_id) }),
+  updateInstance: ({ instance_id }) => ({
+    method: 'PATCH',
+    path: instances(instance_id),
+    body: { instance_name: 'changed', webhook_enabled: true },
+  }),
+  'updateInstance (hand over)': ({ instance_id }) => ({
+    method: 'PATCH',
+    path: instances(instance_id),
+    body: { owner_key_id: null },
+  }),
+  deleteInstance: ({ instance_id }) => ({ method: 'DELETE', path: instances(instance_id) }),
+  heartbeat: ({ instance_id }) => ({ method: 'POST', path: instances(instance_id, 'heartbeat/') }),
+  rotateSecret: ({ instance_id }) => ({ method: 'POST', path: instances(instance_id, 'rotate-secret/') }),
+  recover: ({ instance_id }) => ({
+    method: 'POST',
+    path: instances(instance_id, 'recover/'),
+    body: { since: '2026-01-01T00:00:00Z' },
+  }),
+  testWebhook: ({ instance_id }) => ({ method: 'POST', path: instances('webhook-test'), body: { instance_id } }),
+  joinMeeting: ({ instance_id, agent_id }) => ({
+    method: 'POST',
+    path: instances('join-meeting'),
+    body: { instance_id, meeting_id: HERE, agent_ids: [agent_id] },
+  }),
+  leaveMeeting: ({ instance_id }) => ({
+    method: 'POST',
+    path: instances('leave-meeting'),
+    body: { instance_id, meeting_id: HERE },
+  }),
+  listMeetings: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/?q=${meeting_id}` }),
+  listMeetingInstances: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/instances/` }),
+  sendMessage: () => ({ method: 'POST', path: messagesPath(HERE), body: { message: {}, target_agents: ['nobody'] } }),
+  listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
+  listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
+  'listDeliveries (meeting)': ({ instance_id }) => ({
+    method: 'GET',
+    path: `/api/v1/deliveries/?meeting_id=${HERE}&instance_id=${instance_id}`,
+  }),
+  getDelivery: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/deliveries/${delivery_id}/` }),
+  retryDelivery: ({ delivery_id }) => ({ method: 'POST', path: `/api/v1/deliveries/${delivery_id}/retry/` }),
+  createKey: () => ({ method: 'POST', path: '/api/v1/keys/', body: { scopes: ['read'] } }),
+  listKeys: () => ({ method: 'GET', path: '/api/v1/keys/' }),
+  getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
+  revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
+  rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  listSessions: () => ({ method: 'GET', path: '/api/v1/sessions/' }),
+  endSession: ({ session_id }) => ({ method: 'DELETE', path: `/api/v1/sessions/${session_id}/` }),
+  listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
+  reencrypt: () => ({ method: 'POST', path: '/api/v1/encryption/reencrypt/' }),
+  beginBackup: () => ({ method: 'POST', path: '/api/v1/backups/' }),
+  fetchBackup: () => ({ method: 'GET', path: '/api/v1/backups/none/' }),
+  getDemo: () => ({ method: 'GET', path: '/api/v1/demo/' }),
+  startDemo: () => ({ method: 'POST', path: '/api/v1/demo/' }),
+  stopDemo: () => ({ method: 'DELETE', path: '/api/v1/demo/' }),
+  streamEvents: () => ({ method: 'GET', path: '/api/v1/events/' }),
+  'streamEvents (meeting)': () => ({ method: 'GET', path: `/api/v1/events/?meeting_id=${HERE}` }),
+  signIn: () => ({ method: 'POST', path: '/api/v1/session/' }),
+  signOut: () => ({ method: 'DELETE', path: '/api/v1/session/' }),
+  metrics: () => ({ method: 'GET', path: '/metrics' }),
+  getSession: () => ({ method: 'GET', path: '/api/v1/session/' }),
+  signInByLink: ({ link }) => ({ method: 'POST', path: '/api/v1/session/link/', body: { token: link } }),
+  listNodes: () => ({ method: 'GET', path: '/api/v1/nodes/' }),
+  healthz: () => ({ method: 'GET', path: '/healthz' }),
+  readyz: () => ({ method: 'GET', path: '/readyz' }),
+};
+
+/** Rows that are about nothing in particular, or make what they are about. */
+const ABOUT_NOTHING = [
+  'register',
+  'sendMessage',
+  'createKey',
+  'listKeys',
+  'listSessions',
+  'listAudit',
+  'reencrypt',
+  'beginBackup',
+  'getDemo',
+  'startDemo',
+  'stopDemo',
+  'streamEvents',
+  'streamEvents (meeting)',
+  'signIn',
+  'signOut',
+  'metrics',
+  'listNodes',
+  ...PUBLIC,
+];
+
+/** As long as the ids of what exists: the answers are compared to the byte. */
+const MISSING: Ids = {
+  instance_id: 'missing-0000',
+  agent_id: 'missing-a000',
+  meeting_id: 'meeting-0',
+  delivery_id: `dlv_${'0'.repeat(19)}`,
+  key_id: 'nosuchkey000',
+  session_id: '0'.repeat(20),
+  link: 'l'.repeat(43),
+};
+
+/** A service with the keys of the columns, a spoken word in the meeting HERE, and one in `elsewhere`. */
+class House {
+  readonly service: Service;
+  readonly tokens = {} as Record<Column, string>;
+  #made = 0;
+
+  constructor(service: Service) {
+    this.service = service;
+  }
+
+  async open(): Promise<void> {
+    await this.service.endOpenMode();
+    for (const column of COLUMNS) {
+      this.tokens[column] = (await this.service.createKey(KEYS[column] as unknown as CreateKeyInput)).token;
+    }
+    for (const meeting_id of [HERE, ELSEWHERE]) await this.service.send(meeting_id, {});
+  }
+
+  ask({ method, path, body }: Ask, token: string | null): Promise<Answer<unknown>> {
+    const authorization = token === null ? {} : { authorization: `Bearer ${token}` };
+    const former = this.service.token;
+    this.service.token = null;
+    const asked = this.service.request(method, path, {
+      headers: authorization,
+      ...(body === undefined ? {} : { body }),
+    });
+    this.service.token = former;
+    return asked;
+  }
+
+  /** An instance in the meeting HERE, with a delivery to it, that belongs to the key of a column, or to nobody. */
+  async furnish(owner: Column | null, row: string): Promise<Ids> {
+    const number = String(++this.#made).padStart(4, '0');
+    const ids: Ids = {
+      ...MISSING,
+      instance_id: `present-${number}`,
+      agent_id: `present-a${number.slice(1)}`,
+      meeting_id: HERE,
+    };
+    if (row === 'signInByLink')
+      return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
+    if (PUBLIC.includes(row)) return ids;
+    if (row === 'endSession') {
+      await this.ask({ method: 'POST', path: '/api/v1/session/' }, this.tokens.admin);
+      const { data } = (await this.service.get<Page<OpenSession>>('/api/v1/sessions/?limit=1')).body;
+      return { ...ids, session_id: data[0]!.session_id };
+    }
+    if (row.endsWith('Key')) {
+      const { key_id } = await this.service.createKey({ scopes: ['read'] });
+      return { ...ids, key_id };
+    }
+    const registered = await this.ask(ASKS['register']!(ids), this.tokens[owner ?? 'admin']);
+    assert.equal(registered.status, 201, registered.text);
+    if (owner === null) await this.service.patch(ids.instance_id, { owner_key_id: null });
+    await this.service.join(HERE, ids.instance_id, [ids.agent_id]);
+    if (!row.includes('Deliver')) return ids;
+    const sent = await this.service.send(HERE, {}, [ids.agent_id]);
+    const [delivery] = await this.service.deliveriesOf(sent);
+    return { ...ids, delivery_id: delivery!.delivery_id };
+  }
+
+  /** What the answer to a column is, in the words of the table. */
+  async verdictOf(row: string, column: Column, owner: Column | null): Promise<string> {
+    const ids = await this.furnish(owner, row);
+    const ask = ASKS[row]!;
+    const answer = await this.ask(ask(ids), this.tokens[column]);
+    if (row === 'beginBackup' && answer.status === 201) await this.fetchBackup(answer.body as { backup_id: string });
+    const missing = ABOUT_NOTHING.includes(row) ? null : await this.ask(ask(MISSING), this.tokens[column]);
+    const is_alike = missing !== null && told(answer, ids) === told(missing, ids);
+    const { code } = (answer.body ?? {}) as { code?: string };
+    if (code === 'not_permitted') return missing === null || is_alike ? '-' : 'forbidden, but not as what is missing';
+    if (code === 'instance_id_taken') return 'taken';
+    // There is no room for listeners here, so that the answer has an end: whoever meets that was let in.
+    if (code === 'overloaded') return 'yes';
+    if (is_alike) return 'no';
+    return answer.status < 300 ? 'yes' : `${answer.status} ${code ?? ''}`;
+  }
+
+  /** One is made at a time: the next row, or the next walk, wants another. */
+  async fetchBackup({ backup_id }: { backup_id: string }): Promise<void> {
+    const ask = { method: 'GET', path: `/api/v1/backups/${backup_id}/` };
+    await until(
+      'a copy',
+      () => this.ask(ask, this.tokens.admin),
+      ({ status }) => status === 200,
+    );
+  }
+
+  /** Where the service and the table disagree. */
+  async walk(columns: readonly Column[] = COLUMNS, is_owned = true): Promise<string[]> {
+    const wrong: string[] = [];
+    for (const [row, cells] of Object.entries(TABLE)) {
+      const expected = cells.split(/ +/);
+      for (const column of columns) {
+        const owner = column === 'owner.e' ? 'owner.e' : 'owner';
+        const verdict = await this.verdictOf(row, column, is_owned ? owner : null);
+        const cell = expected[COLUMNS.indexOf(column)];
+        if (verdict !== cell) wrong.push(`${row}: ${column} is ${verdict}, not ${cell}`);
+      }
+    }
+    return wrong;
+  }
+}
+
+/** All that a caller sees of an answer, but for the ids that he asked with, and the time. */
+function told({ status, headers, text }: Answer<unknown>, ids: Ids): string {
+  const { date: _, ...others } = headers;
+  let seen = JSON.stringify([status, others, text]);
+  for (const id of [...Object.values(ids), ...Object.values(MISSING)] as string[]) seen = seen.replaceAll(id, 'ID');
+  return seen;
+}
+
+interface OpenApi {
+  paths: Record<string, Record<string, { operationId: string; security?: Record<string, string[]>[] }>>;
+}
+
+function operationsOf({ paths }: OpenApi) {
+  return Object.values(paths).flatMap((methods) => Object.values(methods));
+}
+
+/** The operations of a document that have no row, and the rows without an operation. */
+function unmatched(document: OpenApi): string[] {
+  const operations = new Set(operationsOf(document).map(({ operationId }) => operationId));
+  const rows = new Set(Object.keys(TABLE).map((row) => row.split(' ')[0] as string));
+  return [...[...operations].filter((name) => !rows.has(name)), ...[...rows].filter((name) => !operations.has(name))];
+}
+
+async function startHouse(t: TestContext): Promise<House> {
+  const house = new House(await startService(t, { max_feed_listeners: '0' }));
+  await house.open();
+  return house;
+}
+
+/** Lets every principal of the running service be another. */
+function replacePrincipals(t: TestContext, change: (principal: Principal) => Principal): void {
+  const original = Reflect.get(Keyring.prototype, 'identify');
+  t.mock.method(Keyring.prototype, 'identify', function (this: Keyring, authorization: string | undefined): Standing {
+    const standing = original.call(this, authorization);
+    return { principal: change(standing.principal), token: standing.token, whyNot: () => standing.whyNot() };
+  });
+}
+
+describe('every route with every kind of principal:', () => {
+  // It comes with wrong keys more often than anybody should.
+  const house = new House(useService({ auth_failure_rate: '0', max_feed_listeners: '0' }));
+  before(() => house.open());
+
+  test('the table has a row for each operation of the running service, a request for each row, and a cell for each column', async () => {
+    const { body } = await house.service.get<OpenApi>('/openapi.json');
+    assert.deepEqual(unmatched(body), []);
+    assert.deepEqual(Object.keys(ASKS), Object.keys(TABLE));
+    for (const [row, cells] of Object.entries(TABLE)) assert.equal(cells.split(/ +/).length, COLUMNS.length, row);
+  });
+
+  test('control: an operation that is not in the table is found', async () => {
+    const { body } = await house.service.get<OpenApi>('/openapi.json');
+    const grown: OpenApi = { paths: { ...body.paths, '/new/': { get: { operationId: 'newOperation' } } } };
+    assert.deepEqual(unmatched(grown), ['newOperation']);
+  });
+
+  test('each gets what the table says', async () => assert.deepEqual(await house.walk(), []));
+
+  test('what belongs to nobody is not theirs either, whoever they are', async () => {
+    assert.deepEqual(await house.walk(['admin', 'read', 'other', 'bound'], false), []);
+  });
+
+  test('without a key that can be used, everything but what is public is 401, whatever it is about', async () => {
+    const { service } = house;
+    const known = await service.createKey({ scopes: ['admin'] });
+    const revoked = await service.createKey({ scopes: ['admin'] });
+    await service.request('DELETE', `/api/v1/keys/${revoked.key_id}/`);
+    const expires_at = new Date(Date.now() + 2_000).toISOString();
+    const expired = await service.createKey({ scopes: ['admin'], expires_at });
+    await until(
+      'the end of a key',
+      () => house.ask({ method: 'GET', path: '/metrics' }, expired.token),
+      ({ status }) => status === 401,
+    );
+    const strangers: [string | null, string][] = [
+      [null, 'api_key_missing'],
+      [known.token.slice(0, -1), 'api_key_malformed'],
+      [`${known.token.slice(0, -1)}${known.token.endsWith('A') ? 'B' : 'A'}`, 'api_key_malformed'],
+      [makeToken(makeKeyId(randomBytes(ID_BYTES)), randomBytes(SECRET_BYTES)), 'api_key_unknown'],
+      [makeToken(known.key_id, randomBytes(SECRET_BYTES)), 'api_key_unknown'],
+      [makeToken(revoked.key_id, randomBytes(SECRET_BYTES)), 'api_key_unknown'],
+      [revoked.token, 'api_key_revoked'],
+      [expired.token, 'api_key_expired'],
+    ];
+    const ids = await house.furnish('owner', 'getDelivery');
+    for (const [row, ask] of Object.entries(ASKS)) {
+      const answers = new Map<string, string>();
+      for (const [token, code] of strangers) {
+        const answer = await house.ask(ask(ids), token);
+        // Who gives a key is told that it is wrong, where he would need none as well.
+        const is_asked = row === 'getSession' && token !== null;
+        if (PUBLIC.includes(row) && !is_asked) {
+          if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
+          else assert.equal(answer.status, 200, row);
+          continue;
+        }
+        assertProblem(answer, 401, code);
+        assert.match(String(answer.headers['www-authenticate']), /^Bearer realm="convoke"/, row);
+        assert.equal(
+          told(answer, ids),
+          answers.get(code) ?? told(answer, ids),
+          `${row}: ${code} is answered in one way`,
+        );
+        answers.set(code, told(answer, ids));
+      }
+    }
+  });
+
+  test('HEAD of a route wants what its GET wants', async () => {
+    for (const path of ['/api/v1/instances/', '/metrics']) {
+      assert.equal((await house.ask({ method: 'HEAD', path }, null)).status, 401, path);
+      assert.equal((await house.ask({ method: 'HEAD', path }, house.tokens.send)).status, 403, path);
+      assert.equal((await house.ask({ method: 'HEAD', path }, house.tokens.read)).status, 200, path);
+    }
+  });
+
+  test('the document of the API and its page need no key', async () => {
+    await buildIfStale();
+    for (const path of ['/openapi.json', '/docs/']) {
+      assert.equal((await house.ask({ method: 'GET', path }, null)).status, 200, path);
+    }
+  });
+
+  test('the OpenAPI document says what each operation wants', async () => {
+    const { body } = await house.service.get<OpenApi>('/openapi.json');
+    for (const { operationId, security } of operationsOf(body)) {
+      const scopes = (security ?? []).map(({ api_key }) => api_key?.[0]);
+      const cells = TABLE[operationId]!.split(/ +/);
+      for (const [scope, column] of [
+        ['read', 'read'],
+        ['send', 'send'],
+        ['instance', 'owner'],
+      ] as const) {
+        const is_enough = cells[COLUMNS.indexOf(column)] === 'yes';
+        assert.equal(PUBLIC.includes(operationId) || scopes.includes(scope), is_enough, `${operationId}: ${scope}`);
+      }
+      assert.equal(scopes.includes('admin'), !PUBLIC.includes(operationId), operationId);
+    }
+  });
+});
+
+describe('the walk finds what is missing; control:', () => {
+  const rows = (wrong: string[]): string[] => wrong.map((line) => line.split(':')[0] as string);
+
+  test('without the check of ownership', async (t) => {
+    const house = await startHouse(t);
+    replacePrincipals(t, (principal) => ({ ...principal, owned: null }));
+    assert.deepEqual(rows(await house.walk(['other'])), [
+      'register',
+      'updateInstance',
+      'updateInstance (hand over)',
+      'deleteInstance',
+      'heartbeat',
+      'rotateSecret',
+      'recover',
+      'testWebhook',
+      'joinMeeting',
+      'leaveMeeting',
+      'retryDelivery',
+    ]);
+  });
+
+  test('without the limits of what is seen', async (t) => {
+    const house = await startHouse(t);
+    replacePrincipals(t, (principal) => ({ ...principal, sight: null }));
+    assert.deepEqual(rows(await house.walk(['other'])), [
+      'listInstances',
+      'listInstances (meeting)',
+      'getInstance',
+      'listDeliveries',
+      'listDeliveries (meeting)',
+      'getDelivery',
+    ]);
+  });
+
+  test('without the limit to meetings', async (t) => {
+    const house = await startHouse(t);
+    replacePrincipals(t, (principal) => ({ ...principal, meeting_ids: null }));
+    const wrong = await house.walk(['read.e', 'send.e', 'owner.e']);
+    for (const row of [
+      'joinMeeting',
+      'leaveMeeting',
+      'listMessages',
+      'sendMessage',
+      'listMeetingInstances',
+      'metrics',
+    ]) {
+      assert.ok(rows(wrong).includes(row), row);
+    }
+  });
+
+  test('without the scopes', async (t) => {
+    const house = await startHouse(t);
+    replacePrincipals(t, (principal) => ({ ...principal, scopes: ['admin'] }));
+    const wrong = rows(await house.walk(['send']));
+    for (const row of ['createKey', 'listMessages', 'getDelivery', 'metrics']) assert.ok(wrong.includes(row), row);
+  });
+});
+
+test('a route that does not say who may call it cannot be made', async () => {
+  const app = await createServer({ max_message_bytes: 0 } as HttpParts);
+  const handler = async (): Promise<string> => '';
+  assert.throws(() => app.get('/new/', {}, handler), /GET \/new\/ does not say who may call it/);
+  // Control: one that says it can.
+  app.get('/new/', { config: { access: ['admin'] } }, handler);
+  await app.close();
+});
+
+describe('neither answer nor time tells what is not yours from what is not there:', () => {
+  /** Calls of a key about an instance and a delivery. */
+  const CALLS: Record<
+    string,
+    (store: Store, owned: Ownership, instance_id: string, delivery_id: string) => Promise<unknown>
+  > = {
+    get: (store, owned, id) => store.instances.get(id, { owned, meeting_ids: [] }),
+    patch: (store, owned, id) => store.instances.patch(id, { is_active: false }, 1, owned),
+    heartbeat: (store, owned, id) => store.instances.heartbeat(id, 1, owned),
+    rotateSecret: (store, owned, id) => store.instances.rotateSecret(id, SECRET, 0, 1, owned),
+    join: (store, owned, id) => store.meetings.join('m', id, [], 1, owned).catch(({ code }: Problem) => code),
+    leave: (store, owned, id) => store.meetings.leave('m', id, 1, owned),
+    getDelivery: (store, owned, _, id) => store.deliveries.get(id, 1, { owned, meeting_ids: [] }),
+    retry: (store, owned, _, id) => store.deliveries.retry(id, 1, 1, owned),
+    recover: (store, owned, id) => store.deliveries.recover(id, 0, 1, 1, owned),
+    remove: (store, owned, id) => store.instances.remove(id, 10, 1, owned),
+  };
+  const OWNER = { key_id: 'a', instance_id: null };
+  const OTHER = { key_id: 'b', instance_id: null };
+  const BOUND = { key_id: 'a', instance_id: 'another' };
+
+  for (const [name, call] of Object.entries(CALLS)) {
+    test(`${name} runs the same statements for both`, async (t) => {
+      const store = openStoreHere();
+      t.after(() => store.close());
+      const registration = {
+        instance_id: 'present',
+        instance_name: 'n',
+        agent_ids: ['a'],
+        webhook_url: WEBHOOK_URL,
+        webhook_headers: undefined,
+        webhook_secret: undefined,
+        new_secret: SECRET,
+        success_statuses: undefined,
+        owner_key_id: 'a',
+      };
+      await store.instances.register(registration, 1);
+      await store.meetings.join('m', 'present', ['a'], 1);
+      const message = { meeting_id: 'm', message: '{}', timestamp: '', target_agents: null, idempotency: null };
+      const [accepted] = await store.messages.accept([{ ...message, wall_ms: 1, expires_at: 1 }]);
+      assert.ok(accepted?.kind === 'accepted');
+
+      const prepare = t.mock.method(Database.prototype, 'prepare');
+      const traceOf = async (owned: Ownership, instance_id: string, delivery_id: string) => {
+        prepare.mock.resetCalls();
+        const answer = await call(store, owned, instance_id, delivery_id);
+        return { answer, statements: prepare.mock.calls.map(({ arguments: [sql] }) => sql) };
+      };
+      const { delivery_id } = accepted.deliveries[0]!;
+      for (const owned of [OTHER, BOUND]) {
+        const missing = await traceOf(owned, 'missing', MISSING.delivery_id);
+        assert.ok(missing.statements.length > 0);
+        assert.deepEqual(await traceOf(owned, 'present', delivery_id), missing);
+      }
+      // Control: whoever owns it is answered otherwise.
+      const missing = await traceOf(OWNER, 'missing', MISSING.delivery_id);
+      assert.notDeepEqual(await traceOf(OWNER, 'present', delivery_id), missing);
+    });
+  }
+
+  test('an unknown key and a wrong secret take the same comparisons, in constant time', async (t) => {
+    const service = await startService(t);
+    const { key_id } = await service.endOpenMode();
+    const compare = t.mock.method(crypto, 'timingSafeEqual');
+    syncBuiltinESMExports();
+    t.after(() => {
+      t.mock.restoreAll();
+      syncBuiltinESMExports();
+    });
+    const comparisonsOf = async (id: string): Promise<number[]> => {
+      compare.mock.resetCalls();
+      const authorization = `Bearer ${makeToken(id, randomBytes(SECRET_BYTES))}`;
+      const answer = await service.request('GET', '/api/v1/instances/', { headers: { authorization } });
+      assertProblem(answer, 401, 'api_key_unknown');
+      return compare.mock.calls.map(({ arguments: [digest] }) => digest.byteLength);
+    };
+    assert.deepEqual(await comparisonsOf(key_id), [32, 32]);
+    assert.deepEqual(await comparisonsOf(makeKeyId(randomBytes(ID_BYTES))), [32, 32]);
+  });
+});

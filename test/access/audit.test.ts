@@ -1,0 +1,413 @@
+/** The audit log: every change leaves an entry, none can be changed unnoticed, and no secret is in it. */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test, type TestContext } from 'node:test';
+import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
+import { type AuditHead, CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../../src/domain/audit.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import type { Store } from '../../src/store/store.ts';
+import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+import { ENGINES } from '../support/engines.ts';
+import { openStoreHere } from '../support/node.ts';
+import { messagesPath, type Service, startService } from '../support/service.ts';
+
+const WEBHOOK_URL = 'http://127.0.0.1:1/';
+
+function clientOf(service: Service): ConvokeClient {
+  return new ConvokeClient({ base_url: service.url, ...(service.token === null ? {} : { api_key: service.token }) });
+}
+
+async function entriesOf(client: ConvokeClient, query: ListAuditQuery = {}): Promise<AuditEntry[]> {
+  const entries: AuditEntry[] = [];
+  for await (const entry of all((start) => client.listAudit({ order: 'oldest', limit: 7, ...query, ...start })))
+    entries.push(entry);
+  return entries;
+}
+
+function faultIn(entries: readonly AuditEntry[], kept: AuditHead | null = null): number | null {
+  const verifier = new ChainVerifier(kept);
+  for (const entry of entries) {
+    const fault = verifier.next(entry);
+    if (fault !== null) return fault.seq;
+  }
+  return verifier.end()?.seq ?? null;
+}
+
+describe('every route that changes something', () => {
+  /** Those that leave no entry, and why. */
+  const EXEMPT: Record<string, string> = {
+    heartbeat: 'a machine says it every minute',
+    sendMessage: 'the history tells of it',
+    // test/access/sessions.test.ts holds what they leave.
+    signIn: 'every key may, so that it cannot be refused here',
+    signInByLink: 'nobody is asked for a key',
+    startDemo: 'each of its instances leaves entries as well: test/pages/demo.test.ts',
+    stopDemo: 'the same',
+    signOut: 'without a session there is nothing to end',
+  };
+
+  interface Ids {
+    instance_id: string;
+    delivery_id: string;
+    key_id: string;
+    session_id: string;
+  }
+
+  /** By operation: the path and body of a request that is done, and one that is refused. */
+  const instance = { instance_name: 'n', agent_ids: ['a'], webhook_url: WEBHOOK_URL };
+  const ASKS: Record<string, (ids: Ids) => [body: object | undefined, action: string]> = {
+    register: ({ instance_id }) => [{ ...instance, instance_id }, 'instance.register'],
+    updateInstance: () => [{ owner_key_id: null }, 'instance.hand_over'],
+    deleteInstance: () => [undefined, 'instance.delete'],
+    rotateSecret: () => [undefined, 'instance.rotate_secret'],
+    recover: () => [{ since: '2026-01-01T00:00:00Z' }, 'instance.recover'],
+    testWebhook: ({ instance_id }) => [{ instance_id }, 'instance.webhook_test'],
+    joinMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm', agent_ids: ['a'] }, 'meeting.join'],
+    leaveMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm' }, 'meeting.leave'],
+    retryDelivery: () => [undefined, 'delivery.retry'],
+    createKey: () => [{ scopes: ['read'] }, 'key.create'],
+    revokeKey: () => [undefined, 'key.revoke'],
+    rotateKey: () => [undefined, 'key.rotate'],
+    endSession: () => [undefined, 'session.end'],
+    reencrypt: () => [undefined, 'encryption.reencrypt'],
+    beginBackup: () => [undefined, 'service.backup'],
+  };
+
+  test('leaves an entry when it is done and when it is refused, or is named as exempt', async (t) => {
+    const service = await startService(t);
+    const { key_id: admin } = await service.endOpenMode();
+    const client = clientOf(service);
+    const reader = (await service.createKey({ scopes: ['read'] })).token;
+    const { body } = await service.get<{ paths: Record<string, Record<string, { operationId: string }>> }>(
+      '/openapi.json',
+    );
+    const operations = Object.entries(body.paths).flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, { operationId }]) => ({ path, method: method.toUpperCase(), operationId })),
+    );
+    const changing = operations.filter(({ method, operationId }) => method !== 'GET' && !(operationId in EXEMPT));
+    assert.deepEqual(changing.map(({ operationId }) => operationId).toSorted(), Object.keys(ASKS).toSorted());
+    let last = (await client.listAudit({ limit: 1 })).data[0]?.seq ?? 0;
+    for (const { path, method, operationId } of changing) {
+      const { instance_id } = await service.register({ webhook_url: WEBHOOK_URL });
+      await service.join('m', instance_id, ['a']);
+      const sent = await service.send('m', {}, ['a']);
+      const deliveries = await service.deliveriesOf(sent);
+      const { delivery_id } = deliveries.find((each) => each.instance_id === instance_id) ?? { delivery_id: '' };
+      const { key_id } = await service.createKey({ scopes: ['read'] });
+      await service.post('/api/v1/session/');
+      const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
+      const ids: Ids = { instance_id, delivery_id, key_id, session_id };
+      const [asked, action] = ASKS[operationId]!(ids);
+      const at = path.replaceAll(/\{(\w+)\}/g, (_, name: keyof Ids) => ids[name]);
+      last = (await client.listAudit({ limit: 1 })).data[0]!.seq;
+      const headers = { authorization: `Bearer ${reader}` };
+      const refused = await service.request(method, at, { headers, ...(asked && { body: asked }) });
+      assert.equal(refused.status, 403, `${operationId}: ${refused.text}`);
+      const done = await service.request(method, at, asked === undefined ? {} : { body: asked });
+      assert.ok(done.status < 300, `${operationId}: ${done.text}`);
+      const { data } = await client.listAudit({ limit: 10 });
+      const [entry, refusal] = data;
+      assert.equal(
+        data.findIndex(({ seq }) => seq === last),
+        2,
+        `${operationId} leaves two entries`,
+      );
+      assert.deepEqual(
+        [entry!.principal, entry!.action, entry!.outcome, entry!.address],
+        [admin, action, 'done', '127.0.0.1'],
+      );
+      assert.deepEqual([refusal!.outcome, refusal!.code], ['refused', 'not_permitted']);
+      assert.equal(refusal!.principal, reader.slice(4, 16));
+      if (operationId === 'updateInstance')
+        assert.deepEqual(entry!.details, { fields: ['owner_key_id'], owner_key_id: null });
+    }
+    const entries = await entriesOf(client);
+    assert.equal(faultIn(entries), null);
+    assert.deepEqual(
+      new Set((await entriesOf(client, { key_id: admin })).map(({ principal }) => principal)),
+      new Set([admin]),
+    );
+    assert.ok((await entriesOf(client, { action: 'key.rotate' })).every(({ action }) => action === 'key.rotate'));
+  });
+
+  test('that is refused by its body, by the store or by a wrong key leaves one too, and a flood of them few', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const client = clientOf(service);
+    await service.post('/api/v1/instances/register/', { instance_id: 'i' });
+    await service.request('DELETE', '/api/v1/instances/nobody/');
+    for (let i = 0; i < 60; i++)
+      await service.post(messagesPath('m'), { message: {} }, { authorization: 'Bearer cvk_x' });
+    const entries = await entriesOf(client);
+    assert.deepEqual(
+      entries.slice(2).map(({ principal, action, code, target_id }) => [principal.length, action, code, target_id]),
+      [
+        [12, 'instance.register', 'invalid_fields', 'i'],
+        [12, 'instance.delete', 'instance_does_not_exist', 'nobody'],
+        [7, 'authenticate', 'api_key_malformed', null],
+      ],
+    );
+  });
+});
+
+describe('the chain', () => {
+  const entry = (n: number): NewAuditEntry => ({
+    principal: 'open',
+    address: '127.0.0.1',
+    action: 'instance.register',
+    target_kind: 'instance',
+    target_id: `i${n}`,
+    outcome: 'done',
+    code: null,
+    details: { fields: ['b', 'a'] },
+  });
+
+  async function written(t: TestContext, count = 6): Promise<AuditEntry[]> {
+    const store = openStoreHere();
+    t.after(() => store.close());
+    await Promise.all(Array.from({ length: count }, (_, n) => store.audit.append(entry(n), n)));
+    return (await store.audit.list({ newest_first: false, limit: 500 })).data;
+  }
+
+  test('is whole as it was written, and begins with zeros', async (t) => {
+    const entries = await written(t);
+    assert.equal(entries[0]!.prev_hash, CHAIN_START);
+    assert.equal(faultIn(entries), null);
+    assert.equal(faultIn(entries, { seq: 6, hash: entries[5]!.hash }), null);
+  });
+
+  test('breaks where a row was changed, removed, inserted or moved, even where its hash was made anew', async (t) => {
+    const entries = await written(t);
+    const changed = (at: number, change: Partial<AuditEntry>): AuditEntry[] =>
+      entries.map((each, i) => (i === at ? { ...each, ...change } : each));
+    for (const change of [
+      { principal: 'x' },
+      { address: null },
+      { at: '2026-01-01T00:00:00.000Z' },
+      { action: 'key.create' },
+      { target_id: 'x' },
+      { outcome: 'refused' },
+      { code: 'x' },
+      { details: { fields: ['a'] } },
+      { prev_hash: CHAIN_START },
+    ] as Partial<AuditEntry>[])
+      assert.equal(faultIn(changed(2, change)), 3, JSON.stringify(change));
+    const { hash: _hash, ...third } = { ...entries[2]!, principal: 'x' };
+    assert.equal(faultIn(changed(2, { principal: 'x', hash: hashOf(third) })), 4, 'the next one does not follow it');
+    assert.equal(faultIn(entries.toSpliced(2, 1)), 3);
+    assert.equal(faultIn(entries.toSpliced(2, 0, entries[1]!)), 3);
+    assert.equal(faultIn(entries.toSpliced(2, 2, entries[3]!, entries[2]!)), 3);
+    const moved = entries.toSpliced(2, 2, { ...entries[3]!, seq: 3 }, { ...entries[2]!, seq: 4 });
+    assert.equal(faultIn(moved), 3);
+  });
+
+  test('that lost its tail is found by a head that was kept, and by nothing else', async (t) => {
+    const entries = await written(t);
+    const kept = { seq: 6, hash: entries[5]!.hash };
+    assert.equal(faultIn(entries.slice(0, 4), kept), 5);
+    assert.equal(faultIn(entries.slice(0, 4)), null, 'control');
+    assert.equal(faultIn(entries, { ...kept, hash: CHAIN_START }), 6);
+  });
+});
+
+const DAY_MS = 86_400_000;
+
+function entryOf(n: number): NewAuditEntry {
+  return {
+    principal: 'open',
+    address: '127.0.0.1',
+    action: 'instance.register',
+    target_kind: 'instance',
+    target_id: `i${n}`,
+    outcome: 'done',
+    code: null,
+    details: {},
+  };
+}
+
+async function allOf(store: Store): Promise<AuditEntry[]> {
+  return (await store.audit.list({ newest_first: false, limit: 500 })).data;
+}
+
+for (const engine of ENGINES) {
+  describe(`the first entries of the log are removed, on ${engine.name}:`, () => {
+    /** An entry a day, twelve of them. */
+    async function twelveDays(t: TestContext): Promise<Store> {
+      const store = await engine.open(t);
+      for (let day = 1; day <= 12; day++) await store.audit.append(entryOf(day), day * DAY_MS);
+      return store;
+    }
+
+    test('the chain stays whole, and says how many there were and until when', async (t) => {
+      const store = await twelveDays(t);
+      const before = await allOf(store);
+      assert.equal(await store.audit.prune(8 * DAY_MS, 500, 20 * DAY_MS), 7);
+      const entries = await allOf(store);
+      assert.deepEqual(
+        entries.map(({ seq }) => seq),
+        [8, 9, 10, 11, 12, 13],
+      );
+      const removal = { removed: 7, removed_to: 7, removed_hash: before[6]?.hash, removed_until: before[6]?.at };
+      assert.deepEqual([entries[5]?.action, entries[5]?.details], ['audit.prune', removal]);
+      assert.equal(faultIn(entries), null);
+      const verifier = new ChainVerifier();
+      for (const entry of entries) verifier.next(entry);
+      assert.deepEqual(verifier.removed, { entries: 7, until: before[6]?.at });
+      assert.equal(faultIn(entries, { seq: 13, hash: entries[5]!.hash }), null);
+      assert.equal(faultIn(entries, { seq: 7, hash: before[6]!.hash }), null, 'the last one removed is still known');
+      assert.equal(faultIn(entries, { seq: 7, hash: CHAIN_START }), 7);
+      assert.equal(faultIn(entries, { seq: 6, hash: before[5]!.hash }), 6, 'of those before it nobody can say');
+
+      assert.equal(await store.audit.prune(8.5 * DAY_MS, 500, 20 * DAY_MS), 0, 'about once a day');
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 2, 'so many at a time');
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 2);
+      assert.equal(await store.audit.prune(11.5 * DAY_MS, 2, 21 * DAY_MS), 0);
+      assert.equal(faultIn(await allOf(store)), null);
+      assert.equal(await store.audit.prune(1_000 * DAY_MS, 500, 1_001 * DAY_MS), 4, 'all but what says so');
+      assert.deepEqual(
+        (await allOf(store)).map(({ action }) => action),
+        ['audit.prune'],
+      );
+      assert.equal(faultIn(await allOf(store)), null);
+    });
+
+    test('what is removed beside that is found', async (t) => {
+      const store = await twelveDays(t);
+      await store.audit.prune(8 * DAY_MS, 500, 20 * DAY_MS);
+      const entries = await allOf(store);
+      assert.equal(faultIn(entries.slice(1)), 1, 'one more from the beginning');
+      assert.equal(faultIn(entries.slice(0, 5)), 1, 'the entry that says so');
+      assert.equal(faultIn(entries.toSpliced(2, 1)), 10, 'one in the middle');
+      const { hash: _hash, ...last } = { ...entries[5]!, details: { ...entries[5]!.details, removed_to: 8 } };
+      const forged = { ...last, hash: hashOf(last) };
+      assert.equal(faultIn([...entries.slice(1, 5), forged]), 1, 'an entry that names another one');
+    });
+  });
+}
+
+test('SQL removes of the log what its last entry names, and nothing else', async (t) => {
+  const data = temporaryDirectory(t);
+  const file = join(data, 'convoke.db');
+  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+  const { store, opened } = openSqliteStore(file, null);
+  await opened;
+  for (let day = 1; day <= 9; day++) await store.audit.append(entryOf(day), day * DAY_MS);
+  // The first entry is of today, and holds back all that follow.
+  assert.equal(await store.audit.prune(5 * DAY_MS, 500, 20 * DAY_MS), 0);
+  const removed = await store.audit.prune(Date.now() + 30 * DAY_MS, 3, 20 * DAY_MS);
+  await store.close();
+  assert.equal(removed, 3);
+  const db = new DatabaseSync(file);
+  assert.throws(() => db.exec('DELETE FROM audit_log WHERE seq = 4'), /append-only/);
+  assert.throws(() => db.exec('DELETE FROM audit_log'), /append-only/);
+  db.close();
+  const verified = await convoke(['audit', 'verify', '--data', data]);
+  assert.equal(verified.code, 0, verified.stderr);
+  assert.match(
+    verified.stdout,
+    /^the audit log is whole: 8 entries\n3 entries were removed before them, the last one of 1970-01-03T00:00:00\.000Z\n/,
+  );
+  const backup = await convoke(['backup', join(data, 'copy.db'), '--data', data]);
+  assert.equal(backup.code, 0, backup.stderr);
+  assert.match(backup.stdout, /, 8 audit entries/);
+});
+
+test('SQL changes and removes nothing of the log; without the triggers it does', async (t) => {
+  const data = temporaryDirectory(t);
+  await convoke(['keys', 'create', '--scope', 'admin', '--data', data]);
+  const verify = (...more: string[]) => convoke(['audit', 'verify', '--data', data, '--json', ...more]);
+  const whole = await verify();
+  assert.equal(whole.code, 0, whole.stderr);
+  const { head } = JSON.parse(whole.stdout) as { head: AuditHead };
+  assert.equal(head.seq, 1);
+  const db = new DatabaseSync(join(data, 'convoke.db'));
+  const statements = [
+    "UPDATE audit_log SET principal = 'x'",
+    'DELETE FROM audit_log',
+    "INSERT OR REPLACE INTO audit_log SELECT seq, at, 'x', address, action, target_kind, target_id, outcome, code, details, prev_hash, hash FROM audit_log",
+  ];
+  for (const sql of statements) assert.throws(() => db.exec(sql), /append-only/);
+  db.exec('DROP TRIGGER audit_log_is_not_changed; DROP TRIGGER audit_log_is_not_removed');
+  db.exec(statements[0]!);
+  db.close();
+  const changed = await verify();
+  assert.deepEqual([changed.code, (JSON.parse(changed.stdout) as { seq: number }).seq], [1, 1]);
+  const again = new DatabaseSync(join(data, 'convoke.db'));
+  again.exec(statements[1]!);
+  again.close();
+  assert.equal((await verify()).code, 0, 'control: an empty log is whole');
+  const cut = await verify('--head', `${head.seq}:${head.hash}`);
+  assert.deepEqual([cut.code, (JSON.parse(cut.stdout) as { seq: number }).seq], [1, 1]);
+});
+
+test('the chain goes on over restarts and a SIGKILL, and is one when many ask at once', async (t) => {
+  const data = temporaryDirectory(t);
+  for (const signal of ['SIGKILL', 'SIGTERM'] as const) {
+    const service = await serve(data);
+    const client = new ConvokeClient({ base_url: service.url });
+    const registering = Array.from({ length: 100 }, (_, n) =>
+      client.register({ instance_id: `${signal}-${n}`, instance_name: 'n', agent_ids: [], webhook_url: WEBHOOK_URL }),
+    );
+    await Promise.all(registering.slice(0, 50));
+    const stopped = signal === 'SIGKILL' ? stop(service, signal) : null;
+    const answers = await Promise.allSettled(registering);
+    await (stopped ?? stop(service, signal));
+    if (signal === 'SIGTERM') assert.ok(answers.every(({ status }) => status === 'fulfilled'));
+  }
+  const { stdout, code, stderr } = await convoke(['audit', 'export', '--data', data]);
+  assert.equal(code, 0, stderr);
+  const entries = stdout
+    .trim()
+    .split('\n')
+    .map((line) => JSON.parse(line) as AuditEntry);
+  assert.equal(faultIn(entries), null);
+  const registered = entries.filter(({ action }) => action === 'instance.register');
+  const db = new DatabaseSync(join(data, 'convoke.db'));
+  const { count } = db.prepare('SELECT count(*) AS count FROM instances').get() as { count: number };
+  db.close();
+  assert.equal(registered.length, count, 'an entry for each instance that is there, and none for one that is not');
+  assert.ok(count >= 150);
+  assert.equal(entries.filter(({ action }) => action === 'service.start').length, 2);
+});
+
+test('no secret is in it, and the start names settings without their values', async (t) => {
+  const encryption_key = Buffer.alloc(32, 7).toString('base64');
+  const service = await startService(t, { encryption_key, max_message_bytes: '4096' });
+  const { token } = await service.endOpenMode();
+  const canaries = ['canary-in-a-header', `whsec_${Buffer.alloc(32, 5).toString('base64')}`, token, encryption_key];
+  const { instance_id } = await service.register({
+    webhook_url: WEBHOOK_URL,
+    webhook_headers: { authorization: canaries[0] as string },
+    webhook_secret: canaries[1],
+  });
+  await service.patch(instance_id, { webhook_headers: { authorization: canaries[0] as string } });
+  await service.post('/api/v1/instances/register/', { instance_id, [canaries[0]!]: canaries[1] });
+  await service.request('GET', '/api/v1/instances/', { headers: { authorization: `Bearer ${token}x` } });
+  const entries = await entriesOf(clientOf(service));
+  const text = JSON.stringify(entries);
+  for (const canary of canaries) assert.ok(!text.includes(canary), canary);
+  assert.ok(text.includes('webhook_headers'), 'control: the names are there');
+  const start = entries.find(({ action }) => action === 'service.start');
+  assert.ok(JSON.stringify(start?.details).includes('max_message_bytes'));
+});
+
+test('a change whose entry cannot be written is not made', async (t) => {
+  const store = openStoreHere();
+  t.after(() => store.close());
+  const subject = { principal: 'open', address: null, action: 'meeting.leave', target_kind: 'instance' } as const;
+  const unwritable = { ...subject, target_id: null, principal: null as never, details: {} };
+  const registration = {
+    instance_id: 'i',
+    instance_name: 'n',
+    agent_ids: [],
+    webhook_url: WEBHOOK_URL,
+    webhook_headers: undefined,
+    webhook_secret: undefined,
+    new_secret: 'whsec_',
+    success_statuses: undefined,
+  };
+  const { instances } = store.audited({ subject: unwritable, wall_ms: 0 });
+  await assert.rejects(instances.register(registration, 0));
+  assert.equal(await store.instances.get('i'), null);
+});

@@ -1,0 +1,452 @@
+/**
+ * The end of trust: when a token is not taken any more, everything that stands on it ends, on every node. Each kind of end
+ * with each kind of thing, on one node with SQLite, and on two with PostgreSQL: the end comes on one of them, and the things
+ * are on the other. Beside them stand the same things on another key, which nothing ends.
+ */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import type { ApiKey, ApiKeyWithToken, OpenSession, Page, Session } from '@convoke/sdk';
+import pg from 'pg';
+import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
+import { type EventStream, openStream } from '../support/event_stream.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { RawClient } from '../support/raw_client.ts';
+import { type Answer, Service } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const HOUR_MS = 3_600_000;
+const KEYS = '/api/v1/keys/';
+
+/** The real time, but for the wall clock, which a test sets. */
+class SetClock implements Clock {
+  readonly #real = systemClock();
+  #ahead_ms = 0;
+
+  now(): number {
+    return this.#real.now();
+  }
+
+  after(delay_ms: number, callback: () => void): Timer {
+    return this.#real.after(delay_ms, callback);
+  }
+
+  soon(callback: () => void): void {
+    this.#real.soon(callback);
+  }
+
+  wall(): number {
+    return this.#real.wall() + this.#ahead_ms;
+  }
+
+  step(ms: number): void {
+    this.#ahead_ms += ms;
+  }
+}
+
+interface House {
+  /** Where the end comes. */
+  here: Service;
+  /** Where the things are; the same where there is one node only. */
+  there: Service;
+  clock: SetClock;
+  database_url: string;
+}
+
+async function startHouse(engine: string): Promise<House> {
+  const clock = new SetClock();
+  const on_sqlite = engine === 'SQLite';
+  const database_url = on_sqlite ? '' : await makeDatabase();
+  const settings = { database_url, ...(!on_sqlite && { encryption_key: randomBytes(32).toString('base64') }) };
+  const here = new Service(settings, clock);
+  await here.start();
+  const there = on_sqlite ? here : new Service(settings, clock);
+  if (there !== here) await there.start();
+  return { here, there, clock, database_url };
+}
+
+async function closeHouse({ here, there }: House): Promise<void> {
+  await Promise.all([here.close(), there.close()]);
+}
+
+/** For one test, which changes what others would see. */
+async function startHouseFor(t: TestContext, engine: string): Promise<House> {
+  const house = await startHouse(engine);
+  t.after(() => closeHouse(house));
+  return house;
+}
+
+/** One for all tests of a block, with keys. */
+function useHouse(engine: string): () => House {
+  let house: House;
+  before(async () => {
+    house = await startHouse(engine);
+    await endOpenMode(house);
+  });
+  after(() => closeHouse(house));
+  return () => house;
+}
+
+/** The first key on one node, and the other knows it. */
+async function endOpenMode({ here, there }: House): Promise<void> {
+  const { token } = await here.endOpenMode();
+  there.token = token;
+  await until(
+    'the end of open mode',
+    () => ask(there, {}),
+    ({ status }) => status === 401,
+  );
+}
+
+async function taken(service: Service, token: string): Promise<void> {
+  await until(
+    'the key to be taken',
+    () => ask(service, bearer(token)),
+    ({ status }) => status === 200,
+  );
+}
+
+const bearer = (token: string) => ({ authorization: `Bearer ${token}` });
+
+function ask(service: Service, headers: Record<string, string>): Promise<Answer<{ code?: string }>> {
+  // A cookie, even an empty one, keeps the service's own token out.
+  return service.request('GET', KEYS, { headers: { cookie: '', ...headers } });
+}
+
+/** How many keys were made by requests that were held back. */
+async function madeOf(service: Service): Promise<number> {
+  const { data } = (await service.get<Page<ApiKey>>(`${KEYS}?limit=500`)).body;
+  return data.filter(({ name }) => name === 'held back').length;
+}
+
+const codeOf = ({ status, body }: Answer<{ code?: string }>): string => (status === 200 ? 'taken' : String(body.code));
+
+/** A request that makes an admin key, whose body is held back. */
+class HeldRequest {
+  readonly #client: RawClient;
+  readonly #rest: string;
+
+  constructor(service: Service, headers: Record<string, string>) {
+    const body = JSON.stringify({ scopes: ['admin'], name: 'held back' });
+    const lines = Object.entries({ 'content-type': 'application/json', 'content-length': body.length, ...headers });
+    const head = lines.map(([name, value]) => `${name}: ${value}\r\n`).join('');
+    this.#client = new RawClient(service.url);
+    this.#client.write(`POST ${KEYS} HTTP/1.1\r\nhost: ${new URL(service.url).host}\r\n${head}\r\n${body.slice(0, 1)}`);
+    this.#rest = body.slice(1);
+  }
+
+  /** Lets the rest of the body go, and answers the code of the problem, or `taken`. */
+  async finish(): Promise<string> {
+    this.#client.write(this.#rest);
+    const [answer] = await this.#client.read();
+    this.#client.destroy();
+    return answer?.status === 201 ? 'taken' : String(answer?.code);
+  }
+}
+
+/** Everything that can stand on the token of a key. */
+class Things {
+  readonly #service: Service;
+  readonly #headers: Record<string, Record<string, string>>;
+  #held = new Map<string, HeldRequest>();
+  #feeds = new Map<string, EventStream>();
+
+  private constructor(service: Service, headers: Record<string, Record<string, string>>) {
+    this.#service = service;
+    this.#headers = headers;
+  }
+
+  static async of(t: TestContext, service: Service, by_key: Record<string, string>): Promise<Things> {
+    const signed_in = await service.request<Session>('POST', '/api/v1/session/', {
+      headers: { cookie: '', ...by_key },
+    });
+    assert.equal(signed_in.status, 201, signed_in.text);
+    return Things.with(t, service, { key: by_key, session: sessionHeaders(service, signed_in) });
+  }
+
+  static async with(
+    t: TestContext,
+    service: Service,
+    headers: Record<string, Record<string, string>>,
+  ): Promise<Things> {
+    const things = new Things(service, headers);
+    for (const [kind, each] of Object.entries(headers)) {
+      const stream = await openStream(`${service.url}/api/v1/events/`, each);
+      assert.equal(stream.status, 200);
+      t.after(() => stream.close());
+      things.#feeds.set(kind, stream);
+    }
+    for (const [kind, each] of Object.entries(headers)) things.#held.set(kind, new HeldRequest(service, each));
+    return things;
+  }
+
+  /** How a request by each of them is answered. */
+  async asked(): Promise<Record<string, string>> {
+    const found: Record<string, string> = {};
+    for (const [kind, headers] of Object.entries(this.#headers)) {
+      found[kind] = codeOf(await ask(this.#service, headers));
+    }
+    return found;
+  }
+
+  /** How the requests in progress are answered when their bodies are there. */
+  async finished(): Promise<Record<string, string>> {
+    const found: Record<string, string> = {};
+    for (const [kind, request] of this.#held) found[kind] = await request.finish();
+    return found;
+  }
+
+  /** Why the feeds ended, once they did. */
+  async feedsEnded(): Promise<Record<string, string>> {
+    const found: Record<string, string> = {};
+    for (const [kind, stream] of this.#feeds) {
+      const [end] = await stream.some(1, ({ name }) => name === 'end');
+      await until(
+        'the end of the feed',
+        () => stream.ended,
+        (ended) => ended,
+      );
+      found[kind] = String(end?.data['code']);
+    }
+    return found;
+  }
+
+  get feedsGoOn(): boolean {
+    return [...this.#feeds.values()].every((stream) => !stream.ended);
+  }
+}
+
+function sessionHeaders(service: Service, { headers, body }: Answer<Session>): Record<string, string> {
+  const cookie = String(headers['set-cookie']?.[0]).split(';')[0] as string;
+  return { cookie, origin: service.url, 'convoke-csrf': body.csrf_token ?? '' };
+}
+
+interface End {
+  name: string;
+  /** How long the key of the things lasts. */
+  key?: (clock: Clock) => { expires_at: string };
+  end: (house: House, key: ApiKeyWithToken) => Promise<unknown>;
+  by_key: string;
+  by_session: string;
+}
+
+const rotate = (house: House, { key_id }: ApiKey, overlap_seconds: number) =>
+  house.here.post(`${KEYS}${key_id}/rotate/`, { overlap_seconds });
+
+const ENDS: End[] = [
+  {
+    name: 'a key is revoked',
+    end: ({ here }, { key_id }) => here.request('DELETE', `${KEYS}${key_id}/`),
+    by_key: 'api_key_revoked',
+    by_session: 'session_ended',
+  },
+  {
+    name: 'a key is rotated without overlap',
+    end: (house, key) => rotate(house, key, 0),
+    by_key: 'api_key_unknown',
+    by_session: 'session_ended',
+  },
+  {
+    name: 'a key is rotated twice, with an overlap: the token before the last two is none',
+    end: async (house, key) => {
+      await rotate(house, key, 3600);
+      await rotate(house, key, 3600);
+    },
+    by_key: 'api_key_unknown',
+    by_session: 'session_ended',
+  },
+  {
+    name: 'the overlap of a rotation ends',
+    end: async (house, key) => {
+      await rotate(house, key, 3600);
+      assert.equal(codeOf(await ask(house.there, bearer(key.token))), 'taken', 'while it lasts');
+      house.clock.step(HOUR_MS + 1);
+    },
+    by_key: 'api_key_unknown',
+    by_session: 'session_ended',
+  },
+  {
+    name: 'a key expires',
+    key: (clock) => ({ expires_at: new Date(clock.wall() + HOUR_MS).toISOString() }),
+    end: async ({ clock }) => clock.step(HOUR_MS + 1),
+    by_key: 'api_key_expired',
+    by_session: 'session_ended',
+  },
+];
+
+for (const engine of ['SQLite', 'PostgreSQL']) {
+  describe(`on ${engine}, everything that stands on a token ends when`, () => {
+    const houseOfKeys = useHouse(engine);
+
+    for (const { name, key: limits, end, by_key, by_session } of ENDS) {
+      test(name, async (t) => {
+        const house = houseOfKeys();
+        const { here, there, clock } = house;
+        const former = await madeOf(here);
+        const key = await here.createKey({ scopes: ['admin'], name: 'leaked', ...limits?.(clock) });
+        const other = await here.createKey({ scopes: ['admin'], name: 'control' });
+        for (const { token } of [key, other]) await taken(there, token);
+        const control = await Things.of(t, there, bearer(other.token));
+        const things = await Things.of(t, there, bearer(key.token));
+        assert.deepEqual(await things.asked(), { key: 'taken', session: 'taken' });
+
+        await end(house, key);
+        await until(
+          'the end',
+          () => things.asked(),
+          (asked) => asked['key'] !== 'taken' && asked['session'] !== 'taken',
+        );
+        assert.deepEqual(await things.asked(), { key: by_key, session: by_session });
+        const finished = await things.finished();
+        assert.equal(finished['key'], by_key);
+        // A session that ended with its key says the one or the other, as this node or the store is asked first.
+        assert.ok([by_key, by_session].includes(String(finished['session'])), finished['session']);
+        const ended = await things.feedsEnded();
+        assert.equal(ended['key'], by_key);
+        assert.ok([by_key, by_session].includes(String(ended['session'])), ended['session']);
+
+        // The control: nothing else ended, and what was refused was not done.
+        assert.deepEqual(await control.asked(), { key: 'taken', session: 'taken' });
+        assert.ok(control.feedsGoOn);
+        assert.deepEqual(await control.finished(), { key: 'taken', session: 'taken' });
+        assert.equal((await madeOf(here)) - former, 2);
+        const { data } = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body;
+        const of_these = data.map(({ key_id }) => key_id).filter((id) => id === key.key_id || id === other.key_id);
+        assert.deepEqual(of_these, [other.key_id]);
+      });
+    }
+
+    test('the first key is made: for those who needed none, and by links that were made before', async (t) => {
+      const house = await startHouseFor(t, engine);
+      const { here, there } = house;
+      const link = new URL(there.signInLink()).hash.slice('#sign-in='.length);
+      const things = await Things.with(t, there, { nobody: {} });
+      assert.deepEqual(await things.asked(), { nobody: 'taken' });
+      await here.endOpenMode();
+      await until(
+        'the end of open mode',
+        () => things.asked(),
+        (asked) => asked['nobody'] !== 'taken',
+      );
+      assert.deepEqual(await things.finished(), { nobody: 'api_key_missing' });
+      assert.deepEqual(await things.feedsEnded(), { nobody: 'api_key_missing' });
+      const use = await there.request<{ code: string }>('POST', '/api/v1/session/link/', {
+        body: { token: link },
+        headers: { cookie: '' },
+      });
+      assert.equal(use.body.code, 'sign_in_link_not_valid');
+      assert.equal((await here.get<Page<ApiKey>>(KEYS)).body.data.length, 1);
+    });
+
+    for (const by of ['an admin ends it', 'its holder signs out'] as const) {
+      test(`${by}, and it is a session`, async (t) => {
+        const { here, there } = houseOfKeys();
+        const { token, key_id } = await here.createKey({ scopes: ['admin'] });
+        await taken(there, token);
+        const begin = async () =>
+          sessionHeaders(
+            there,
+            await there.request('POST', '/api/v1/session/', { headers: { cookie: '', ...bearer(token) } }),
+          );
+        const control = await Things.with(t, there, { session: await begin() });
+        const headers = await begin();
+        const things = await Things.with(t, there, { session: headers });
+        const [latest, former] = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body.data;
+        assert.deepEqual([latest?.key_id, former?.key_id], [key_id, key_id]);
+        const ended =
+          by === 'an admin ends it'
+            ? await here.request('DELETE', `/api/v1/sessions/${latest!.session_id}/`)
+            : await here.request('DELETE', '/api/v1/session/', { headers: { ...headers, origin: here.url } });
+        assert.equal(ended.status, 204, ended.text);
+        assert.deepEqual(await things.finished(), { session: 'session_ended' });
+        assert.deepEqual(await things.asked(), { session: 'session_ended' });
+        assert.deepEqual(await things.feedsEnded(), { session: 'session_ended' });
+        assert.deepEqual(await control.asked(), { session: 'taken' });
+        assert.deepEqual(await control.finished(), { session: 'taken' });
+        assert.ok(control.feedsGoOn);
+      });
+    }
+  });
+
+  describe(`on ${engine}, a session by a sign-in link`, () => {
+    const houseOfKeys = useHouse(engine);
+
+    async function signInByLink(service: Service): Promise<Record<string, string>> {
+      const token = new URL(service.signInLink()).hash.slice('#sign-in='.length);
+      const answer = await service.request<Session>('POST', '/api/v1/session/link/', {
+        body: { token },
+        headers: { cookie: '' },
+      });
+      assert.equal(answer.status, 201, answer.text);
+      return sessionHeaders(service, answer);
+    }
+
+    test('is listed and ended by an admin, and is not touched by the end of any key', async (t) => {
+      const { here, there } = houseOfKeys();
+      const { key_id } = await here.createKey({ scopes: ['admin'] });
+      const things = await Things.with(t, there, { link: await signInByLink(there) });
+      await here.request('DELETE', `${KEYS}${key_id}/`);
+      assert.deepEqual(await things.asked(), { link: 'taken' });
+      const [session] = (await here.get<Page<OpenSession>>('/api/v1/sessions/')).body.data;
+      assert.equal(session?.key_id, null);
+      await here.request('DELETE', `/api/v1/sessions/${session.session_id}/`);
+      assert.deepEqual(await things.finished(), { link: 'session_ended' });
+      assert.deepEqual(await things.asked(), { link: 'session_ended' });
+      assert.deepEqual(await things.feedsEnded(), { link: 'session_ended' });
+    });
+
+    test('ends with the process that printed the link, on the other nodes as well', async (t) => {
+      const house = await startHouseFor(t, engine);
+      await endOpenMode(house);
+      const { here, there } = house;
+      const key = await here.createKey({ scopes: ['admin'] });
+      await taken(there, key.token);
+      const begun = await there.request<Session>('POST', '/api/v1/session/', {
+        headers: { cookie: '', ...bearer(key.token) },
+      });
+      const by_link = await signInByLink(there);
+      // On another node, as far as there is one.
+      const listening = await Things.with(t, here, { link: { ...by_link, origin: here.url } });
+      await there.restart({});
+      if (here !== there) assert.deepEqual(await listening.feedsEnded(), { link: 'session_ended' });
+      for (const service of [here, there]) {
+        assert.equal(codeOf(await ask(service, { ...by_link, origin: service.url })), 'session_ended');
+        // The control: one by a key goes on.
+        const by_key = { ...sessionHeaders(service, begun), origin: service.url };
+        assert.equal(codeOf(await ask(service, by_key)), 'taken');
+        const { data } = (await service.get<Page<OpenSession>>('/api/v1/sessions/')).body;
+        assert.deepEqual(
+          data.map(({ key_id }) => key_id),
+          [key.key_id],
+        );
+      }
+    });
+
+    test('ends by itself after half a day', async (t) => {
+      const house = houseOfKeys();
+      const things = await Things.with(t, house.there, { link: await signInByLink(house.there) });
+      house.clock.step(12 * HOUR_MS);
+      assert.deepEqual(await things.finished(), { link: 'session_ended' });
+      assert.deepEqual(await things.asked(), { link: 'session_ended' });
+      assert.deepEqual(await things.feedsEnded(), { link: 'session_ended' });
+    });
+  });
+}
+
+test('a node that is told nothing asks by itself which keys were changed', async (t) => {
+  const house = await startHouseFor(t, 'PostgreSQL');
+  await endOpenMode(house);
+  const { here } = house;
+  const key = await here.createKey({ scopes: ['admin'] });
+  const things = await Things.of(t, here, bearer(key.token));
+  const database = new pg.Client(house.database_url);
+  await database.connect();
+  // As another node does it, but for the NOTIFY, which may be lost.
+  await database.query(
+    'UPDATE api_keys SET revoked_at = 1, change_no = (SELECT max(change_no) + 1 FROM api_keys) WHERE key_id = $1',
+    [key.key_id],
+  );
+  await database.end();
+  assert.deepEqual(await things.feedsEnded(), { key: 'api_key_revoked', session: 'api_key_revoked' });
+  assert.deepEqual(await things.asked(), { key: 'api_key_revoked', session: 'api_key_revoked' });
+});

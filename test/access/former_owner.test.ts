@@ -1,0 +1,172 @@
+/** What a new owner of an instance, or of an id, learns of the one before: nothing of credentials, and nothing of what was. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { ApiKeyWithToken, RegisteredInstance } from '@convoke/sdk';
+import { isSameOrigin } from '../../src/domain/webhook_url.ts';
+import { FeedMemory } from '../../src/feed/memory.ts';
+import { FeedView } from '../../src/feed/view.ts';
+import { type EventStream, openStream } from '../support/event_stream.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { type Receiver, startReceiver } from '../support/receiver.ts';
+import { instancePath, type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const SECRET_HEADER = { authorization: 'Bearer annas-gateway-token', 'x-room': '42' };
+
+const bearer = ({ token }: ApiKeyWithToken) => ({ authorization: `Bearer ${token}` });
+
+async function startWithKeys(t: TestContext, engine: string) {
+  const settings = engine === 'SQLite' ? {} : { database_url: await makeDatabase() };
+  const service = await startService(t, settings);
+  await service.endOpenMode();
+  const anna = await service.createKey({ scopes: ['instance'], name: 'anna' });
+  const ben = await service.createKey({ scopes: ['instance'], name: 'ben' });
+  return { service, anna, ben };
+}
+
+async function registerAs(
+  service: Service,
+  key: ApiKeyWithToken,
+  webhook_url: string,
+  webhook_headers?: Record<string, string>,
+): Promise<RegisteredInstance> {
+  const body = { instance_id: 'laptop', instance_name: 'Laptop', agent_ids: ['a'], webhook_url, webhook_headers };
+  const answer = await service.post<RegisteredInstance>('/api/v1/instances/register/', body, bearer(key));
+  assert.ok(answer.status === 200 || answer.status === 201, answer.text);
+  return answer.body;
+}
+
+async function sentTo(service: Service, receiver: Receiver): Promise<string | undefined> {
+  const tested = await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id: 'laptop' });
+  assert.equal(tested.body.success, true, tested.text);
+  return (await receiver.next()).headers['authorization'];
+}
+
+for (const engine of ['SQLite', 'PostgreSQL']) {
+  describe(`stored webhook_headers (${engine})`, () => {
+    test('stay with the server that they were given for: another owner with another server is not sent them', async (t) => {
+      const { service, anna, ben } = await startWithKeys(t, engine);
+      const annas = await startReceiver(t);
+      const bens = await startReceiver(t);
+      await registerAs(service, anna, annas.url, SECRET_HEADER);
+      assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
+      await service.patch('laptop', { owner_key_id: ben.key_id });
+      // The same server, as its new owner says it: nothing is lost.
+      const same = await registerAs(service, ben, `${annas.origin}/elsewhere`);
+      assert.deepEqual(same.webhook_header_names, Object.keys(SECRET_HEADER));
+      assert.equal(same.dropped_header_names, undefined);
+      assert.equal(await sentTo(service, annas), SECRET_HEADER.authorization);
+      // It must succeed, and says what it left behind.
+      const moved = await registerAs(service, ben, bens.url);
+      assert.deepEqual(moved.webhook_header_names, []);
+      assert.deepEqual(moved.dropped_header_names, Object.keys(SECRET_HEADER));
+      assert.equal(await sentTo(service, bens), undefined);
+      // They do not come back.
+      const back = await registerAs(service, ben, annas.url);
+      assert.deepEqual([back.webhook_header_names, back.dropped_header_names], [[], undefined]);
+      const given = await registerAs(service, ben, bens.url, { authorization: 'Bearer of-ben' });
+      assert.deepEqual([given.webhook_header_names, given.dropped_header_names], [['authorization'], undefined]);
+      assert.equal(await sentTo(service, bens), 'Bearer of-ben');
+    });
+  });
+
+  describe(`the live feed of an id that had another owner (${engine})`, () => {
+    test('tells nothing from before its removal, whatever Last-Event-ID somebody comes with', async (t) => {
+      const { service, anna, ben } = await startWithKeys(t, engine);
+      const receiver = await startReceiver(t, { status: 500, body: 'internal error at host db-7' });
+      const listen = async (key: ApiKeyWithToken, after: string | null = null): Promise<EventStream> => {
+        const stream = await openStream(`${service.url}/api/v1/events/`, {
+          ...bearer(key),
+          ...(after !== null && { 'last-event-id': after }),
+        });
+        t.after(() => stream.close());
+        return stream;
+      };
+      const eavesdropper = await listen(ben);
+      const id = await until(
+        'the name of the memory',
+        () => eavesdropper.last_id,
+        (last_id) => last_id !== null,
+      );
+      const owner = await listen(anna);
+      await registerAs(service, anna, receiver.url);
+      await service.join('secret-merger', 'laptop', ['a']);
+      await service.send('secret-merger', {});
+      await owner.some(1, ({ name }) => name === 'delivery.attempted');
+      assert.equal((await service.request('DELETE', instancePath('laptop'), { headers: bearer(anna) })).status, 204);
+      await registerAs(service, ben, receiver.url);
+      await service.join('of-ben', 'laptop', ['a']);
+
+      const [name, , ...rest] = String(id).split('.');
+      const later = await listen(ben, [name, '0', ...rest].join('.'));
+      await later.some(1, (event) => event.data['meeting_id'] === 'of-ben');
+      for (const stream of [later, eavesdropper]) {
+        await stream.some(1, (event) => event.name === 'instance.joined');
+        assert.deepEqual(
+          stream.events.filter((event) => event.name !== 'gap').map((event) => event.name),
+          ['instance.registered', 'instance.joined'],
+        );
+        assert.ok(!stream.text.includes('secret-merger'));
+      }
+      // The control: whoever it belonged to was told, until it was gone.
+      assert.ok(owner.text.includes('secret-merger'));
+      assert.ok(owner.events.some((event) => event.name === 'instance.removed'));
+    });
+  });
+}
+
+test('an attempt that was in flight when an id was removed is not told to whoever took the id', async () => {
+  const created_at = 1_000_000;
+  const data = [{ instance_id: 'laptop', created_at }];
+  const store = { instances: { list: async () => ({ data, next_cursor: null }) } };
+  const view = (wall: number) => {
+    const owned = { key_id: 'ben', instance_id: null };
+    const viewer = { sight: { owned, meeting_ids: [] }, instance_id: undefined, meeting_id: undefined, session: null };
+    return new FeedView(viewer, {
+      store: store as never,
+      clock: { wall: () => wall },
+      onError: (error) => assert.fail(String(error)),
+    });
+  };
+  const attempted = (since: number) => ({
+    number: 1,
+    about: { kind: 'delivery' as const, meeting_id: 'm', instance_ids: ['laptop'], since },
+  });
+  const memory = { removalOf: () => 0 };
+  const now = view(created_at + 2_000);
+  await now.load(memory);
+  assert.equal(now.sees(attempted(created_at - 1)), false);
+  // The control: what was sent since is told.
+  assert.equal(now.sees(attempted(created_at)), true);
+  // A wall clock that was set back by an hour silences nobody.
+  const set_back = view(created_at - 3_600_000);
+  await set_back.load(memory);
+  assert.equal(set_back.sees(attempted(created_at - 3_600_000)), true);
+});
+
+test('the memory of events knows removals as long as it holds what was before them', () => {
+  const position = { textOf: () => 'x', accepted() {}, attempted() {}, passed() {} };
+  const memory = new FeedMemory('name', position as never);
+  const about = { kind: 'instance' as const, meeting_id: null, instance_ids: ['laptop'] };
+  const at = '2026-01-01T00:00:00.000Z';
+  memory.put({ name: 'instance.removed', data: { instance_id: 'laptop', at }, about });
+  assert.equal(memory.removalOf('laptop'), 1);
+  assert.equal(memory.removalOf('other'), 0);
+  for (let i = 0; i < 40_000; i++) {
+    memory.put({ name: 'instance.left', data: { instance_id: 'i', meeting_id: 'm', at }, about });
+  }
+  assert.equal(memory.holdsAfter(0), false);
+  assert.equal(memory.removalOf('laptop'), 0);
+});
+
+test('an origin is a scheme, a host and a port', () => {
+  const here = 'https://gateway.example/hooks?a=1';
+  for (const same of ['https://gateway.example:443/', 'HTTPS://GATEWAY.example/x']) assert.ok(isSameOrigin(here, same));
+  const others = [
+    'http://gateway.example/',
+    'https://gateway.example:8443/',
+    'https://example/',
+    'https://gateway.example.evil/',
+  ];
+  for (const other of others) assert.ok(!isSameOrigin(here, other), other);
+});

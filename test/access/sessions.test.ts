@@ -1,0 +1,321 @@
+/** Signing in on a page: what the cookie is, what it takes to use it, and when it ends. */
+import assert from 'node:assert/strict';
+import { hash } from 'node:crypto';
+import { before, describe, test, type TestContext } from 'node:test';
+import { type AuditEntry, ConvokeClient, type Page, type ProblemDetails, type Session } from '@convoke/sdk';
+import type { FastifyRequest } from 'fastify';
+import { Sessions } from '../../src/http/auth/sessions.ts';
+import type { Standing } from '../../src/http/auth/standing.ts';
+import { openStream } from '../support/event_stream.ts';
+import { type Answer, assertProblem, type Service, startService, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const PATH = '/api/v1/session/';
+
+interface Browser {
+  cookie: string;
+  csrf_token: string;
+  /** What a page of the service sends with a question. */
+  reads: Record<string, string>;
+  /** What a page of the service sends with a change. */
+  headers: Record<string, string>;
+}
+
+function cookieOf(answer: Answer<unknown>): string {
+  return String(answer.headers['set-cookie']?.[0]);
+}
+
+async function signIn(service: Service, token: string): Promise<Browser> {
+  const answer = await service.request<Session>('POST', PATH, { headers: { authorization: `Bearer ${token}` } });
+  assert.equal(answer.status, 201, answer.text);
+  return browserOf(service, answer);
+}
+
+function browserOf(service: Service, answer: Answer<Session>): Browser {
+  const cookie = cookieOf(answer).split(';')[0] as string;
+  const csrf_token = answer.body.csrf_token ?? '';
+  const reads = { cookie, 'convoke-csrf': csrf_token };
+  return { cookie, csrf_token, reads, headers: { ...reads, origin: service.url } };
+}
+
+const heartbeat = (service: Service, headers: Record<string, string>) =>
+  service.request('POST', '/api/v1/instances/nobody/heartbeat/', { headers });
+
+describe('a session', () => {
+  const service = useService();
+  before(() => service.endOpenMode());
+
+  test('is a cookie that no script reads, no other site is sent, and no store holds', async () => {
+    const { token, key_id } = await service.createKey({ scopes: ['read', 'instance'], name: 'Anna' });
+    const answer = await service.request<Session>('POST', PATH, { headers: { authorization: `Bearer ${token}` } });
+    assert.match(
+      cookieOf(answer),
+      /^convoke_session=[A-Za-z0-9_-]{43}; Path=\/; Max-Age=43200; HttpOnly; SameSite=Strict$/,
+    );
+    const { state, key_name, scopes, expires_at } = answer.body;
+    assert.deepEqual(
+      [state, answer.body.key_id, key_name, scopes],
+      ['signed_in', key_id, 'Anna', ['read', 'instance']],
+    );
+    assert.ok(Math.abs(Date.parse(expires_at!) - Date.now() - 43_200_000) < 60_000);
+    const { cookie, reads } = browserOf(service, answer);
+    const secret = cookie.split('=')[1] as string;
+    assert.ok(!answer.text.includes(secret));
+    const who = await service.request<Session>('GET', PATH, { headers: reads });
+    assert.deepEqual(who.body, answer.body);
+    assert.equal(who.headers['cache-control'], 'no-store');
+    assert.equal((await service.request('GET', '/api/v1/instances/', { headers: reads })).status, 200);
+    assertProblem(await service.request('GET', '/api/v1/keys/', { headers: reads }), 403, 'not_permitted');
+  });
+
+  test('is nothing by the cookie alone, which over http every port of the host is sent', async () => {
+    const { token } = await service.createKey({ scopes: ['admin'] });
+    const { cookie, csrf_token, reads } = await signIn(service, token);
+    const secret = cookie.split('=')[1] as string;
+    const computed = ['', secret, hash('sha256', `csrf ${secret}`, 'base64url'), hash('sha256', secret)];
+    for (const path of ['/api/v1/keys/', '/api/v1/events/', '/metrics', '/api/v1/meetings/m/messages/']) {
+      assertProblem(await service.request('GET', path, { headers: { cookie } }), 403, 'csrf_token_wrong');
+      for (const value of computed) {
+        const headers = { cookie, 'convoke-csrf': value };
+        assertProblem(await service.request('GET', path, { headers }), 403, 'csrf_token_wrong');
+      }
+    }
+    const who = await service.request<Session>('GET', PATH, { headers: { cookie } });
+    assert.deepEqual([who.status, who.body.state, who.body.scopes], [200, 'signed_out', []]);
+    assert.ok(!who.text.includes(csrf_token));
+    // The page that holds the other half is not signed out by who does not.
+    assert.equal(who.headers['set-cookie'], undefined);
+    assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
+  });
+
+  test('makes no change without the token that only a page of this service can read', async () => {
+    const { token } = await service.createKey({ scopes: ['instance'] });
+    const { headers } = await signIn(service, token);
+    assertProblem(await heartbeat(service, headers), 404, 'instance_does_not_exist');
+    const { 'convoke-csrf': _, ...without } = headers;
+    assertProblem(await heartbeat(service, without), 403, 'csrf_token_wrong');
+    const other = await signIn(service, token);
+    assertProblem(await heartbeat(service, { ...headers, 'convoke-csrf': other.csrf_token }), 403, 'csrf_token_wrong');
+    assertProblem(await heartbeat(service, { ...headers, 'convoke-csrf': '' }), 403, 'csrf_token_wrong');
+  });
+
+  test('makes no change, and tells nothing, for a page of another origin', async () => {
+    const { token } = await service.createKey({ scopes: ['admin'] });
+    const { headers, reads } = await signIn(service, token);
+    const { origin: _, ...rest } = headers;
+    const refused: Record<string, string>[] = [
+      { ...rest },
+      { ...rest, origin: 'null' },
+      { ...rest, origin: 'https://evil.example' },
+      { ...rest, origin: `${service.url}0` },
+      { ...headers, 'sec-fetch-site': 'cross-site' },
+      { ...headers, 'sec-fetch-site': 'same-site' },
+      { ...headers, 'sec-fetch-site': 'none' },
+    ];
+    for (const each of refused) {
+      assertProblem(await heartbeat(service, each), 403, 'origin_not_allowed');
+    }
+    for (const each of [headers, { ...rest, 'sec-fetch-site': 'same-origin' }]) {
+      assertProblem(await heartbeat(service, each), 404, 'instance_does_not_exist');
+    }
+    const read = (site: string) =>
+      service.request('GET', '/api/v1/instances/', { headers: { ...reads, 'sec-fetch-site': site } });
+    for (const site of ['cross-site', 'same-site']) assertProblem(await read(site), 403, 'origin_not_allowed');
+    for (const site of ['same-origin', 'none']) assert.equal((await read(site)).status, 200);
+  });
+
+  test('ends when its owner signs out: for him, and for what he listens to', async (t) => {
+    const { token, key_id } = await service.createKey({ scopes: ['read'] });
+    const { headers, cookie, reads } = await signIn(service, token);
+    const stream = await openStream(`${service.url}/api/v1/events/`, reads);
+    t.after(() => stream.close());
+    const out = await service.request('DELETE', PATH, { headers });
+    assert.equal(out.status, 204);
+    assert.match(cookieOf(out), /^convoke_session=; Path=\/; Max-Age=0; HttpOnly; SameSite=Strict$/);
+    assert.deepEqual((await stream.some(1))[0]!.data, { code: 'session_ended' });
+    await until(
+      'the end of the feed',
+      () => stream.ended,
+      (ended) => ended,
+    );
+    assertProblem(await service.request('GET', '/api/v1/instances/', { headers: reads }), 401, 'session_ended');
+    const who = await service.request<Session>('GET', PATH, { headers: reads });
+    assert.deepEqual([who.status, who.body.state, who.body.scopes], [200, 'signed_out', []]);
+    assert.match(cookieOf(who), /Max-Age=0/);
+    const { data } = (await service.get<Page<AuditEntry>>(`/api/v1/audit/?key_id=${key_id}`)).body;
+    assert.deepEqual(
+      data.map(({ action, outcome }) => [action, outcome]),
+      [
+        ['session.end', 'done'],
+        ['session.begin', 'done'],
+      ],
+    );
+    assert.ok(!JSON.stringify(data).includes(cookie.split('=')[1] as string));
+  });
+
+  test('dies with its key, and so does what it listens to; no session outlives its key', async (t) => {
+    const expires_at = new Date(Date.now() + 3_600_000).toISOString();
+    const { token, key_id } = await service.createKey({ scopes: ['admin'], expires_at });
+    const { reads } = await signIn(service, token);
+    const who = await service.request<Session>('GET', PATH, { headers: reads });
+    assert.equal(who.body.expires_at, expires_at);
+    const stream = await openStream(`${service.url}/api/v1/events/`, reads);
+    t.after(() => stream.close());
+    await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+    assertProblem(await service.request('GET', '/api/v1/instances/', { headers: reads }), 401, 'session_ended');
+    assert.deepEqual((await stream.some(1, ({ name }) => name === 'end'))[0]!.data, { code: 'api_key_revoked' });
+  });
+
+  test('is not begun with a wrong key, and not made to last longer by itself', async () => {
+    assertProblem(
+      await service.request('POST', PATH, { headers: { authorization: 'Bearer cvk_no' } }),
+      401,
+      'api_key_malformed',
+    );
+    assertProblem(await service.request('POST', PATH, { headers: { cookie: '' } }), 401, 'api_key_missing');
+    const { token } = await service.createKey({ scopes: ['read'] });
+    const { headers, cookie, csrf_token } = await signIn(service, token);
+    const again = await service.request<Session>('POST', PATH, { headers });
+    assert.deepEqual([again.status, again.headers['set-cookie']], [200, undefined]);
+    const forged = { cookie: `convoke_session=${'x'.repeat(43)}`, 'convoke-csrf': csrf_token };
+    assertProblem(await service.request('GET', '/api/v1/instances/', { headers: forged }), 401, 'session_ended');
+    // A key that is given wins over a cookie, and one that is wrong is wrong.
+    const both = { cookie, authorization: 'Bearer cvk_no' };
+    assertProblem(await service.request('GET', '/api/v1/instances/', { headers: both }), 401, 'api_key_malformed');
+  });
+
+  test('is begun once by a link that the service printed, as an admin', async () => {
+    const link = new URL(service.signInLink());
+    assert.equal(link.origin, service.url);
+    const [, token] = /^#sign-in=([A-Za-z0-9_-]{43})$/.exec(link.hash) ?? [];
+    const use = () => service.request<Session>('POST', `${PATH}link/`, { body: { token }, headers: { cookie: '' } });
+    const answer = await use();
+    assert.equal(answer.status, 201, answer.text);
+    assert.deepEqual([answer.body.state, answer.body.key_id, answer.body.scopes], ['signed_in', null, ['admin']]);
+    assertProblem(await use(), 401, 'sign_in_link_not_valid');
+    const { reads } = browserOf(service, answer);
+    assert.equal((await service.request('GET', '/api/v1/keys/', { headers: reads })).status, 200);
+    const { data } = (await service.get<Page<AuditEntry>>('/api/v1/audit/?key_id=sign-in%20link')).body;
+    assert.deepEqual([data[0]!.action, data[0]!.outcome], ['session.begin', 'done']);
+  });
+
+  test('is still there after a restart', async (t) => {
+    const other = await startService(t);
+    const { token } = await other.endOpenMode();
+    const { reads } = await signIn(other, token);
+    await other.restart({});
+    assert.equal((await other.request('GET', '/api/v1/instances/', { headers: reads })).status, 200);
+  });
+});
+
+test('behind a trusted proxy that speaks https, only this host over https can have set the cookie', async (t) => {
+  const service = await startService(t, { trust_proxy: '127.0.0.0/8' });
+  const { token } = await service.endOpenMode();
+  const headers = { authorization: `Bearer ${token}`, 'x-forwarded-proto': 'https' };
+  const answer = await service.request<Session>('POST', PATH, { headers });
+  assert.match(
+    cookieOf(answer),
+    /^__Host-convoke_session=[\w-]{43}; Path=\/; Max-Age=\d+; HttpOnly; SameSite=Strict; Secure$/,
+  );
+  const secure = cookieOf(answer).split(';')[0] as string;
+  const plain = secure.replace('__Host-', '');
+  const read = (cookie: string, proto: string) =>
+    service.request('GET', '/api/v1/instances/', {
+      headers: { cookie, 'convoke-csrf': answer.body.csrf_token ?? '', 'x-forwarded-proto': proto },
+    });
+  assert.equal((await read(secure, 'https')).status, 200);
+  assertProblem(await read(plain, 'https'), 401, 'api_key_missing');
+  assertProblem(await read(secure, 'http'), 401, 'api_key_missing');
+});
+
+test('control: whoever is no trusted proxy does not say how a request came', async (t) => {
+  const service = await startService(t);
+  const { token } = await service.endOpenMode();
+  const headers = { authorization: `Bearer ${token}`, 'x-forwarded-proto': 'https' };
+  assert.match(cookieOf(await service.request('POST', PATH, { headers })), /^convoke_session=/);
+});
+
+test('while the API is open, nobody is asked to sign in, and no session is made', async (t) => {
+  const service = await startService(t);
+  for (const method of ['GET', 'POST']) {
+    const { status, body, headers } = await service.request<Session>(method, PATH);
+    assert.deepEqual([status, body.state, body.scopes, body.csrf_token], [200, 'open', ['admin'], null]);
+    assert.equal(headers['set-cookie'], undefined);
+  }
+  await service.endOpenMode();
+  service.token = null;
+  assert.equal((await service.get<Session>(PATH)).body.state, 'signed_out');
+});
+
+test('too many links that are none are refused, as wrong keys are', async (t) => {
+  const service = await startService(t, { auth_failure_rate: '1/h:3' });
+  await service.endOpenMode();
+  const use = (token: string) => service.request('POST', `${PATH}link/`, { body: { token }, headers: { cookie: '' } });
+  for (let i = 0; i < 3; i++) assertProblem(await use('x'.repeat(43)), 401, 'sign_in_link_not_valid');
+  assertProblem(await use('x'.repeat(43)), 429, 'rate_limited');
+});
+
+test('the SDK signs in, sends what protects the session, and signs out', async (t) => {
+  const service = await startService(t);
+  const { token } = await service.endOpenMode();
+  // What a browser does with cookies.
+  let cookie = '';
+  const browser: typeof fetch = async (input, init) => {
+    const headers = new Headers(init?.headers);
+    headers.set('cookie', cookie);
+    headers.set('origin', service.url);
+    const answer = await fetch(input, { ...init, headers });
+    cookie = answer.headers.getSetCookie()[0]?.split(';')[0] ?? cookie;
+    return answer;
+  };
+  const client = new ConvokeClient({ base_url: service.url, fetch: browser });
+  assert.equal((await client.session()).state, 'signed_out');
+  const begun = await client.signIn(token);
+  assert.equal(begun.state, 'signed_in');
+  await client.sendMessage('m', { text: 'a' });
+  const stranger = new ConvokeClient({ base_url: service.url, fetch: browser });
+  assert.equal((await stranger.session()).state, 'signed_out');
+  const { csrf_token } = begun;
+  assert.ok(csrf_token !== null);
+  const reloaded = new ConvokeClient({ base_url: service.url, fetch: browser, csrf_token });
+  assert.equal((await reloaded.session()).state, 'signed_in');
+  const [listed] = (await reloaded.listSessions()).data;
+  assert.deepEqual([listed?.key_id, listed?.is_current], [begun.key_id, true]);
+  await reloaded.signOut();
+  assert.equal((await client.session()).state, 'signed_out');
+  const by_link = await client.signInByLink(new URL(service.signInLink()).hash.slice('#sign-in='.length));
+  assert.deepEqual(by_link.scopes, ['admin']);
+});
+
+/** The same requests to a service that is shown something else of them: a protection taken out. */
+describe('control: a service that', () => {
+  type Identify = (this: Sessions, request: FastifyRequest) => Promise<Standing | null>;
+
+  /** What becomes of a change that a page of another site wants, and of one without the token. */
+  async function codesOf(t: TestContext, change: (browser: Browser) => Record<string, string>): Promise<string[]> {
+    const service = await startService(t);
+    const { token } = await service.endOpenMode();
+    const browser = await signIn(service, token);
+    const identify: Identify = Reflect.get(Sessions.prototype, 'identify');
+    t.mock.method(Sessions.prototype, 'identify', async function (this: Sessions, request: FastifyRequest) {
+      const headers = { ...request.headers, ...change(browser) };
+      return identify.call(this, Object.create(request, { headers: { value: headers } }));
+    });
+    service.token = null;
+    const { cookie, csrf_token } = browser;
+    const elsewhere = { cookie, origin: 'https://evil.example', 'convoke-csrf': csrf_token };
+    const tokenless = { cookie, origin: service.url };
+    const answers = [await heartbeat(service, elsewhere), await heartbeat(service, tokenless)];
+    return answers.map(({ body }) => (body as ProblemDetails).code);
+  }
+
+  test('does not look at the origin lets a page of another site make changes', async (t) => {
+    const codes = await codesOf(t, () => ({ 'sec-fetch-site': 'same-origin' }));
+    assert.deepEqual(codes, ['instance_does_not_exist', 'csrf_token_wrong']);
+  });
+
+  test('does not look at the token makes changes without it', async (t) => {
+    const codes = await codesOf(t, ({ csrf_token }) => ({ 'convoke-csrf': csrf_token }));
+    assert.deepEqual(codes, ['origin_not_allowed', 'instance_does_not_exist']);
+  });
+});

@@ -1,0 +1,212 @@
+/**
+ * Whatever anybody without a key can ask for costs a bounded amount of work, memory and connections, however they ask. Every
+ * route of the server's own table is asked for in the same ways, so that a new one cannot be forgotten.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { describe, test, type TestContext } from 'node:test';
+import { createServer } from '../../src/http/server.ts';
+import type { HttpParts } from '../../src/http/parts.ts';
+import { RawClient, sayAnswers } from '../support/raw_client.ts';
+import { get, head, HOST, JSON_TYPE } from '../support/raw_requests.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+interface Route {
+  name: string;
+  method: string;
+  path: string;
+  is_public: boolean;
+}
+
+/** With an id where the table has a parameter; and what no route takes. */
+async function routesOf(): Promise<Route[]> {
+  // Routes only take hold of their parts when they are called; none is.
+  const app = await createServer({ max_message_bytes: 0 } as HttpParts);
+  await app.ready();
+  const found = app.route_table.flatMap(({ methods, url, access }) =>
+    methods.map((method) => ({
+      name: `${method} ${url}`,
+      method,
+      path: url.replaceAll(/:\w+/g, 'x'),
+      is_public: access === 'public',
+    })),
+  );
+  await app.close();
+  const beside = ['/', '/docs/', '/assets/x.js', '/icon.svg', '/nowhere'].map((path) => ({
+    name: `GET ${path}`,
+    method: 'GET',
+    path,
+    is_public: true,
+  }));
+  return [...found, ...beside];
+}
+
+const MAX_CONNECTIONS = 16;
+/** As many as one connection may have under way. */
+const PIPELINED = 32;
+/** Of processor time for one answer, with what the client takes: five times what the dearest of them takes today. */
+const ANSWER_MS_MAX = 1;
+/** And for each byte of it. */
+const BYTES_PER_MS_MIN = 50_000;
+
+const hasBody = ({ method }: Route): boolean => method === 'POST' || method === 'PATCH' || method === 'PUT';
+const whole = (route: Route, more = ''): string =>
+  hasBody(route)
+    ? `${head(route.method, route.path, `${JSON_TYPE}content-length: 2\r\n${more}`)}{}`
+    : head(route.method, route.path, more);
+
+describe('without a key', { concurrency: false }, async () => {
+  const routes = await routesOf();
+
+  async function start(t: TestContext, settings: Parameters<typeof startService>[1] = {}): Promise<Service> {
+    const service = await startService(t, settings);
+    await service.endOpenMode();
+    // The document is made when it is first asked for.
+    await service.get('/openapi.json');
+    return service;
+  }
+
+  function connect(t: TestContext, service: Service): RawClient {
+    const client = new RawClient(service.url);
+    t.after(() => client.destroy());
+    return client;
+  }
+
+  /** Of all answers until the connection ended; those to HEAD have a length and no body. */
+  async function statusesOf(client: RawClient): Promise<number[]> {
+    let text = '';
+    client.socket.on('data', (more: string) => (text += more));
+    await client.end();
+    return [...text.matchAll(/HTTP\/1\.1 (\d{3}) /g)].map(([, status]) => Number(status));
+  }
+
+  test('the table has every route, and each of them says who may call it', () => {
+    const names = routes.map(({ name }) => name);
+    for (const name of ['GET /openapi.json', 'HEAD /openapi.json', 'GET /healthz', 'POST /api/v1/keys/'])
+      assert.ok(names.includes(name), name);
+    assert.ok(routes.filter(({ is_public }) => is_public).length > 10);
+    assert.ok(routes.filter(({ is_public }) => !is_public).length > 40);
+  });
+
+  test('a whole request gets its answer from every route, and nothing that needs a key', async (t) => {
+    const service = await start(t);
+    for (const route of routes) {
+      const client = connect(t, service);
+      client.write(whole(route, 'connection: close\r\n'));
+      const statuses = await statusesOf(client);
+      assert.equal(statuses.length, 1, route.name);
+      const [status = 0] = statuses;
+      if (!route.is_public) assert.equal(status, 401, route.name);
+      assert.ok(status < 500 || status === 503, `${route.name}: ${status}`);
+    }
+  });
+
+  test('as many requests as may be pipelined cost no more than their answers, on every route', async (t) => {
+    const service = await start(t, { auth_failure_rate: '0' });
+    for (const route of routes) {
+      let bytes = 0;
+      const cost_ms = async (): Promise<number> => {
+        const client = connect(t, service);
+        await once(client.socket, 'connect');
+        const before = process.cpuUsage();
+        client.socket.removeAllListeners('data');
+        bytes = 0;
+        client.socket.on('data', (text: string) => (bytes += text.length));
+        client.write(whole(route).repeat(PIPELINED - 1) + whole(route, 'connection: close\r\n'));
+        await client.end();
+        const { user, system } = process.cpuUsage(before);
+        return (user + system) / 1000;
+      };
+      const costs = [await cost_ms(), await cost_ms(), await cost_ms()];
+      const allowed = PIPELINED * ANSWER_MS_MAX + bytes / BYTES_PER_MS_MIN;
+      const least = Math.min(...costs);
+      assert.ok(least < allowed, `${route.name}: ${least} ms for ${bytes} bytes of ${PIPELINED} answers`);
+    }
+  });
+
+  test('more than that are cut off behind them, on every route', async (t) => {
+    const service = await start(t);
+    for (const route of routes) {
+      const client = connect(t, service);
+      client.write(whole(route).repeat(300));
+      const statuses = await statusesOf(client);
+      assert.ok(statuses.length <= PIPELINED + 1, `${route.name}: ${statuses.length} answers`);
+    }
+    await assertAllFree(t, service);
+  });
+
+  test('who leaves at once leaves nothing behind, on every route', async (t) => {
+    const service = await start(t, { max_connections: String(MAX_CONNECTIONS) });
+    for (const route of routes) {
+      const clients = Array.from({ length: 4 }, () => connect(t, service));
+      for (const client of clients) {
+        await once(client.socket, 'connect');
+        client.socket.write(whole(route).repeat(PIPELINED), () => client.destroy());
+      }
+    }
+    await assertAllFree(t, service);
+  });
+
+  test('who does not read makes room for others, whatever is asked for', async (t) => {
+    const service = await start(t, { max_connections: String(MAX_CONNECTIONS) });
+    const before = process.memoryUsage().rss;
+    const slow = (route: Route): void => {
+      const client = connect(t, service);
+      client.socket.pause();
+      client.write(whole(route).repeat(PIPELINED));
+    };
+    for (const route of routes) slow(route);
+    await until(
+      'somebody else to be answered, again and again',
+      async () => {
+        const answers = [await askOnce(t, service), await askOnce(t, service), await askOnce(t, service)];
+        return answers.join();
+      },
+      (said) => said === '200,200,200',
+    );
+    const grown = process.memoryUsage().rss - before;
+    assert.ok(grown < 256 << 20, `${grown} bytes`);
+  });
+
+  test('who does not write to the end is cut off in some seconds, and others are served meanwhile', async (t) => {
+    const service = await start(t, { max_connections: '1000' });
+    const clients = routes.flatMap((route) => [
+      [route, `${route.method} ${route.path} HTTP/1.1\r\n${HOST}`] as const,
+      ...(hasBody(route)
+        ? [[route, head(route.method, route.path, `${JSON_TYPE}content-length: 9\r\n`)] as const]
+        : []),
+    ]);
+    const waiting = clients.map(([route, bytes]) => {
+      const client = connect(t, service);
+      client.write(bytes);
+      return { route, statuses: statusesOf(client) };
+    });
+    assert.equal(await askOnce(t, service), '200');
+    for (const { route, statuses } of waiting) {
+      const [status = 0] = await statuses;
+      assert.ok([401, 404, 408].includes(status), `${route.name}: ${status}`);
+    }
+  });
+
+  /** On a connection of its own. */
+  async function askOnce(t: TestContext, service: Service): Promise<string> {
+    const client = connect(t, service);
+    client.write(get('/healthz', 'connection: close\r\n'));
+    await client.end();
+    return sayAnswers(client.answers);
+  }
+
+  /** Every place can be taken by somebody else, and each of them is answered. */
+  async function assertAllFree(t: TestContext, service: Service): Promise<void> {
+    const clients = Array.from({ length: MAX_CONNECTIONS }, () => connect(t, service));
+    for (const client of clients) {
+      client.write(get('/healthz'));
+      assert.equal(sayAnswers(await client.read()), '200');
+    }
+    for (const client of clients) {
+      client.write(get('/healthz'));
+      assert.equal(sayAnswers(await client.read(2)), '200, 200');
+    }
+  }
+});

@@ -1,0 +1,491 @@
+/** The command line, as people and scripts use it: real processes against a real service. */
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { once } from 'node:events';
+import { accessSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer, type RequestListener } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { delimiter, join, sep } from 'node:path';
+import { text as readAll } from 'node:stream/consumers';
+import { before, after, describe, test, type TestContext } from 'node:test';
+import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convoke/sdk';
+import type { Command } from 'commander';
+import { program } from '../../src/cli/program/program.ts';
+import { DATABASE_FILE } from '../../src/config.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import {
+  convoke,
+  deadUrl,
+  type Ended,
+  serve,
+  type Service,
+  start,
+  stop,
+  temporaryDirectory,
+} from '../support/command_line.ts';
+
+/** A machine that answers on a free port. */
+async function machine(t: TestContext, listener: RequestListener): Promise<string> {
+  const server = createServer(listener).listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => {
+    server.close();
+    server.closeAllConnections();
+  });
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/hook`;
+}
+
+/** The first Node on the PATH that is too old to run the program itself; null when there is none. */
+function olderNode(): string | null {
+  for (const directory of (process.env['PATH'] ?? '').split(delimiter)) {
+    if (directory.includes(`node_modules${sep}`)) continue;
+    const node = join(directory, 'node');
+    try {
+      accessSync(node);
+      const [major] = execFileSync(node, ['--version'], { encoding: 'utf8' }).slice(1).split('.').map(Number);
+      if (major! < 22) return node;
+    } catch {
+      // Not there, or not to be run: the next may be.
+    }
+  }
+  return null;
+}
+
+const OLDER_NODE = olderNode();
+
+function everyCommand(command: Command): Command[] {
+  return [command, ...command.commands.flatMap(everyCommand)];
+}
+
+function helpOf(command: Command): string {
+  let help = '';
+  command.configureOutput({ writeOut: (text) => (help += text) });
+  command.outputHelp();
+  return help;
+}
+
+describe('help', () => {
+  test('every command says what it does, and shows examples that are commands', () => {
+    const [root, ...commands] = everyCommand(program());
+    assert.match(helpOf(root!), /Exit codes:\n  0  .*\n  1  .*\n  2  .*\n  3  .*\n  4  /);
+    assert(commands.length > 20);
+    for (const command of commands) {
+      const help = helpOf(command);
+      assert.notEqual(command.description(), '', command.name());
+      assert.match(help, /\nExamples:\n  \$ (CONVOKE_\S+ )?npx convoke /, command.name());
+    }
+  });
+
+  test('it goes to stdout with exit code 0, and to stderr with 2 when it is the answer to a mistake', async () => {
+    const asked = await convoke(['instances', '--help']);
+    assert.equal(asked.code, 0);
+    assert.match(asked.stdout, /register/);
+    const mistaken = await convoke(['instances', 'register', 'box', '--webhook', 'http://x', '--agnet', 'a']);
+    assert.equal(mistaken.code, 2);
+    assert.equal(mistaken.stdout, '');
+    assert.match(mistaken.stderr, /^convoke: unknown option '--agnet'\n\(Did you mean --agent\?\)/);
+  });
+});
+
+describe('serve', () => {
+  test('prints one ready line on stdout with the real port, logs JSON to stderr, and ends with 0 on SIGTERM', async (t) => {
+    const service = await serve(temporaryDirectory(t));
+    t.after(() => stop(service, 'SIGKILL'));
+    const answer = await fetch(`${service.url}/healthz`);
+    assert.equal(answer.status, 200);
+    assert.equal(await stop(service), 0);
+    assert.deepEqual(service.lines, [`convoke ready ${service.url}`]);
+    const lines = (await service.stderr)
+      .trimEnd()
+      .split('\n')
+      .map((line) => JSON.parse(line) as { msg: string });
+    assert(lines.some(({ msg }) => msg === 'open: no keys are needed, only this machine can reach it'));
+    assert.equal(lines.at(-1)!.msg, 'stopped');
+  });
+
+  test('the ready line is the same when the log is for people', async (t) => {
+    const service = await serve(temporaryDirectory(t), { flags: ['--log-format', 'pretty'] });
+    t.after(() => stop(service, 'SIGKILL'));
+    assert.equal(await stop(service), 0);
+    assert.deepEqual(service.lines, [`convoke ready ${service.url}`]);
+    assert.match(await service.stderr, /^Convoke listens on http/m);
+  });
+
+  test('a Ctrl-C that arrives twice, as under npm, is one: the service ends in order, with 0', async (t) => {
+    const service = await serve(temporaryDirectory(t));
+    t.after(() => stop(service, 'SIGKILL'));
+    const closed = once(service.child, 'close');
+    service.child.kill('SIGINT');
+    service.child.kill('SIGINT');
+    await closed;
+    assert.equal(service.child.exitCode, 0);
+  });
+
+  test('says in one line what stands against starting, and ends with 1', async (t) => {
+    const data = temporaryDirectory(t);
+    const service = await serve(data);
+    t.after(() => stop(service, 'SIGKILL'));
+    const port = new URL(service.url).port;
+    const not_a_directory = join(data, 'file');
+    writeFileSync(not_a_directory, '');
+    const damaged = temporaryDirectory(t);
+    writeFileSync(join(damaged, 'convoke.db'), 'no database'.repeat(1000));
+
+    const faults: [string[], RegExp][] = [
+      [['--port', port, '--data', temporaryDirectory(t)], /port \d+ of 127\.0\.0\.1 is in use/],
+      [['--port', '0', '--data', data], /convoke\.db is in use by another process/],
+      [['--port', '0', '--data', not_a_directory], /is not a directory/],
+      [['--port', '0', '--data', join(not_a_directory, 'below')], /is not a directory/],
+      [['--port', '0', '--data', damaged], /is no data file of Convoke, or damaged/],
+    ];
+    for (const [flags, expected] of faults) {
+      const { code, stdout, stderr } = await convoke(['serve', '--log-level', 'silent', ...flags]);
+      assert.equal(code, 1, stderr);
+      assert.equal(stdout, '');
+      assert.match(stderr, expected);
+      assert.match(stderr, /^convoke: [^\n]+\n$/);
+    }
+  });
+
+  test('settings that are not valid end it with 2, each on a line of its own', async () => {
+    const { code, stderr } = await convoke(['serve', '--port', 'x'], { env: { CONVOKE_PROT: '1' } });
+    assert.equal(code, 2);
+    assert.equal(
+      stderr,
+      'convoke: CONVOKE_PROT is not a setting; did you mean CONVOKE_PORT?\n' +
+        'convoke: --port "x" must be a whole number from 0 to 65535\n',
+    );
+  });
+});
+
+describe('with a Node that is too old', { skip: OLDER_NODE === null && 'there is none on the PATH' }, () => {
+  test('the same command runs with the Node of the repository, and SIGTERM ends it with 0', async (t) => {
+    const service = await serve(temporaryDirectory(t), { node: OLDER_NODE! });
+    t.after(() => stop(service, 'SIGKILL'));
+    assert.equal((await fetch(`${service.url}/readyz`)).status, 200);
+    assert.equal(await stop(service), 0);
+  });
+
+  test('killing it leaves no service behind: the data can be opened again at once', async (t) => {
+    const data = temporaryDirectory(t);
+    const service = await serve(data, { node: OLDER_NODE! });
+    await stop(service, 'SIGKILL');
+    const next = await serve(data);
+    assert.equal(await stop(next), 0);
+  });
+
+  test('arguments, output and exit code go through', async () => {
+    const child = start(['config', '--json', '--port', '7'], { node: OLDER_NODE! });
+    const [stdout] = await Promise.all([readAll(child.stdout!), once(child, 'close')]);
+    assert.deepEqual((JSON.parse(stdout) as { name: string }[])[1], { name: 'port', from: 'flag', value: '7' });
+    const refused = start(['config', '--port', 'x'], { node: OLDER_NODE! });
+    await once(refused, 'close');
+    assert.equal(refused.exitCode, 2);
+  });
+});
+
+describe('the commands that call the API', () => {
+  let service: Service;
+  let client: ConvokeClient;
+  let data: string;
+  before(async () => {
+    data = mkdtempSync(join(tmpdir(), 'convoke-cli-'));
+    service = await serve(data, { flags: ['--log-level', 'silent'] });
+    client = new ConvokeClient({ base_url: service.url });
+  });
+  after(async () => {
+    await stop(service);
+    rmSync(data, { recursive: true, force: true });
+  });
+
+  const run = (args: readonly string[], input?: string): Promise<Ended> =>
+    convoke(args, { env: { CONVOKE_URL: service.url }, ...(input !== undefined && { input }) });
+
+  /** Runs a command that must succeed, and reads what it prints as JSON. */
+  async function json<T>(args: readonly string[]): Promise<T> {
+    const { code, stdout, stderr } = await run([...args, '--json']);
+    assert.equal(code, 0, stderr);
+    return JSON.parse(stdout) as T;
+  }
+
+  /** The delivery of the instance once an attempt for it is on record. */
+  async function attempted(instance_id: string): Promise<Delivery> {
+    for (;;) {
+      const { data: deliveries } = await client.listDeliveries({ instance_id });
+      const delivery = deliveries.find(({ attempt_count }) => attempt_count > 0);
+      if (delivery !== undefined) return delivery;
+    }
+  }
+
+  test('take a meeting from the first registration to a delivered message', async (t) => {
+    const heard = Promise.withResolvers<string>();
+    const webhook = await machine(t, (request, response) => {
+      heard.resolve(readAll(request));
+      response.end();
+    });
+    const registered = await run([
+      'instances',
+      'register',
+      'box',
+      '--agent',
+      'a1',
+      '--agent',
+      'a2',
+      '--webhook',
+      webhook,
+    ]);
+    assert.equal(registered.code, 0, registered.stderr);
+    assert.match(registered.stdout, /secret, shown only now: whsec_\S{40,}\n/);
+    assert.match((await run(['join', 'box', 'standup'])).stdout, /^box is in standup with a1, a2\n$/);
+
+    const sent = await run(['send', 'standup', '--message', '-', '--to', 'a2'], '{"n": 12345678901234567890}');
+    assert.match(sent.stdout, /^msg_\S+ is message 1 of standup, on its way to 1 instance\n$/);
+    assert.match(await heard.promise, /"message":\{"n": ?12345678901234567890\},"target_agents":\["a2"\]/);
+
+    const { delivery_id } = await attempted('box');
+    assert.match((await run(['deliveries'])).stdout, new RegExp(`${delivery_id}  standup  1 .* delivered\n$`));
+    assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /\n {2}1\. \S+ {2}answered 200 after /);
+    assert.match((await run(['meetings'])).stdout, /\nstandup {2,}1 {2,}1 {2,}2 /);
+    assert.match((await run(['meetings', 'show', 'standup'])).stdout, /\nbox {2,}box {2,}a1, a2 {2,}up/);
+    assert.match((await run(['messages', 'standup'])).stdout, /\n1 .* a2 /);
+    assert.match((await run(['leave', 'box', 'standup'])).stdout, /^box has left standup\n$/);
+    assert.match((await run(['instances', 'remove', 'box'])).stdout, /^box is removed\n$/);
+  });
+
+  test('--json prints what the API answers', async () => {
+    const webhook = await deadUrl();
+    await json(['instances', 'register', 'json-box', '--agent', 'j1', '--webhook', webhook, '--name', 'The box']);
+    const instances = await json<{ instance_name: string }[]>(['instances', '--agent', 'j1']);
+    assert.equal(instances[0]?.instance_name, 'The box');
+    assert.deepEqual(await json(['meetings', '--search', 'nowhere']), []);
+    const membership = await json<{ agent_ids: string[] }>(['join', 'json-box', 'json-meeting', '--agent', 'other']);
+    assert.deepEqual(membership.agent_ids, ['other']);
+    const sent = await json<{ seq: number; deliveries_queued: number }>(['send', 'json-meeting', 'Hello']);
+    assert.deepEqual([sent.seq, sent.deliveries_queued], [1, 1]);
+    assert.deepEqual(await json(['instances', 'remove', 'json-box']), { instance_id: 'json-box', removed: true });
+  });
+
+  test('say why something was not delivered, and what to do about it', async (t) => {
+    const webhook = `${await deadUrl()}/hook`;
+    await run(['instances', 'register', 'dead', '--agent', 'd1', '--webhook', webhook]);
+    await run(['join', 'dead', 'silence']);
+    await run(['send', 'silence', 'Anybody?']);
+    const { delivery_id } = await attempted('dead');
+    const shown = (await run(['deliveries', 'show', delivery_id])).stdout;
+    assert.match(shown, /state +pending: waits for the back-off of its instance/);
+    assert.match(shown, /1\. \S+ {2}the machine refused the connection/);
+    assert.match(shown, /convoke webhook-test dead says what is wrong/);
+
+    const tested = await run(['webhook-test', 'dead']);
+    assert.equal(tested.code, 1);
+    assert.match(tested.stdout, /The push failed after .* start the runtime/);
+
+    await run(['instances', 'disable', 'dead']);
+    assert.match(
+      (await run(['deliveries', 'show', delivery_id])).stdout,
+      /convoke instances enable dead lets it go on/,
+    );
+    const working = await machine(t, (_, response) => response.end());
+    await run(['instances', 'register', 'dead', '--agent', 'd1', '--webhook', working]);
+    assert.equal((await run(['webhook-test', 'dead'])).code, 0);
+    await run(['instances', 'remove', 'dead']);
+  });
+
+  test('what a machine answers cannot command the terminal', async (t) => {
+    const webhook = await machine(t, (_, response) =>
+      response.writeHead(500).end('\x1b]0;owned\x07\x1b[31mred\u202e\nnext'),
+    );
+    await run(['instances', 'register', 'rude', '--agent', 'r1', '--webhook', webhook]);
+    await run(['join', 'rude', 'shouting']);
+    await run(['send', 'shouting', 'Hello']);
+    const { delivery_id } = await attempted('rude');
+    for (const args of [
+      ['deliveries', 'show', delivery_id],
+      ['webhook-test', 'rude'],
+      ['instances', 'show', 'rude'],
+    ]) {
+      const { stdout } = await run(args);
+      assert.doesNotMatch(stdout, /[^\P{Cc}\n]|\u202e/u, args[0]);
+    }
+    assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /the machine said: .*red. next\n/);
+    await run(['instances', 'remove', 'rude']);
+  });
+
+  test('a failed delivery that is retried keeps its id', async (t) => {
+    let status = 410;
+    const webhook = await machine(t, (_, response) => response.writeHead(status).end());
+    await run(['instances', 'register', 'flaky', '--agent', 'f1', '--webhook', webhook]);
+    await run(['join', 'flaky', 'again']);
+    await run(['send', 'again', 'Hello']);
+    const { delivery_id } = await attempted('flaky');
+    const failed = await json<DeliveryWithAttempts>(['deliveries', 'show', delivery_id]);
+    assert.deepEqual([failed.state, failed.reason], ['failed', 'gone']);
+    status = 200;
+    await run(['instances', 'enable', 'flaky']);
+    assert.equal((await run(['deliveries', 'retry', delivery_id])).code, 0);
+    for (let state = 'pending'; state !== 'delivered';) ({ state } = await client.getDelivery(delivery_id));
+    await run(['instances', 'remove', 'flaky']);
+  });
+
+  test('join says which agents are no longer in the meeting, and which the instance does not host', async () => {
+    const { url } = service;
+    const register = ['instances', 'register', 'joiner', '--agent', 'anna', '--webhook', 'http://127.0.0.1:9/'];
+    assert.equal((await convoke([...register, '--url', url])).code, 0);
+    const join = (...agents: string[]): Promise<Ended> =>
+      convoke(['join', 'joiner', 'surprises', '--url', url, ...agents.flatMap((agent) => ['--agent', agent])]);
+    assert.equal((await join('anna')).stderr, '');
+    const mistyped = await join('ana');
+    assert.equal(mistyped.code, 0);
+    assert.match(mistyped.stderr, /No longer in it: anna\./);
+    assert.match(mistyped.stderr, /joiner does not host ana; it is registered with anna\./);
+  });
+
+  test('what the service refuses ends with 4 and the reason, in one line', async () => {
+    const refusals: [string[], RegExp][] = [
+      [['instances', 'show', 'nobody'], /nobody.*\(instance_does_not_exist\)/],
+      [['join', 'nobody', 'm', '--agent', 'a'], /\(instance_does_not_exist\)/],
+      [['instances', 'register', 'x', '--webhook', 'ftp://x'], /webhook_url.*http/],
+      [['deliveries', 'show', 'dlv_none'], /\(delivery_does_not_exist\)/],
+    ];
+    for (const [args, expected] of refusals) {
+      const { code, stdout, stderr } = await run(args);
+      assert.equal(code, 4, stderr);
+      assert.equal(stdout, '');
+      assert.match(stderr, expected);
+      assert.match(stderr, /^convoke: [^\n]+\n$/);
+    }
+  });
+
+  test('what cannot be meant ends with 2 before anything is sent', async () => {
+    const mistakes: [string[], RegExp][] = [
+      [['send', 'm'], /give either a text or --message/],
+      [['send', 'm', 'text', '--message', '{}'], /give either a text or --message/],
+      [['send', 'm', '--message', '[1]'], /must be a JSON object/],
+      [['send', 'm', '--message', '{'], /must be a JSON object/],
+      [['instances', 'show', '.'], /cannot be "\."/],
+      [['instances', 'register', 'x', '--webhook', 'http://x', '--header', 'Bearer secret'], /--header must look like/],
+      [['instances', '--health', 'fine'], /Allowed choices are unknown, up, failing, down/],
+      [['deliveries', '--limit', '0'], /whole number from 1 to 500/],
+      [['frobnicate'], /unknown command 'frobnicate'/],
+      [['instances', '--url', 'not a url'], /--url \(or CONVOKE_URL\) must be/],
+    ];
+    for (const [args, expected] of mistakes) {
+      const { code, stderr } = await run(args);
+      assert.equal(code, 2, args.join(' '));
+      assert.match(stderr, expected);
+      assert.doesNotMatch(stderr, /Bearer secret/);
+    }
+  });
+
+  test('a service that does not answer, or is something else, ends with 3', async (t) => {
+    const { code, stderr } = await convoke(['instances', '--url', await deadUrl()]);
+    assert.equal(code, 3);
+    assert.match(stderr, /^convoke: cannot reach http:\S+ nothing listens there; is Convoke running .*\n$/);
+    const stranger = await machine(t, (_, response) => response.end('<html>'));
+    assert.equal((await convoke(['meetings', '--url', stranger])).code, 3);
+  });
+
+  test('demo uses the service that runs, and leaves nothing registered', async () => {
+    const { code, stdout, stderr } = await run(['demo']);
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /already running/);
+    assert.match(stdout, /6 of 6 pushes on record as delivered/);
+    assert.deepEqual(await json(['instances', '--search', 'demo-']), []);
+  });
+
+  test('doctor finds the service that runs', async () => {
+    const checks = await json<{ check: string; finding: string; detail: string }[]>([
+      'doctor',
+      '--data',
+      data,
+      '--port',
+      new URL(service.url).port,
+    ]);
+    assert(
+      checks.every(({ finding }) => finding === 'ok'),
+      JSON.stringify(checks),
+    );
+    assert(checks.some(({ detail }) => detail === 'ready: it accepts messages'));
+    assert(checks.some(({ check, detail }) => check === 'data directory' && detail.endsWith('is in use')));
+  });
+});
+
+test('doctor counts the stored webhook addresses that the settings refuse, and names the setting', async (t) => {
+  const data = temporaryDirectory(t);
+  const service = await serve(data);
+  t.after(() => service.child.kill('SIGKILL'));
+  const client = new ConvokeClient({ base_url: service.url });
+  for (const [instance_id, webhook_url] of [
+    ['here', 'http://127.0.0.1:9/'],
+    ['there', 'http://10.0.0.1/'],
+  ] as const)
+    await client.register({ instance_id, instance_name: instance_id, agent_ids: [], webhook_url });
+  const doctor = async (egress: string): Promise<string> => {
+    const flags = ['--data', data, '--port', new URL(service.url).port, '--egress', egress];
+    const { code, stdout } = await convoke(['doctor', ...flags]);
+    assert.equal(code, 0, stdout);
+    return stdout;
+  };
+  assert.match(await doctor('local'), /\nok +egress +2 webhook addresses allowed/);
+  assert.match(await doctor('lan'), /\nwarn +egress +1 of 2 .* that of here .*CONVOKE_EGRESS=local would allow it/);
+});
+
+test('doctor and the log tell that the clock is far ahead of when the service ran last', async (t) => {
+  const data = temporaryDirectory(t);
+  const { store, opened } = openSqliteStore(join(data, DATABASE_FILE), null);
+  await opened;
+  await store.deliveries.noteTime(Date.now() - 4 * 86_400_000);
+  await store.close();
+  const doctor = async (...flags: string[]): Promise<string> =>
+    (await convoke(['doctor', '--data', data, '--port', new URL(await deadUrl()).port, ...flags])).stdout;
+  assert.match(
+    await doctor(),
+    /\nwarn +last run +it is 4 days ahead of when the service ran last: .*CONVOKE_TRUST_CLOCK=true/,
+  );
+  assert.doesNotMatch(await doctor('--trust-clock'), /last run/);
+  const service = await serve(data);
+  t.after(() => service.child.kill('SIGKILL'));
+  const metrics = await (await fetch(`${service.url}/metrics`)).text();
+  const [, held_s] = /^convoke_expiry_held_seconds (\S+)$/m.exec(metrics) ?? [];
+  assert.equal(Math.round(Number(held_s) / 86_400), 4);
+  service.child.kill('SIGTERM');
+  assert.match(await service.stderr, /the clock is far ahead/);
+});
+
+test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {
+  const { code, stdout, stderr } = await convoke(['demo']);
+  assert.equal(code, 0, stderr);
+  assert.equal(stdout.match(/signature verified, attempt 1, answered 200/g)?.length, 6);
+  assert.deepEqual(
+    [...stdout.matchAll(/hears #(\d)/g)].map(([, seq]) => seq),
+    ['1', '1', '2', '3', '4', '5'],
+  );
+});
+
+test('demo with a service that does not answer ends with 3, and starts none of its own', async () => {
+  const { code, stdout, stderr } = await convoke(['demo', '--url', await deadUrl()]);
+  assert.equal(code, 3, stderr);
+  assert.equal(stdout, '');
+});
+
+test('doctor ends with 1 when something is wrong, and says what to do', async (t) => {
+  const taken = new URL(await machine(t, (_, response) => response.end('not convoke')));
+  const { code, stdout } = await convoke(['doctor', '--port', taken.port, '--data', temporaryDirectory(t)]);
+  assert.equal(code, 1);
+  assert.match(stdout, /\nfail {2}port .*: stop it, or choose another port with --port\n/);
+  const invalid = await convoke(['doctor', '--json'], { env: { CONVOKE_PORT: 'x' } });
+  assert.equal(invalid.code, 1);
+  assert((JSON.parse(invalid.stdout) as { finding: string }[]).some(({ finding }) => finding === 'fail'));
+});
+
+test('config shows where each setting comes from', async () => {
+  const { code, stdout } = await convoke(['config', '--port', '9000', '--egress-allow-http'], {
+    env: { CONVOKE_LOG_LEVEL: 'debug' },
+  });
+  assert.equal(code, 0);
+  assert.match(stdout, /\nport +9000 +--port\n/);
+  assert.match(stdout, /\negress_allow_http +true +--egress-allow-http\n/);
+  assert.match(stdout, /\nlog_level +debug +CONVOKE_LOG_LEVEL\n/);
+  assert.match(stdout, /\nhost +127\.0\.0\.1 +default\n/);
+});

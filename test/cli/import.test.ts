@@ -1,0 +1,269 @@
+/** `convoke import`: what a service kept in SQLite goes on in PostgreSQL as if nothing had happened. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { copyFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test, type TestContext } from 'node:test';
+import { ConvokeClient } from '@convoke/sdk';
+import pg from 'pg';
+import { Webhook } from 'standardwebhooks';
+import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+import { temporaryFile } from '../support/node.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { headerOf, pushOf, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
+
+const MEETINGS = ['a', 'b', 'c'];
+const PENDING_PER_MEETING = 30;
+const AUTHORIZATION = 'Bearer of-the-runtime';
+
+/** What a round trip through a parser, or jsonb, would change. */
+const ODD_MESSAGE = String.raw`{"b":1.0,"a":12345678901234567890,"nul":"\u0000","half":"\ud800","created_at":"x\u0000y","é":"é 🎉"}`;
+
+interface Left {
+  directory: string;
+  file: string;
+  token: string;
+  webhook_secret: string;
+  receiver: Receiver;
+  /** The id of every delivery, by meeting and seq. */
+  delivery_ids: Map<string, string>;
+  first_message: { message_id: string; seq: number; deliveries_queued: number };
+}
+
+/** A service on SQLite worked, and was stopped while its machine was down: with messages of each kind. */
+async function leaveData(t: TestContext): Promise<Left> {
+  const directory = join(temporaryDirectory(t), 'data');
+  const service = await serve(directory);
+  t.after(() => stop(service, 'SIGKILL'));
+  const receiver = await startReceiver(t);
+  const open = new ConvokeClient({ base_url: service.url });
+  const { token } = await open.createKey({ name: 'operator', scopes: ['admin'] });
+  const client = new ConvokeClient({ base_url: service.url, api_key: token });
+  const { webhook_secret } = await client.register({
+    instance_id: 'machine',
+    instance_name: 'n',
+    agent_ids: ['x', 'y'],
+    webhook_url: receiver.url,
+    webhook_headers: { authorization: AUTHORIZATION },
+  });
+  for (const meeting_id of MEETINGS) {
+    await client.joinMeeting({ instance_id: 'machine', meeting_id, agent_ids: ['x', 'y'] });
+  }
+  const first_message = await client.sendMessage('a', { content: 'first' }, { idempotency_key: 'once' });
+  await receiver.count(1);
+  await receiver.down();
+  for (const meeting_id of MEETINGS) {
+    await sendText(service.url, token, meeting_id, `{"message":${ODD_MESSAGE},"target_agents":["y"]}`);
+    for (let i = 1; i < PENDING_PER_MEETING; i++) await client.sendMessage(meeting_id, { content: `${i}` });
+  }
+  const delivery_ids = new Map<string, string>();
+  const { data } = await client.listDeliveries({ limit: 500 });
+  for (const { meeting_id, seq, delivery_id } of data) delivery_ids.set(`${meeting_id} ${seq}`, delivery_id);
+  assert.equal(await stop(service), 0);
+  const file = join(directory, 'convoke.db');
+  return { directory, file, token, webhook_secret: webhook_secret!, receiver, delivery_ids, first_message };
+}
+
+async function sendText(url: string, token: string, meeting_id: string, body: string): Promise<void> {
+  const headers = { 'content-type': 'application/json', authorization: `Bearer ${token}` };
+  const answer = await fetch(`${url}/api/v1/meetings/${meeting_id}/messages/`, { method: 'POST', headers, body });
+  assert.equal(answer.status, 201, await answer.text());
+}
+
+async function query<Row>(url: string, sql: string): Promise<Row[]> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    return (await client.query(sql)).rows as Row[];
+  } finally {
+    await client.end();
+  }
+}
+
+test('a service that stopped with deliveries pending goes on in PostgreSQL: same ids, same order, same keys', async (t) => {
+  const left = await leaveData(t);
+  const { file, token, receiver } = left;
+  const data = temporaryDirectory(t);
+  const env = {
+    CONVOKE_DATABASE_URL: await makeDatabase({ migrated: false }),
+    // Another key than that of the file, as nodes share it.
+    CONVOKE_ENCRYPTION_KEY: randomBytes(32).toString('base64'),
+  };
+  const moved = await convoke(['import', '--from', file, '--data', data], { env });
+  assert.equal(moved.code, 0, moved.stderr);
+  assert.match(
+    moved.stdout,
+    /1 instance, 3 meetings, 3 memberships, 91 messages, 91 deliveries \(90 pending\), 1 API key/,
+  );
+  assert.match(moved.stderr, /Start no service on .*convoke\.db any more/);
+  const [key_id] = /(?<=under the data key )[0-9a-f]{16}/.exec(moved.stderr) ?? [];
+  const secrets = await query<{ webhook_secret: string }>(
+    env.CONVOKE_DATABASE_URL,
+    'SELECT webhook_secret FROM instances',
+  );
+  assert.ok(secrets.every(({ webhook_secret }) => webhook_secret.startsWith(`v1.${key_id}.`)));
+
+  const service = await serve(data, { env });
+  t.after(() => stop(service, 'SIGKILL'));
+  const client = new ConvokeClient({ base_url: service.url, api_key: token });
+  await receiver.up();
+  await client.heartbeat('machine');
+  const pushes = (await receiver.count(1 + left.delivery_ids.size - 1)).slice(1);
+  assertSpoken(pushes, left, 2);
+
+  // What was told before is still true.
+  const again = await client.sendMessage('a', { content: 'first' }, { idempotency_key: 'once' });
+  assert.deepEqual(again, left.first_message);
+  const next = await client.sendMessage('a', { content: 'after' });
+  assert.equal(next.seq, PENDING_PER_MEETING + 2);
+  assert.ok(next.message_id > left.first_message.message_id, 'numbers go on above those that are taken');
+  const { delivery_id } = (await client.listDeliveries({ meeting_id: 'b', limit: 1 })).data[0]!;
+  assert.equal((await client.getDelivery(delivery_id)).delivery_id, delivery_id);
+  assert.equal((await client.getDelivery(left.delivery_ids.get('a 1')!)).state, 'delivered');
+  const history = await fetch(`${service.url}/api/v1/meetings/b/messages/?after_seq=0&limit=1`, {
+    headers: { authorization: `Bearer ${token}` },
+  });
+  assert.ok((await history.text()).includes(`"message":${ODD_MESSAGE}`), 'to the byte');
+  const verified = await convoke(['audit', 'verify', '--url', service.url], { env: { CONVOKE_API_KEY: token } });
+  assert.equal(verified.code, 0, verified.stderr);
+  const { data: entries } = await client.listAudit({ action: 'service.import' });
+  assert.equal(entries[0]?.details['pending_deliveries'], 90);
+  assert.equal(await stop(service), 0);
+});
+
+/** Every lane from a seq on in order and without a gap, each under the id it had, signed with the secret that the machine has. */
+function assertSpoken(pushes: Received[], { delivery_ids, webhook_secret }: Left, first_seq_of_a: number): void {
+  const webhook = new Webhook(webhook_secret);
+  const lanes = new Map<string, number[]>(MEETINGS.map((meeting_id) => [meeting_id, []]));
+  for (const push of pushes) {
+    const { meeting_id, message } = pushOf(push);
+    const seq = Number(headerOf(push, 'convoke-seq'));
+    lanes.get(meeting_id)!.push(seq);
+    assert.equal(headerOf(push, 'webhook-id'), delivery_ids.get(`${meeting_id} ${seq}`));
+    assert.equal(headerOf(push, 'authorization'), AUTHORIZATION);
+    webhook.verify(push.text, {
+      'webhook-id': headerOf(push, 'webhook-id'),
+      'webhook-timestamp': headerOf(push, 'webhook-timestamp'),
+      'webhook-signature': headerOf(push, 'webhook-signature'),
+    });
+    if (!('b' in message)) continue;
+    assert.ok(push.text.includes(`"message":${ODD_MESSAGE},"target_agents":["y"],"timestamp":"x\\u0000y"`), push.text);
+  }
+  for (const [meeting_id, seqs] of lanes) {
+    const first = meeting_id === 'a' ? first_seq_of_a : 1;
+    assert.deepEqual(
+      seqs,
+      Array.from({ length: PENDING_PER_MEETING }, (_, i) => first + i),
+    );
+  }
+}
+
+describe('an import', () => {
+  /** A data file with an instance and a message, its key beside it. */
+  async function dataFile(t: TestContext): Promise<string> {
+    const file = temporaryFile(t);
+    const { store, opened } = openSqliteStore(file, null);
+    await opened;
+    const webhook = { webhook_url: 'http://127.0.0.1:1/', webhook_headers: undefined, webhook_secret: undefined };
+    const rest = { agent_ids: ['a'], new_secret: 'whsec_x', success_statuses: undefined };
+    await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
+    await store.meetings.join('m', 'i', ['a'], 0);
+    const spoken = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null };
+    await store.messages.accept([{ ...spoken, idempotency: null, wall_ms: 0, expires_at: 1 }]);
+    const subject = { principal: 'open', address: null, action: 'service.start', target_kind: 'service' } as const;
+    await store.audit.append({ ...subject, target_id: null, details: {}, outcome: 'done', code: null }, 0);
+    await store.close();
+    return file;
+  }
+
+  const TABLES = ['instances', 'meetings', 'memberships', 'messages', 'deliveries', 'audit_log', 'encryption_keys'];
+
+  async function rowsIn(url: string): Promise<number> {
+    const counts = TABLES.map((table) => `(SELECT count(*) FROM ${table})`);
+    const [row] = await query<{ n: string }>(url, `SELECT ${counts.join(' + ')} AS n`);
+    return Number(row!.n);
+  }
+
+  test('that fails at its end leaves nothing, and can be repeated', async (t) => {
+    const file = await dataFile(t);
+    const url = await makeDatabase();
+    const env = { CONVOKE_DATABASE_URL: url };
+    const run = () => convoke(['import', '--from', file, '--data', join(file, '..')], { env });
+    // One delivery vanishes on its way.
+    await query(
+      url,
+      `CREATE FUNCTION lose() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+       CREATE TRIGGER lose BEFORE INSERT ON deliveries FOR EACH ROW EXECUTE FUNCTION lose();`,
+    );
+    const failed = await run();
+    assert.equal(failed.code, 1);
+    assert.match(failed.stderr, /Nothing was imported: of deliveries there are 1 in the file, and 0 arrived/);
+    assert.equal(await rowsIn(url), 0);
+
+    await query(url, 'DROP FUNCTION lose CASCADE');
+    const done = await run();
+    assert.equal(done.code, 0, done.stderr);
+    const rows = await rowsIn(url);
+    assert.ok(rows >= 6);
+
+    const again = await run();
+    assert.equal(again.code, 1);
+    assert.match(again.stderr, /The database is not empty: there are rows in meetings/);
+    assert.equal(await rowsIn(url), rows);
+  });
+
+  test('refuses a file that is in use, that is older, or whose key is not there; says what to do', async (t) => {
+    const file = await dataFile(t);
+    const data = join(file, '..');
+    const url = await makeDatabase();
+    const env = { CONVOKE_DATABASE_URL: url };
+    const run = (from: string, in_directory = data) =>
+      convoke(['import', '--from', from, '--data', in_directory], { env });
+
+    const nowhere = await convoke(['import', '--from', file]);
+    assert.equal(nowhere.code, 2);
+    assert.match(nowhere.stderr, /set CONVOKE_DATABASE_URL/);
+
+    const elsewhere = temporaryDirectory(t);
+    const alone = join(elsewhere, 'backup.db');
+    copyFileSync(file, alone);
+    const without_key = await run(alone, elsewhere);
+    assert.equal(without_key.code, 1);
+    assert.match(without_key.stderr, /encrypted under the key [0-9a-f]{16}: put its encryption\.key beside it/);
+
+    const older = join(elsewhere, 'older.db');
+    const db = new DatabaseSync(older);
+    db.exec(`${MIGRATIONS[0]}; PRAGMA user_version = 1`);
+    db.close();
+    const outdated = await run(older);
+    assert.equal(outdated.code, 1);
+    assert.match(outdated.stderr, /has schema 1, and this Convoke moves schema \d+: bring it up to date first/);
+
+    const { store, opened } = openSqliteStore(file, null);
+    await opened;
+    const in_use = await run(file);
+    assert.equal(in_use.code, 1);
+    assert.match(in_use.stderr, /a running service has .*convoke\.db open: stop it/);
+    await store.close();
+    assert.equal(await rowsIn(url), 0);
+  });
+
+  test('does not go where a node is at work', async (t) => {
+    const file = await dataFile(t);
+    const url = await makeDatabase();
+    const env = { CONVOKE_DATABASE_URL: url };
+    await query(
+      url,
+      `INSERT INTO nodes (node_id, version, address, started_at, seen_at, lease_until, stopping)
+       SELECT 'n', '0', 'a', now_ms, now_ms, now_ms + 15000, 0
+       FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms) clock`,
+    );
+    const refused = await convoke(['import', '--from', file, '--data', join(file, '..')], { env });
+    assert.equal(refused.code, 1);
+    assert.match(refused.stderr, /Nodes are at work on this database/);
+    assert.equal(await rowsIn(url), 0);
+  });
+});

@@ -1,0 +1,71 @@
+/** `convoke migrate`: says what the schema is, brings it up to date, and leaves one that is newer alone. */
+import assert from 'node:assert/strict';
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { test } from 'node:test';
+import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
+import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+
+const WANTED = MIGRATIONS.length;
+
+function makeFile(data: string, version: number): string {
+  const file = join(data, 'convoke.db');
+  const db = new DatabaseSync(file);
+  db.exec('PRAGMA journal_mode = WAL');
+  for (const step of MIGRATIONS.slice(0, version)) db.exec(step);
+  db.exec(`PRAGMA user_version = ${version}`);
+  if (version <= WANTED) db.exec("INSERT INTO this_file (tag) VALUES ('formertag')");
+  db.close();
+  return file;
+}
+
+test('an older schema is told, brought up to date when asked for, and the service starts on it', async (t) => {
+  const data = temporaryDirectory(t);
+  const file = makeFile(data, 1);
+  const before = readFileSync(file);
+  const told = await convoke(['migrate', '--check', '--data', data]);
+  assert.deepEqual([told.code, told.stderr], [1, '']);
+  assert.match(
+    told.stdout,
+    new RegExp(`^the schema is 1, and this Convoke wants ${WANTED}: run (npx )?convoke migrate`),
+  );
+  assert.deepEqual(readFileSync(file), before, '--check changes nothing');
+
+  const done = await convoke(['migrate', '--data', data]);
+  assert.deepEqual([done.code, done.stdout], [0, `the schema was 1 and is ${WANTED} now\n`], done.stderr);
+  const again = await convoke(['migrate', '--data', data, '--json']);
+  assert.deepEqual(JSON.parse(again.stdout), { present: WANTED, wanted: WANTED, was: WANTED });
+  const checked = await convoke(['migrate', '--check', '--data', data]);
+  assert.deepEqual([checked.code, checked.stdout.includes('nothing to do')], [0, true]);
+
+  const service = await serve(data);
+  t.after(() => stop(service, 'SIGKILL'));
+  const in_use = await convoke(['migrate', '--data', data]);
+  assert.equal(in_use.code, 1);
+  assert.match(in_use.stderr, /a running service has .* open, and brought it up to date when it started/);
+  assert.equal(await stop(service), 0);
+});
+
+test('a newer schema is refused with a sentence, and stays as it is', async (t) => {
+  const data = temporaryDirectory(t);
+  const file = makeFile(data, WANTED + 1);
+  const before = readFileSync(file);
+  for (const flags of [[], ['--check']]) {
+    const { code, stdout, stderr } = await convoke(['migrate', ...flags, '--data', data]);
+    assert.equal(code, 1);
+    assert.match(
+      stdout + stderr,
+      new RegExp(`the schema is ${WANTED + 1}, and this Convoke knows up to ${WANTED}: start the newer version`),
+    );
+  }
+  assert.deepEqual(readFileSync(file), before);
+});
+
+test('where there is no data, none is made', async (t) => {
+  const data = temporaryDirectory(t);
+  const { code, stderr } = await convoke(['migrate', '--data', data]);
+  assert.equal(code, 1);
+  assert.match(stderr, /there is no .*convoke\.db; give --data of a data directory/);
+  assert.ok(!existsSync(join(data, 'convoke.db')));
+});

@@ -1,0 +1,48 @@
+/** What is not seen in an id, or in another text that somebody chose, is shown: on the pages by its code, on a terminal by a sign. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { jsonOf, plain } from '../../src/cli/program/terminal.ts';
+import { shown } from '../../web/src/words.ts';
+
+const UNSEEN: [string, string, string][] = [
+  ['a space of no width', 'a\u200bb', 'a[U+200B]b'],
+  ['a joiner between letters', 'a\u200db', 'a[U+200D]b'],
+  ['a byte order mark', '\ufeffadmin', '[U+FEFF]admin'],
+  ['a soft hyphen', 'ad\u00admin', 'ad[U+00AD]min'],
+  ['what turns text around', '\u202enimda', '[U+202E]nimda'],
+  ['what isolates it', '\u2066x\u2069', '[U+2066]x[U+2069]'],
+  ['a mark of direction', 'x\u200e', 'x[U+200E]'],
+  ['a filler of Hangul', 'a\u3164b', 'a[U+3164]b'],
+  ['a tag', 'a\u{e0041}b', 'a[U+E0041]b'],
+  ['a separator of lines', 'x\u2028y', 'x[U+2028]y'],
+  ['a control character of C1', 'x\u009by', 'x[U+009B]y'],
+];
+
+const SEEN = ['café', 'анна', '山田', '👨‍👩‍👧', '👩🏽‍🚀', '❤️‍🔥', 'a b'];
+
+describe('what is not seen', () => {
+  for (const [what, text, by_code] of UNSEEN) {
+    test(`is shown: ${what}`, () => {
+      assert.equal(shown(text), by_code);
+      // Only spaces and what breaks a line are a space there.
+      assert.match(
+        plain(text),
+        what === 'a separator of lines' || what === 'a byte order mark' ? /x y|^admin/ : /\ufffd/,
+      );
+    });
+
+    test(`reaches no terminal by JSON, and is the same JSON: ${what}`, () => {
+      const json = jsonOf({ [text]: text }, 0);
+      assert.deepEqual(JSON.parse(json), { [text]: text });
+      if (!/[\u3164\u{e0041}]/u.test(text)) assert.match(json, /^[\x20-\x7e]*$/);
+    });
+  }
+
+  for (const text of SEEN) {
+    test(`leaves what is seen: ${text}`, () => {
+      assert.equal(shown(text), text);
+      assert.equal(plain(text), text);
+      assert.equal(JSON.parse(jsonOf(text)), text);
+    });
+  }
+});

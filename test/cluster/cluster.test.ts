@@ -1,0 +1,43 @@
+/**
+ * Three nodes on one PostgreSQL, as real processes with real signals: any of them takes any message, each delivers its
+ * share, and what a node leaves the others take over, in order. What takes longer: test/faults/cluster.faults.ts.
+ */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { Nodes } from '../faults/cluster.ts';
+import type { NodeProcess } from '../faults/node_process.ts';
+import { assertClean, assertControls } from '../faults/run.ts';
+import { makeDatabase } from '../support/postgres.ts';
+
+const LOAD_MS = 1_000;
+const STOP_MS_MAX = 7_000;
+/** What a killed node had under way, or answered and not yet written. */
+const IN_FLIGHT_MS = 1_000;
+
+test('three nodes share the work; one stops, one is killed; nothing is lost, nothing out of order', async (t) => {
+  const database_url = await makeDatabase();
+  const nodes = await Nodes.start(t, [database_url, database_url, database_url]);
+  const [first, killed, stopped] = nodes.processes as [NodeProcess, NodeProcess, NodeProcess];
+  await pause(LOAD_MS);
+
+  nodes.speakers.urls = nodes.urls.slice(0, 2);
+  const { code, duration_ms } = await stopped.end('SIGTERM');
+  assert.equal(code, 0);
+  assert.ok(duration_ms < STOP_MS_MAX, `it took ${duration_ms} ms to stop`);
+  t.diagnostic(`handed over ${Math.round(await nodes.shared(2))} ms after the end of the one that stopped`);
+  await pause(LOAD_MS);
+
+  nodes.speakers.url = nodes.url;
+  await killed.end('SIGKILL');
+  t.diagnostic(`taken over ${Math.round(await nodes.shared(1))} ms after the kill`);
+  await pause(LOAD_MS);
+
+  // Only the end of the one that was killed lets anything come again.
+  const { to_ms } = killed.life;
+  const record = await nodes.record({ from_ms: to_ms - IN_FLIGHT_MS, to_ms });
+  const { accepted, heard } = assertClean(t, record);
+  assert.ok(accepted > 100 && heard > accepted, 'there was load');
+  assertControls(record);
+  assert.equal((await first.end('SIGTERM')).code, 0);
+});

@@ -1,0 +1,172 @@
+/** Three nodes on one PostgreSQL, as real processes, restarted one after another while people send through what a proxy does. */
+import assert from 'node:assert/strict';
+import { Agent, request } from 'node:http';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { ask, nothingPending } from '../faults/api.ts';
+import { NodeProcess } from '../faults/node_process.ts';
+import { temporaryDirectory } from '../faults/run.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
+
+const NODES = 3;
+const MEETINGS = ['a', 'b', 'c', 'd'];
+const SENDERS_PER_MEETING = 2;
+/** Between two sends of one sender: each connection is used more often than a stopping node waits for. */
+const PAUSE_MS = 10;
+/** Sends between one restart and the next. */
+const SENDS = 100;
+const STOP_MS_MAX = 7_000;
+
+/**
+ * Sends to one node after another on connections that are kept alive. Only when a connection is refused, so that nothing was
+ * sent, the next node is asked for the same, as nginx and HAProxy do with a POST.
+ */
+class Senders {
+  /** Where the nodes are. */
+  readonly urls: string[];
+  readonly accepted = new Map<string, number[]>(MEETINGS.map((meeting_id) => [meeting_id, []]));
+  /** Answers other than 201, and connections that were cut off: nobody knows what became of what was sent. */
+  readonly errors: string[] = [];
+  /** Sends that were accepted with the last answer of a connection, and connections that were refused. */
+  last_answers = 0;
+  refused = 0;
+  #sends = 0;
+  #onSends: { at: number; resolve: () => void } | null = null;
+  #told_to_end = false;
+  readonly #sending: Promise<unknown>;
+
+  constructor(urls: string[]) {
+    this.urls = urls;
+    this.#sending = Promise.all(
+      MEETINGS.flatMap((meeting_id) =>
+        Array.from({ length: SENDERS_PER_MEETING }, (_, k) => this.#send(meeting_id, k)),
+      ),
+    );
+  }
+
+  /** Resolves when so many more were answered. */
+  more(sends: number): Promise<void> {
+    return new Promise((resolve) => {
+      this.#onSends = { at: this.#sends + sends, resolve };
+    });
+  }
+
+  async end(): Promise<void> {
+    this.#told_to_end = true;
+    await this.#sending;
+  }
+
+  async #send(meeting_id: string, first: number): Promise<void> {
+    const agent = new Agent({ keepAlive: true });
+    for (let turn = first; !this.#told_to_end; turn++) {
+      await this.#sendOnce(agent, meeting_id, turn);
+      this.#sends++;
+      if (this.#onSends !== null && this.#sends >= this.#onSends.at) this.#onSends.resolve();
+      await pause(PAUSE_MS);
+    }
+    agent.destroy();
+  }
+
+  async #sendOnce(agent: Agent, meeting_id: string, turn: number): Promise<void> {
+    for (let tried = 0; tried < NODES; tried++) {
+      const url = this.urls[(turn + tried) % NODES] as string;
+      try {
+        const { status, is_last, text } = await post(agent, `${url}/api/v1/meetings/${meeting_id}/messages/`);
+        if (status !== 201) {
+          this.errors.push(`${status} ${text}`);
+          return;
+        }
+        if (is_last) this.last_answers++;
+        this.accepted.get(meeting_id)?.push((JSON.parse(text) as { seq: number }).seq);
+        return;
+      } catch (error) {
+        const { code } = error as NodeJS.ErrnoException;
+        if (code !== 'ECONNREFUSED') {
+          this.errors.push(String(error));
+          return;
+        }
+        this.refused++;
+      }
+    }
+    this.errors.push('no node took it');
+  }
+}
+
+function post(agent: Agent, url: string): Promise<{ status: number; is_last: boolean; text: string }> {
+  return new Promise((resolve, reject) => {
+    const headers = { 'content-type': 'application/json' };
+    const sent = request(url, { agent, method: 'POST', headers }, (response) => {
+      let text = '';
+      response.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+      response.on('error', reject);
+      response.on('end', () =>
+        resolve({ status: response.statusCode ?? 0, is_last: response.headers.connection === 'close', text }),
+      );
+    });
+    sent.on('error', reject);
+    sent.end('{"message":{}}');
+  });
+}
+
+async function startNodes(t: TestContext): Promise<{ start: () => Promise<NodeProcess>; nodes: NodeProcess[] }> {
+  const database_url = await makeDatabase();
+  const data = await temporaryDirectory(t);
+  const start = async (): Promise<NodeProcess> => {
+    const node = NodeProcess.serveOn(t, database_url, data);
+    await node.ready;
+    return node;
+  };
+  // The first makes the key that all of them use.
+  const first = await start();
+  return { start, nodes: [first, ...(await Promise.all([start(), start()]))] };
+}
+
+/** Of each meeting what was heard, in order. */
+function seqsOf({ requests }: Receiver, meeting_id: string): number[] {
+  return requests
+    .filter((push) => pushOf(push).meeting_id === meeting_id)
+    .map((push) => Number(headerOf(push, 'convoke-seq')));
+}
+
+test('three nodes are restarted one after another: no sender sees an error, and each message is heard once, in order', async (t) => {
+  const { start, nodes } = await startNodes(t);
+  const urls = await Promise.all(nodes.map(({ ready }) => ready));
+  const receivers = await Promise.all([startReceiver(t), startReceiver(t), startReceiver(t)]);
+  for (const [i, { url: webhook_url }] of receivers.entries()) {
+    const instance_id = `machine-${i}`;
+    const registration = { instance_id, instance_name: instance_id, agent_ids: ['a'], webhook_url };
+    await ask(urls[0]!, 'POST', '/api/v1/instances/register/', { body: registration });
+    for (const meeting_id of MEETINGS) {
+      const body = { instance_id, meeting_id, agent_ids: ['a'] };
+      await ask(urls[0]!, 'POST', '/api/v1/instances/join-meeting/', { body });
+    }
+  }
+
+  const senders = new Senders(urls);
+  t.after(() => senders.end());
+  for (const [k, node] of nodes.entries()) {
+    await senders.more(SENDS);
+    const { code, duration_ms } = await node.end('SIGTERM');
+    assert.equal(code, 0);
+    assert.ok(duration_ms < STOP_MS_MAX, `${duration_ms} ms`);
+    await senders.more(SENDS);
+    senders.urls[k] = await (await start()).ready;
+  }
+  await senders.more(SENDS);
+  await senders.end();
+
+  assert.deepEqual(senders.errors, []);
+  t.diagnostic(`${senders.last_answers} last answers of connections, ${senders.refused} connections refused`);
+  assert.ok(senders.last_answers >= NODES, 'control: connections were open when their node stopped');
+  assert.ok(senders.refused >= NODES, 'control: nodes were gone, and others were asked');
+  await nothingPending(senders.urls[0]!);
+  for (const [meeting_id, seqs] of senders.accepted) {
+    const all = Array.from(seqs, (_, i) => i + 1);
+    assert.deepEqual(
+      seqs.toSorted((a, b) => a - b),
+      all,
+    );
+    for (const receiver of receivers) assert.deepEqual(seqsOf(receiver, meeting_id), all);
+  }
+});

@@ -1,0 +1,192 @@
+/** What arrives together goes together; and nothing is held back that others wait for. */
+import assert from 'node:assert/strict';
+import { setImmediate as turn } from 'node:timers/promises';
+import { test } from 'node:test';
+import { Batcher, type BatcherOptions } from '../../src/delivery/batcher.ts';
+import { systemClock } from '../../src/delivery/clock.ts';
+import { type Distance, sharedBy } from '../../src/store/spacing.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+const WEIGHT = 10;
+
+/** A batcher of numbers, the batches that it handed on, and how to end the first of them. */
+function batcher(options: Partial<BatcherOptions>) {
+  const batches: number[][] = [];
+  const ends: (() => void)[] = [];
+  const it = new Batcher<number, number>(
+    systemClock(),
+    { items_max: () => 4, weight_max: 100, flights_max: 2, ...options },
+    (items) => {
+      batches.push(items);
+      return new Promise((resolve) => ends.push(() => resolve(items)));
+    },
+  );
+  /** Each list in a turn of its own. */
+  const add = async (...turns: number[][]): Promise<void> => {
+    for (const items of turns) {
+      for (const item of items) void it.add(item, WEIGHT);
+      await turn();
+      await turn();
+    }
+  };
+  const endFirst = async (): Promise<void> => {
+    ends.shift()?.();
+    await turn();
+    await turn();
+  };
+  return { it, batches, add, endFirst };
+}
+
+test('a batch is what arrives in one turn; while enough are under way, the next one grows up to its most', async () => {
+  const { batches, add, endFirst } = batcher({});
+  await add([1, 2], [3], [4], [5, 6], [7, 8]);
+  assert.deepEqual(batches, [[1, 2], [3]]);
+  await endFirst();
+  assert.deepEqual(batches.slice(2), [[4, 5, 6, 7]]);
+});
+
+test('what is put together by whoever takes it goes at once, however many small batches are under way', async () => {
+  // Without is_joined_there only [1] and [2] go.
+  const { batches, add } = batcher({ is_joined_there: true });
+  await add([1], [2], [3], [4], [5]);
+  assert.deepEqual(batches, [[1], [2], [3], [4], [5]]);
+});
+
+test('no more of it is under way than in full batches, by number and by weight', async () => {
+  const by_number = batcher({ is_joined_there: true });
+  await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
+  // There is room as long as it is not full: the last batch is whole.
+  assert.deepEqual(by_number.batches, [
+    [1, 2, 3],
+    [4, 5, 6],
+    [7, 8, 9, 10],
+  ]);
+  await by_number.endFirst();
+  assert.deepEqual(by_number.batches.slice(3), [[11, 12]]);
+
+  const by_weight = batcher({ is_joined_there: true, weight_max: 2 * WEIGHT });
+  await by_weight.add([1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(by_weight.batches, [
+    [1, 2],
+    [3, 4],
+  ]);
+  assert.equal(by_weight.it.waiting_weight, 2 * WEIGHT);
+});
+
+test('a batch that is more than fits into one turn goes on in the next, without waiting for an answer', async () => {
+  const { batches, add } = batcher({});
+  await add([1, 2, 3, 4, 5, 6]);
+  assert.deepEqual(batches, [
+    [1, 2, 3, 4],
+    [5, 6],
+  ]);
+});
+
+const STORE_MS = 5;
+
+/** A batcher of batches that take 5 ms, and when and how many items each had. */
+function spaced(distance?: Distance) {
+  const clock = new VirtualClock();
+  const batches: { at: number; count: number }[] = [];
+  const options = { items_max: () => 500, weight_max: Infinity, flights_max: 2, is_joined_there: true };
+  const it = new Batcher<number, number>(
+    clock,
+    distance === undefined ? options : { ...options, distance: () => distance },
+    async (items) => {
+      batches.push({ at: clock.now(), count: items.length });
+      await new Promise<void>((resolve) => clock.after(STORE_MS, resolve));
+      return items;
+    },
+  );
+  /** So many come each millisecond, whatever becomes of those before. */
+  const come = async (each_ms: number, ms: number): Promise<void> => {
+    for (let i = 0; i < ms; i++) {
+      for (let n = 0; n < each_ms; n++) void it.add(n, WEIGHT);
+      await clock.advance(1);
+    }
+  };
+  /** Each of so many adds an item, waits until it is answered, and for so long, and adds the next. */
+  const senders = async (count: number, think_ms: (sender: number) => number, ms: number): Promise<number> => {
+    let answered = 0;
+    const until = clock.now() + ms;
+    const send = async (sender: number): Promise<void> => {
+      while (clock.now() < until) {
+        await it.add(sender, WEIGHT);
+        answered++;
+        await new Promise<void>((resolve) => clock.after(think_ms(sender), resolve));
+      }
+    };
+    for (let sender = 0; sender < count; sender++) void send(sender);
+    await clock.advance(ms);
+    return answered;
+  };
+  return { batches, come, senders, clock };
+}
+
+const DISTANCE: Distance = { ms: 30, items: 200 };
+
+test('batches keep their distance while many items come, whoever waits; control: without one there are many more', async () => {
+  const apart = spaced(DISTANCE);
+  // It is not many until some have come.
+  await apart.come(2, 100);
+  const few = apart.batches.length;
+  await apart.come(2, 1_000);
+  const starts = apart.batches.slice(few).map(({ at }) => at);
+  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
+  assert.ok(starts.length >= 25, `${starts.length} batches`);
+
+  const close = spaced();
+  await close.come(2, 1_000);
+  assert.ok(close.batches.length > 10 * starts.length, `${close.batches.length} batches`);
+});
+
+test('as many as go at once do not wait for the distance, and no more than fit into a batch', async () => {
+  const { batches, come } = spaced(DISTANCE);
+  await come(20, 500);
+  const later = batches.slice(5);
+  for (const { count } of later) assert.ok(count >= DISTANCE.items && count <= DISTANCE.items + 20, String(count));
+  const full = spaced({ ms: 60_000, items: Infinity });
+  await full.come(50, 100);
+  assert.ok(full.batches.slice(2).every(({ count }) => count === 500) && full.batches.length >= 8);
+});
+
+test('senders who all wait for their answers are not kept waiting for others', async () => {
+  const { batches, come, senders } = spaced({ ms: 60_000, items: Infinity });
+  await come(20, 20);
+  const before = batches.length;
+  const answered = await senders(64, () => 1, 600);
+  assert.ok(answered >= (64 * 600) / (STORE_MS + 1) - 2 * 64, `${answered} answers`);
+  assert.ok(batches.slice(before + 2).every(({ count }) => count === 64));
+});
+
+test('nor when they are not all there: what waits goes when no more came for a while', async () => {
+  // Every fourth thinks for longer than a batch takes: those who wait are never all.
+  const { batches, senders } = spaced({ ms: 60_000, items: Infinity });
+  await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);
+  const gaps = batches.slice(1).map(({ at }, i) => at - batches[i]!.at);
+  assert.ok(Math.max(...gaps) <= 40, gaps.join(' '));
+});
+
+test('what came while a batch was under way says that others send: the next one keeps its distance', async () => {
+  const { batches, come, clock } = spaced(DISTANCE);
+  await come(10, 100);
+  await clock.advance(100);
+  const before = batches.length;
+  // Ten come together and again after the batch has begun; with all of them in one, it would have gone at once.
+  await come(60, 1);
+  await come(1, 40);
+  const starts = batches.slice(before).map(({ at }) => at - batches[before]!.at);
+  assert.ok(starts[1]! >= DISTANCE.ms, starts.join(' '));
+});
+
+test('nodes share a distance: each keeps a larger one, and lets fewer go at once; of more than four nothing changes', () => {
+  assert.deepEqual(
+    [1, 2, 4, 8].map((nodes) => sharedBy(DISTANCE, nodes)),
+    [
+      { ms: 30, items: 200 },
+      { ms: 60, items: 100 },
+      { ms: 120, items: 50 },
+      { ms: 120, items: 50 },
+    ],
+  );
+});

@@ -1,0 +1,467 @@
+/** A machine hears a meeting in the order in which it was spoken; nobody waits for somebody else's queue. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { NewMessage, StoredMessage } from '../../src/store/store.ts';
+import { MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
+import { HANGS, type RecordedPush } from '../support/scripted_transport.ts';
+
+const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
+const namesOf = (letter: string, count: number) => upTo(count).map((k) => `${letter}${k}`);
+const firstAttempts = (pushes: RecordedPush[]) => pushes.filter(({ attempt }) => attempt === 1).map(({ seq }) => seq);
+
+/** Another node stores messages in the meeting `m`. */
+async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMessage[]> {
+  const sent = texts.map((message): NewMessage => {
+    const expires_at = node.clock.now() + MINUTE;
+    const wall_ms = node.clock.wall();
+    return { meeting_id: 'm', message, timestamp: '', target_agents: null, idempotency: null, wall_ms, expires_at };
+  });
+  return (await node.store.messages.accept(sent)).map((accepted, i) => {
+    assert.equal(accepted.kind, 'accepted');
+    return { ...sent[i]!, ...accepted.message, deliveries: accepted.deliveries };
+  });
+}
+
+function tell(node: TestNode, messages: StoredMessage[]): void {
+  node.engine.heard({ kind: 'reading' });
+  const ranges = messages.map((message) => {
+    const { meeting_id, seq } = message;
+    return { meeting_id, first_seq: seq, last_seq: seq, messages: [message] };
+  });
+  node.engine.heard({ kind: 'stored', ranges });
+}
+
+async function everythingDelivered(node: TestNode): Promise<void> {
+  assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  const { queued_in_memory, in_flight, unsettled } = node.engine.stats;
+  assert.deepEqual({ queued_in_memory, in_flight, unsettled }, { queued_in_memory: 0, in_flight: 0, unsettled: 0 });
+}
+
+describe('a lane', () => {
+  test('has one attempt in flight, in the order of seq', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', { says: 200, after_ms: 7 });
+    for (let k = 0; k < 20; k++) {
+      await node.sendMany('m', 3);
+      await node.clock.advance(5);
+    }
+    await node.clock.advance(MINUTE);
+    assert.equal(node.transport.peaks.get('i'), 1);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(60));
+    await everythingDelivered(node);
+  });
+
+  test('is held by its head through the third attempt, which then steps aside and is retried beside it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ seq, attempt }) => (seq === 1 && attempt < 6 ? 500 : 200));
+    await node.sendMany('m', 5);
+    await node.clock.advance(39.9 * SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 1]);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 1, 1, 2, 3, 4, 5]);
+    await node.clock.advance(60 * MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 1, 1, 2, 3, 4, 5, 1, 1, 1]);
+    await everythingDelivered(node);
+  });
+
+  test('goes on when its head is failed for good', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ seq }) => (seq === 1 ? 202 : 200));
+    await node.sendMany('m', 3);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['failed not_200', 'delivered', 'delivered']);
+  });
+
+  test('with nothing but poisoned messages goes on, and each is retried until it is exhausted', async (t) => {
+    const node = await startNode(t, { settings: { instance_concurrency: 2 } });
+    await node.meeting('m', 'i');
+    await node.meeting('fine', 'i');
+    node.transport.answer('i', ({ meeting_id }) => (meeting_id === 'm' ? 500 : 200));
+    await node.sendMany('m', 4);
+    // A success now and then: the machine is not down, only this meeting's messages are bad.
+    for (let k = 0; k < 300; k++) {
+      await node.send('fine');
+      await node.clock.advance(MINUTE);
+    }
+    assert.deepEqual(new Set(await node.states({ meeting_id: 'm' })), new Set(['failed exhausted']));
+    for (const delivery of await node.deliveries({ meeting_id: 'm' })) assert.equal(delivery.attempt_count, 6);
+    assert.deepEqual(firstAttempts(node.transport.to('i', 'm')), [1, 2, 3, 4]);
+    assert.deepEqual(node.transport.seqsTo('i', 'fine'), upTo(300));
+  });
+
+  test('keeps what was said while its head waits behind it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [500]);
+    for (let k = 0; k < 9; k++) {
+      await node.send('m');
+      await node.clock.advance(SECOND);
+    }
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    await node.clock.advance(2 * SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, ...upTo(9)]);
+    await everythingDelivered(node);
+  });
+});
+
+describe('nobody waits for somebody else', () => {
+  test('lanes of one instance do not wait for each other', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('slow', 'i');
+    await node.meeting('quick', 'i');
+    node.transport.answer('i', ({ meeting_id }) => (meeting_id === 'slow' ? HANGS : 200));
+    await node.sendMany('slow', 10);
+    await node.sendMany('quick', 10);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i', 'quick'), upTo(10));
+    assert.deepEqual(node.transport.seqsTo('i', 'slow'), [1]);
+  });
+
+  test('a lane that is held by a bad answer holds no other, nor does what is beside the lanes', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('bad', 'i');
+    await node.meeting('fine', 'i');
+    node.transport.answer('i', ({ meeting_id, attempt }) => (meeting_id === 'bad' ? (attempt > 3 ? HANGS : 500) : 200));
+    await node.sendMany('bad', 2);
+    for (let k = 0; k < 200; k++) {
+      await node.send('fine');
+      await node.clock.advance(SECOND);
+    }
+    assert.deepEqual(node.transport.seqsTo('i', 'fine'), upTo(200));
+  });
+
+  test('at most instance_concurrency attempts to one instance, and its lanes take turns', async (t) => {
+    const node = await startNode(t);
+    const meetings = namesOf('m', 12);
+    for (const meeting of meetings) await node.meeting(meeting, 'i');
+    node.transport.answer('i', { says: 200, after_ms: 10 });
+    for (const meeting of meetings) await node.sendMany(meeting, 5);
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.peaks.get('i'), 4);
+    const first_round = node.transport.pushes.slice(0, 12).map(({ meeting_id }) => meeting_id);
+    assert.deepEqual(new Set(first_round), new Set(meetings));
+    await everythingDelivered(node);
+  });
+
+  test('at most max_in_flight attempts over all, and instances take turns', async (t) => {
+    const node = await startNode(t, { settings: { max_in_flight: 5 } });
+    const instances = namesOf('i', 10);
+    await node.meeting('m', ...instances);
+    node.transport.script = () => ({ says: 200, after_ms: 10 });
+    await node.sendMany('m', 20);
+    await node.clock.advance(10 * SECOND);
+    assert.equal(node.transport.peak, 5);
+    assert.equal(new Set(node.transport.pushes.slice(0, 10).map(({ instance_id }) => instance_id)).size, 10);
+    await everythingDelivered(node);
+  });
+
+  test('a busy instance with many lanes leaves the others their turn', async (t) => {
+    const node = await startNode(t, { settings: { max_in_flight: 4 } });
+    for (const meeting of namesOf('m', 20)) await node.meeting(meeting, 'busy');
+    await node.meeting('quiet', 'quiet');
+    node.transport.script = () => ({ says: 200, after_ms: 10 });
+    for (const meeting of namesOf('m', 20)) await node.sendMany(meeting, 20);
+    await node.send('quiet');
+    await node.clock.advance(100);
+    assert.equal(node.transport.to('quiet').length, 1);
+  });
+});
+
+describe('what does not fit into memory', () => {
+  test('is read back from the disk in its order, while more is sent', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'j');
+    node.transport.answer('i', { says: 200, after_ms: 1 });
+    for (let k = 0; k < 30; k++) {
+      await node.sendMany('m', 100);
+      await node.clock.advance(20);
+    }
+    assert.ok(node.engine.stats.queued_in_memory <= 1_100);
+    await node.clock.advance(10 * SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3_000));
+    assert.deepEqual(node.transport.seqsTo('j'), upTo(3_000));
+    await everythingDelivered(node);
+  });
+
+  test('an instance that hangs, backs off or is held keeps little in memory', async (t) => {
+    const node = await startNode(t);
+    const meetings = namesOf('m', 20);
+    for (const meeting of meetings) await node.meeting(meeting, 'hung', 'dead', 'bad', 'fine');
+    node.transport.answer('hung', HANGS);
+    node.transport.answer('dead', 'connect_refused');
+    // A success now and then, so that it is never down; what fails holds its lane.
+    let turn = 0;
+    node.transport.answer('bad', () => (turn++ % 4 === 0 ? 200 : 500));
+    for (let k = 0; k < 30; k++) {
+      for (const meeting of meetings) await node.sendMany(meeting, 10);
+      await node.clock.advance(50);
+    }
+    assert.equal(node.transport.to('fine').length, 6_000);
+    assert.ok(node.engine.stats.queued_in_memory < 1_500, `${node.engine.stats.queued_in_memory} in memory`);
+    for (const instance of ['hung', 'dead', 'bad']) node.transport.answer(instance, 200);
+    node.transport.release(200);
+    await node.clock.advance(5 * MINUTE);
+    for (const meeting of meetings) {
+      for (const instance of ['hung', 'dead']) {
+        assert.deepEqual([...new Set(node.transport.seqsTo(instance, meeting))], upTo(300));
+      }
+      assert.deepEqual(firstAttempts(node.transport.to('bad', meeting)), upTo(300));
+    }
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+  });
+
+  test('what a machine that hangs had in memory makes room for the others, and is read back in its order', async (t) => {
+    const node = await startNode(t);
+    const meetings = namesOf('m', 45);
+    for (const meeting of meetings) await node.meeting(meeting, 'hung');
+    await node.meeting('other', 'fine');
+    node.transport.answer('hung', HANGS);
+    const sent = Promise.all(meetings.map((meeting) => node.sendMany(meeting, 100)));
+    await node.clock.settle();
+    const full = node.engine.stats.queued_in_memory;
+    assert.ok(full >= 4_000, `${full} in memory`);
+    const other = node.send('other');
+    // Not before the machine is known to hang.
+    await node.clock.advance(400);
+    await other;
+    assert.deepEqual(node.transport.seqsTo('fine'), [1]);
+    await sent;
+    assert.ok(node.engine.stats.queued_in_memory < 100, `${node.engine.stats.queued_in_memory} in memory`);
+    for (const meeting of meetings) await node.sendMany(meeting, 3);
+    node.transport.answer('hung', 200);
+    node.transport.release(200);
+    await node.clock.advance(SECOND);
+    for (const meeting of meetings) assert.deepEqual(node.transport.seqsTo('hung', meeting), upTo(103));
+    await everythingDelivered(node);
+  });
+
+  test('a machine that answers badly in busy meetings slows nobody who sends', async (t) => {
+    const node = await startNode(t);
+    const meetings = namesOf('m', 40);
+    for (const meeting of meetings) await node.meeting(meeting, 'bad');
+    await node.meeting('other', 'bad', 'fine');
+    node.transport.answer('bad', ({ meeting_id }) => (meeting_id === 'other' ? 200 : 500));
+    // It keeps answering well in one meeting, so that it is never down.
+    const waited_ms: number[] = [];
+    const send = (meeting: string, count: number): void => {
+      const sent_at = node.clock.now();
+      for (let k = 0; k < count; k++) {
+        void node.send(meeting).then(() => waited_ms.push(node.clock.now() - sent_at));
+      }
+    };
+    for (let k = 0; k < 200; k++) {
+      send('other', 1);
+      await node.clock.advance(1);
+      for (const meeting of meetings.slice((k % 10) * 4, (k % 10) * 4 + 4)) send(meeting, 10);
+      await node.clock.advance(1);
+    }
+    await node.clock.advance(SECOND);
+    assert.equal(waited_ms.length, 200 * 41);
+    assert.equal(Math.max(...waited_ms), 0);
+    assert.equal((await node.instance('bad')).backoff_step, 0);
+  });
+});
+
+describe('a lane that other nodes write into', () => {
+  async function readsOf(texts: string[], t: TestContext): Promise<number> {
+    const { node, reads } = await shared(t);
+    // Nobody tells of them but the slow poll.
+    await storeElsewhere(node, texts);
+    await node.clock.advance(31 * SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(texts.length));
+    return reads.length;
+  }
+
+  /** A node among others, and the reads of the only lane. */
+  async function shared(t: TestContext): Promise<{ node: TestNode; reads: string[] }> {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    const reads: string[] = [];
+    node.meddle = (name) => void (name === 'deliveries.loadLanes' && reads.push(name));
+    return { node, reads };
+  }
+
+  test('is read once when a page holds what there is', async (t) => {
+    assert.equal(await readsOf(['{}', '{}', '{}'], t), 1);
+  });
+
+  test('is read on where a page ended at its limit, and where its messages got long', async (t) => {
+    assert.equal(
+      await readsOf(
+        upTo(64).map(() => '{}'),
+        t,
+      ),
+      2,
+    );
+    const long = JSON.stringify('x'.repeat(200_000));
+    assert.equal(await readsOf([long, long, long], t), 2);
+  });
+
+  test('is not read any more once it was: what other nodes store goes on in memory, between what this one stores', async (t) => {
+    const { node, reads } = await shared(t);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    for (let k = 0; k < 10; k++) {
+      tell(node, await storeElsewhere(node, ['{}', '{}']));
+      if (k % 3 > 0) await node.clock.advance(1);
+      await node.send('m');
+      if (k % 2 > 0) await node.clock.advance(1);
+    }
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(31));
+    assert.deepEqual(reads, []);
+  });
+
+  test('is read where something was missed, or came late: nothing is left out, nothing sent twice, all in order', async (t) => {
+    const { node, reads } = await shared(t);
+    await node.send('m');
+    await storeElsewhere(node, ['{}']);
+    tell(node, await storeElsewhere(node, ['{}']));
+    await node.clock.advance(SECOND);
+    assert.equal(reads.length, 1);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+    const late = await storeElsewhere(node, ['{}', '{}']);
+    await node.send('m');
+    tell(node, late);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(7));
+    assert.equal(reads.length, 2);
+    // Told again, as of what was read from the table before it was heard of.
+    tell(node, late);
+    tell(node, await storeElsewhere(node, ['{}']));
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(8));
+  });
+
+  test('that is read holds all that stands in the table, also what comes after what this node was told', async (t) => {
+    const { node } = await shared(t);
+    const told = await storeElsewhere(node, ['{}', '{}']);
+    // Told before this node listened.
+    await storeElsewhere(node, ['{}']);
+    tell(node, told);
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+  });
+
+  test('that this node does not know is read, whatever it was told before: it may have been delivered since', async (t) => {
+    const { node, reads } = await shared(t);
+    const stored = await storeElsewhere(node, ['{}']);
+    tell(node, stored);
+    await node.clock.advance(SECOND);
+    await node.crash();
+    tell(node, stored);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.ok(reads.length >= 2);
+  });
+});
+
+describe('acceptance', () => {
+  test('waits while dispatch is behind, is woken when it has caught up, and never for long', async (t) => {
+    const node = await startNode(t, { settings: { max_in_flight: 2 } });
+    const instances = namesOf('i', 30);
+    await node.meeting('m', ...instances);
+    node.transport.script = () => ({ says: 200, after_ms: 1 });
+    const many = node.sendMany('m', 250);
+    let accepted = false;
+    const sent = many.then(() => node.send('m')).then(() => (accepted = true));
+    await node.clock.settle();
+    assert.equal(accepted, false);
+    await node.clock.advance(999);
+    assert.equal(accepted, false);
+    await node.clock.advance(2);
+    assert.equal(accepted, true);
+    await sent;
+    const more = Promise.all(upTo(20).map(() => node.send('m')));
+    await node.clock.advance(MINUTE);
+    await more;
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(271));
+  });
+
+  test('does not wait while the thread has time to spare: then it is the machines that are behind', async (t) => {
+    const node = await startNode(t, { settings: { max_in_flight: 2 } });
+    node.load = 0.5;
+    await node.meeting('m', ...namesOf('i', 30));
+    node.transport.script = () => ({ says: 200, after_ms: 1 });
+    await node.sendMany('m', 250);
+    await node.send('m');
+    await node.clock.advance(MINUTE);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(251));
+  });
+
+  test('waits while other nodes are behind, and no longer than they say so', async (t) => {
+    const node = await startNode(t);
+    node.load = 0.5;
+    await node.meeting('m', 'i');
+    let accepted = 0;
+    const send = () => node.send('m').then(() => accepted++);
+    await send();
+    // The control: less than a node may have, and a topic of somebody else.
+    node.engine.heard({ kind: 'told', topic: 'backlog', text: '3000 another' });
+    node.engine.heard({ kind: 'told', topic: 'other', text: '9000 another' });
+    await send();
+    node.engine.heard({ kind: 'told', topic: 'backlog', text: '9000 another' });
+    const sent = send();
+    await node.clock.advance(300);
+    assert.equal(accepted, 2);
+    await node.clock.advance(300);
+    await sent;
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+  });
+
+  test('waits for what other nodes stored in its lanes, as if it had come through this one', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', ...namesOf('i', 30));
+    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
+    const texts = upTo(100).map(() => '{}');
+    tell(node, await storeElsewhere(node, texts));
+    await node.send('m');
+    tell(node, await storeElsewhere(node, texts));
+    // That long after the last look it looks again.
+    await node.clock.advance(100);
+    let accepted = false;
+    const sent = node.send('m').then(() => (accepted = true));
+    await node.clock.advance(100);
+    assert.equal(accepted, false);
+    open();
+    await node.clock.advance(200);
+    assert.equal(accepted, true);
+    await sent;
+    await node.clock.advance(SECOND);
+    await everythingDelivered(node);
+    assert.deepEqual(node.transport.seqsTo('i1'), upTo(202));
+  });
+
+  test('refuses when too much waits to be stored, and takes more when it is', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    node.meddle = (name) => (name === 'messages.accept' ? gate : undefined);
+    const text = JSON.stringify({ text: 'x'.repeat(4 << 20) });
+    const sends = upTo(24).map(() => node.send('m', { text }));
+    const results = Promise.allSettled(sends);
+    await node.clock.settle();
+    open();
+    node.meddle = null;
+    await node.clock.advance(MINUTE);
+    const refused = (await results).filter(({ status }) => status === 'rejected');
+    assert.ok(refused.length > 0 && refused.length < 24);
+    for (const result of refused) assert.equal((result as PromiseRejectedResult).reason.code, 'overloaded');
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(25 - refused.length));
+  });
+});

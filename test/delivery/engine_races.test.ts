@@ -1,0 +1,357 @@
+/** Two things at once: what the table says, what memory says, and what a machine says late. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
+import { HANGS } from '../support/scripted_transport.ts';
+
+const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
+const NEW_URL = 'http://elsewhere.test/hook';
+
+describe('an attempt under way while its instance changes', () => {
+  for (const says of ['connect_refused', 'timeout', 500, 202] as const) {
+    test(`${says}: from the former URL is no failure of the new one`, async (t) => {
+      const node = await startNode(t);
+      for (const meeting of ['m1', 'm2', 'm3', 'm4']) await node.meeting(meeting, 'i');
+      node.transport.answer('i', ({ url }) => (url === NEW_URL ? 200 : HANGS));
+      for (const meeting of ['m1', 'm2', 'm3', 'm4']) await node.sendMany(meeting, 2);
+      await node.clock.advance(SECOND);
+      await node.register('i', { url: NEW_URL });
+      node.transport.release(says);
+      await node.clock.advance(SECOND);
+      const { consecutive_failures, backoff_until, last_failure } = await node.instance('i');
+      assert.deepEqual([consecutive_failures, backoff_until, last_failure], [0, null, null]);
+      assert.deepEqual(node.transport.forgotten, ['i']);
+      await node.clock.advance(HOUR);
+      assert.equal(await node.store.deliveries.countPending(), 0);
+    });
+  }
+
+  test('the health of the former URL, written late, does not overwrite that of the new one', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ url }) => (url === NEW_URL ? HANGS : 'connect_refused'));
+    await node.send('m');
+    await node.clock.settle();
+    // The settlement waits for its batch; the registration overtakes it, but its answer comes after.
+    const registered = node.register('i', { url: NEW_URL });
+    await node.clock.advance(SECOND);
+    await registered;
+    const { consecutive_failures, backoff_step, last_failure } = await node.instance('i');
+    assert.deepEqual([consecutive_failures, backoff_step, last_failure], [0, 0, null]);
+  });
+
+  test('a 410 from the former URL does not switch the new one off', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ url }) => (url === NEW_URL ? 200 : HANGS));
+    await node.sendMany('m', 2);
+    await node.clock.advance(SECOND);
+    await node.register('i', { url: NEW_URL });
+    node.transport.release(410);
+    await node.clock.advance(SECOND);
+    assert.equal((await node.instance('i')).webhook_enabled, true);
+    assert.deepEqual(await node.states(), ['failed gone', 'delivered']);
+  });
+
+  test('a 410 whose settlement waits is not forgotten over a heartbeat', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', 410);
+    node.meddle = (name) => (name === 'deliveries.settle' ? 'fails' : undefined);
+    await node.sendMany('m', 3);
+    await node.clock.advance(SECOND);
+    await node.heartbeat('i');
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.pushes.length, 1);
+    node.meddle = null;
+    await node.clock.advance(SECOND);
+    assert.equal((await node.instance('i')).webhook_enabled, false);
+    assert.deepEqual(await node.states(), ['failed gone', 'pending', 'pending']);
+  });
+
+  test('a registration after a 410 whose settlement waits switches on, in the table as in memory', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [410]);
+    node.meddle = (name) => (name === 'deliveries.settle' ? 'fails' : undefined);
+    await node.sendMany('m', 3);
+    await node.clock.advance(SECOND);
+    await node.register('i');
+    node.meddle = null;
+    await node.clock.advance(SECOND);
+    assert.equal((await node.instance('i')).webhook_enabled, true);
+    assert.deepEqual(await node.states(), ['failed gone', 'delivered', 'delivered']);
+  });
+
+  test('a back-off whose settlement failed is not written after a heartbeat has lifted it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ['connect_refused', HANGS]);
+    node.meddle = (name) => (name === 'deliveries.settle' ? 'fails' : undefined);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    await node.heartbeat('i');
+    node.meddle = null;
+    await node.clock.advance(SECOND);
+    const { backoff_until, consecutive_failures } = await node.instance('i');
+    assert.deepEqual([backoff_until, consecutive_failures], [null, 1]);
+  });
+});
+
+describe('an instance that is deleted and registered again', () => {
+  test('hears nothing of what was cancelled, and nothing that comes late harms it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    await node.meeting('m2', 'i');
+    node.transport.answer('i', HANGS);
+    await node.sendMany('m', 300);
+    await node.send('m2');
+    await node.clock.advance(SECOND);
+    await node.remove('i');
+    node.transport.answer('i', 200);
+    await node.meeting('m', 'i');
+    await node.sendMany('m', 3);
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.release(410), 2);
+    await node.clock.advance(SECOND);
+    assert.deepEqual((await node.states()).filter((state) => state === 'cancelled instance_deleted').length, 301);
+    await node.clock.advance(HOUR);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+  });
+
+  test('a 410 to the former registration does not switch the new one off', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [HANGS]);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    await node.remove('i');
+    await node.meeting('m', 'i');
+    node.transport.release(410);
+    await node.clock.advance(SECOND);
+    assert.equal((await node.instance('i')).webhook_enabled, true);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['cancelled instance_deleted', 'delivered']);
+  });
+
+  for (const held of ['instances.load', 'deliveries.loadLanes', 'deliveries.loadAside']) {
+    test(`while ${held} is under way: leaves nothing in memory, and the new one is served`, async (t) => {
+      const node = await startNode(t);
+      await node.meeting('m', 'i');
+      node.transport.answer('i', 500);
+      await node.sendMany('m', 4);
+      await node.clock.advance(MINUTE);
+      await node.crash(false);
+      await node.heartbeat('i');
+      let gates = 0;
+      const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+      node.meddle = (name) => (name === held && gates++ === 0 ? gate : undefined);
+      await node.started();
+      await node.clock.advance(30 * MINUTE);
+      assert.ok(gates > 0);
+      await node.remove('i');
+      open();
+      await node.clock.settle();
+      assert.equal(node.engine.stats.queued_in_memory, 0);
+      node.transport.answer('i', 200);
+      await node.meeting('m', 'i');
+      await node.sendMany('m', 3);
+      await node.clock.advance(SECOND);
+      assert.deepEqual((await node.states()).slice(4), ['delivered', 'delivered', 'delivered']);
+      assert.equal(node.engine.stats.queued_in_memory, 0);
+    });
+  }
+});
+
+describe('beside the lanes', () => {
+  test('what is due is read while settlements keep coming', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('bad', 'i');
+    await node.meeting('busy', 'j');
+    node.transport.answer('i', ({ attempt }) => (attempt < 4 ? 500 : 200));
+    await node.send('bad');
+    await node.clock.advance(MINUTE);
+    // Every write is followed by the next, without a pause in which nothing waits.
+    const gates: (() => void)[] = [];
+    node.meddle = (name) => {
+      if (name !== 'deliveries.settle') return undefined;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      gates.push(resolve);
+      return promise;
+    };
+    for (let k = 0; k < 200; k++) {
+      await node.send('busy');
+      await node.clock.advance(SECOND);
+      gates.shift()?.();
+      await node.send('busy');
+      await node.clock.settle();
+    }
+    assert.equal(node.transport.to('i').length, 4);
+    node.meddle = null;
+    for (const open of gates) open();
+    await node.clock.advance(MINUTE);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+  });
+
+  test('nothing is read again whose settlement is not written yet', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ attempt }) => (attempt < 4 ? 500 : 200));
+    await node.sendMany('m', 3);
+    await node.clock.advance(3 * MINUTE);
+    const failed_until = node.clock.now() + 5 * MINUTE;
+    node.meddle = (name) => (name === 'deliveries.settle' && node.clock.now() < failed_until ? 'fails' : undefined);
+    await node.clock.advance(HOUR);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered', 'delivered']);
+    for (const delivery of await node.deliveries()) assert.equal(delivery.attempt_count, 4);
+    assert.equal(node.transport.pushes.length, 12);
+  });
+
+  test('more than a page is worked off in order of what is due', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', ({ seq }) => (seq % 5 === 0 ? 200 : 202));
+    for (let k = 0; k < 40; k++) {
+      await node.sendMany('m', 5);
+      await node.clock.advance(10);
+    }
+    node.transport.answer('i', 200);
+    const before = node.transport.pushes.length;
+    await node.recover('i', 0);
+    await node.clock.advance(1);
+    assert.deepEqual(
+      node.transport.seqsTo('i').slice(before),
+      upTo(200).filter((seq) => seq % 5 !== 0),
+    );
+  });
+});
+
+describe('a lane that is forgotten and made again', () => {
+  test('sends nothing twice while what was taken from it is not written yet', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.meddle = (name) => (name === 'deliveries.settle' ? 'fails' : undefined);
+    for (let k = 0; k < 20; k++) {
+      await node.sendMany('m', 2);
+      await node.clock.advance(10);
+    }
+    // More than a lane holds: the rest is read from the table, where all of it is still pending.
+    await node.sendMany('m', 400);
+    await node.clock.advance(SECOND);
+    node.meddle = null;
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(440));
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  });
+
+  test('reads on where it was, when messages are sent while it loads', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    let gates: (() => void)[] = [];
+    node.meddle = (name) => {
+      if (name !== 'deliveries.loadLanes') return undefined;
+      const { promise, resolve } = Promise.withResolvers<void>();
+      gates.push(resolve);
+      return promise;
+    };
+    for (let k = 0; k < 60; k++) {
+      await node.sendMany('m', k % 7 === 0 ? 300 : 3);
+      await node.clock.advance(1);
+      if (k % 3 === 0) {
+        for (const open of gates) open();
+        gates = [];
+      }
+      if (k % 2 === 0) await node.clock.advance(1);
+    }
+    node.meddle = null;
+    for (const open of gates) open();
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(node.transport.pushes.length));
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+  });
+});
+
+describe('what is read while it has to be read once more, and cannot be read', () => {
+  for (const aside of [false, true]) {
+    const name = aside ? 'deliveries.loadAside' : 'deliveries.loadLanes';
+    test(`is read once when the store is back: ${name}`, async (t) => {
+      const node = await startNode(t);
+      await node.meeting('m', 'i');
+      node.transport.answer('i', 500);
+      await node.sendMany('m', 1);
+      // The fourth attempt and later ones are made beside the lane.
+      await node.clock.advance(aside ? 5 * MINUTE : 0);
+      await node.crash(false);
+      const gate = Promise.withResolvers<void>();
+      let loads = 0;
+      node.meddle = (called) => {
+        if (called !== name) return undefined;
+        return ++loads === 1
+          ? gate.promise.then(() => Promise.reject(new Error('scripted: it cannot be read')))
+          : undefined;
+      };
+      node.transport.answer('i', 200);
+      await node.started();
+      await node.clock.advance(aside ? 10 * MINUTE : 0);
+      assert.equal(loads, 1);
+      node.engine.instanceUnsure('i');
+      gate.resolve();
+      await node.clock.advance(MINUTE);
+      assert.deepEqual(await node.states(), ['delivered']);
+      assert.equal(loads, 2);
+    });
+  }
+});
+
+describe('a database that is behind what this node knows, and gives a seq again', () => {
+  for (const noticed of [true, false]) {
+    test(`what is accepted then flows ${noticed ? 'at once, when the node hears of it' : 'after the next look into the table'}`, async (t) => {
+      const node = await startNode(t, { others: true });
+      await node.meeting('m', 'i');
+      await node.sendMany('m', 3);
+      await node.clock.advance(SECOND);
+      // Stored by another node, and lost: the table never had it.
+      const lost = { message_id: 'msg_lost', meeting_id: 'm', seq: 4, accepted_at: node.clock.wall() };
+      const message = { ...lost, message: '{}', timestamp: '', expires_at: node.clock.now() + HOUR };
+      const deliveries = [{ delivery_id: 'dlv_lost', instance_id: 'i', target_agents: '["a"]' }];
+      const range = { meeting_id: 'm', first_seq: 4, last_seq: 4, messages: [{ ...message, deliveries }] };
+      node.engine.heard({ kind: 'reading' });
+      node.engine.heard({ kind: 'stored', ranges: [range] });
+      await node.clock.advance(SECOND);
+      assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4]);
+      assert.equal((await node.send('m')).seq, 4);
+      if (noticed) node.engine.heard({ kind: 'unsure' });
+      await node.clock.advance(noticed ? SECOND : 30 * SECOND);
+      assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4, 4]);
+      assert.notEqual(node.transport.to('i')[4]?.delivery_id, 'dlv_lost');
+    });
+  }
+});
+
+describe('a deletion that fails half-way', () => {
+  test('starts nothing meanwhile, and a registration delivers what was not cancelled', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'other');
+    node.transport.answer('i', HANGS);
+    await node.sendMany('m', 30);
+    await node.clock.settle();
+    let steps = 0;
+    node.meddle = (name) => (name === 'instances.remove' && ++steps > 2 ? 'fails' : undefined);
+    await assert.rejects(node.remove('i', 7), { code: 'SQLITE_13' });
+    node.meddle = null;
+    node.transport.answer('i', 200);
+    node.transport.release(200);
+    await node.clock.advance(HOUR);
+    // The attempt under way came to its end; of the rest 14 are cancelled, and 16 wait.
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.equal(await node.store.deliveries.countPending(), 16);
+
+    await node.register('i');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, ...upTo(30).slice(14)]);
+    assert.equal(await node.store.deliveries.countPending(), 0);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+  });
+});

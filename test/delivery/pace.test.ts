@@ -1,0 +1,67 @@
+/** What looks through whole tables does not take more of the time, however long a look takes. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Discovery } from '../../src/delivery/discovery.ts';
+import { restAfter } from '../../src/delivery/pace.ts';
+import { Partition } from '../../src/delivery/partitions.ts';
+import { Wakes } from '../../src/delivery/wakes.ts';
+import type { Store } from '../../src/store/store.ts';
+import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
+import type { VirtualClock } from '../support/virtual_clock.ts';
+
+/** The store, but that some of its methods take a while, or fail. */
+function withDeliveries(store: Store, methods: Partial<Store['deliveries']>): Store {
+  const deliveries = new Proxy(store.deliveries, {
+    get: (target, name) => Reflect.get(name in methods ? methods : target, name) as unknown,
+  });
+  return new Proxy(store, { get: (target, name) => (name === 'deliveries' ? deliveries : Reflect.get(target, name)) });
+}
+
+const after = (clock: VirtualClock, ms: number) => new Promise<void>((resolve) => clock.after(ms, resolve));
+
+test('looking for what has expired comes once a minute, and fills no more than 2 % of the time where it takes long', async (t) => {
+  const node = await startNode(t);
+  const { clock, store } = node;
+  let takes_ms = 0;
+  const looks: number[] = [];
+  const maintenance = node.maintenance(
+    withDeliveries(store, {
+      async expire(...args) {
+        looks.push(clock.now());
+        await after(clock, takes_ms);
+        return store.deliveries.expire(...args);
+      },
+    }),
+  );
+  maintenance.start();
+  await clock.advance(10 * MINUTE);
+  assert.equal(looks.length, 10);
+
+  takes_ms = 6 * SECOND;
+  await clock.advance(MINUTE + takes_ms);
+  const slow_from = looks.length;
+  await clock.advance(HOUR);
+  maintenance.stop();
+  const slow = looks.slice(slow_from);
+  assert.ok(slow.length >= 11, `${slow.length} looks in an hour`);
+  assert.ok(slow.length * takes_ms <= HOUR / 50, `${slow.length} looks in an hour`);
+});
+
+test('for what was not told a node looks as rarely; the time in which the storage fails is not held against it', async (t) => {
+  const { clock, store } = await startNode(t);
+  let failures = 0;
+  const slow = withDeliveries(store, {
+    async pendingLanes() {
+      await after(clock, 2 * SECOND);
+      if (failures++ < 20) throw new Error('the storage fails');
+      return [];
+    },
+  });
+  const discovery = new Discovery(clock, new Wakes(clock), slow, () => {});
+  const found = discovery.run([new Partition(3, 1)], { lane: () => {}, beside: () => {}, page: () => {} });
+  await clock.advance(MINUTE);
+  assert.equal(await found, 2 * SECOND);
+  assert.equal(failures, 21);
+  assert.equal(restAfter(await found, 30 * SECOND), 100 * SECOND);
+  assert.equal(restAfter(0, 30 * SECOND), 30 * SECOND);
+});

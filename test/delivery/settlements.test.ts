@@ -1,0 +1,113 @@
+/** Results of attempts are written soon when they are few, and together when they are many; nobody waits in vain. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Settlements } from '../../src/delivery/settlements.ts';
+import { type Distance, NO_DISTANCES } from '../../src/store/spacing.ts';
+import type { DeliverySettlement, Store } from '../../src/store/store.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+const DISTANCE: Distance = { ms: 150, items: 2_000 };
+const WRITE_MS = 20;
+
+/** Settlements, and when and how many of them were written; each batch takes 20 ms. */
+function settlements(settle?: Distance) {
+  const clock = new VirtualClock();
+  const written: { at: number; count: number }[] = [];
+  const store = {
+    distances: settle && { ...NO_DISTANCES, settle },
+    deliveries: {
+      async settle(deliveries: DeliverySettlement[]) {
+        written.push({ at: clock.now(), count: deliveries.length });
+        await new Promise<void>((resolve) => clock.after(WRITE_MS, resolve));
+      },
+    },
+  } as unknown as Store;
+  const it = new Settlements(clock, store, { storageFailed: assert.fail }, () => {});
+  let number = 0;
+  const add = (count: number): void => {
+    for (let i = 0; i < count; i++) {
+      it.add({
+        delivery_id: `dlv_${number++}`,
+        expires_at: 1,
+        state: 'delivered',
+        reason: null,
+        attempt_count: 1,
+        answered_badly: 0,
+        attempts: '[]',
+        next_attempt_at: null,
+        aside: false,
+        settled_at: 0,
+        epoch: 0,
+      });
+    }
+  };
+  /** So many come each millisecond. */
+  const come = async (each_ms: number, ms: number): Promise<void> => {
+    for (let i = 0; i < ms; i++) {
+      add(each_ms);
+      await clock.advance(1);
+    }
+  };
+  return { it, clock, written, add, come };
+}
+
+test('while many come, batches keep the distance that the store wants; control: without one there are many more', async () => {
+  const apart = settlements(DISTANCE);
+  await apart.come(10, 1_500);
+  const starts = apart.written.slice(1).map(({ at }) => at);
+  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
+  assert.ok(starts.length >= 9, `${starts.length} batches`);
+  // What came while a batch was under way goes with the next one, and does not wait for a second distance.
+  assert.ok(
+    apart.it.unsettled <= 10 * (DISTANCE.ms + WRITE_MS) && apart.written.at(-1)!.count <= 10 * DISTANCE.ms,
+    `${apart.it.unsettled} wait`,
+  );
+
+  const close = settlements();
+  await close.come(10, 1_500);
+  assert.ok(close.written.length > 4 * apart.written.length, `${close.written.length} batches`);
+});
+
+test('a batch that is full does not wait for the distance', async () => {
+  const { written, come } = settlements(DISTANCE);
+  await come(20, 1_000);
+  const full = written.slice(2);
+  assert.ok(full.length >= 6, JSON.stringify(written));
+  for (const [i, { at, count }] of full.entries()) {
+    const former_at = full[i - 1]?.at ?? at;
+    assert.ok(count === 2_000 && at - former_at <= 2_000 / 20, JSON.stringify(written));
+  }
+});
+
+test('few are written after 3 ms, whatever the distance', async () => {
+  const { written, add, clock } = settlements(DISTANCE);
+  const started_at = clock.now();
+  for (let i = 0; i < 5; i++) {
+    add(1);
+    await clock.advance(30);
+  }
+  assert.deepEqual(
+    written.map(({ at, count }) => [at - started_at, count]),
+    [3, 33, 63, 93, 123].map((at) => [at, 1]),
+  );
+});
+
+test('whoever wants them written does not wait for the distance', async () => {
+  const { it, clock, written, add, come } = settlements(DISTANCE);
+  await come(10, 200);
+  await clock.advance(WRITE_MS);
+  const batches = written.length;
+  add(1);
+  const asked_at = clock.now();
+  const all = it.written();
+  await clock.advance(WRITE_MS);
+  await all;
+  assert.deepEqual(
+    written.slice(batches).map(({ at }) => at),
+    [asked_at],
+  );
+  assert.equal(it.unsettled, 0);
+  // The wait that was cut short writes nothing after it.
+  await clock.advance(1_000);
+  assert.equal(written.length, batches + 1);
+});

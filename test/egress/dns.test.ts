@@ -1,0 +1,285 @@
+/**
+ * A name server is not on our side: it may change its answer, mix good addresses with forbidden ones, come late, never, or
+ * with a hundred records. Whatever it does, the push ends in time, and nothing is connected to what the policy forbids.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import { type AddressInfo, connect } from 'node:net';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import { formatAddress, judgeAddress, parseCidr } from '../../src/domain/address.ts';
+import type { EgressMode, EgressPolicy } from '../../src/domain/address.ts';
+import type { Outcome } from '../../src/domain/outcome.ts';
+import { createHostResolver, type Resolution } from '../../src/delivery/transport/resolver.ts';
+import type { Push } from '../../src/delivery/transport/transport.ts';
+import {
+  createWebhookTransport,
+  type WebhookTransportOptions,
+} from '../../src/delivery/transport/webhook_transport.ts';
+import {
+  type DnsAnswer,
+  type DnsQuestion,
+  type DnsReply,
+  type ScriptedDns,
+  startScriptedDns,
+} from '../support/scripted_dns.ts';
+import { type SocketTap, tapSockets } from '../support/socket_tap.ts';
+
+const DEADLINE_MS = 1000;
+/** The promise is 5.1 s for a deadline of 5; a short one is granted more, because a busy machine is late by as much. */
+const LATE_MS_MAX = 500;
+const DEADLINE_PROMISED_MS = 5000;
+const LATE_PROMISED_MS_MAX = 100;
+
+/** The address that the policy lets through, and two that it does not; a machine listens behind each that it may. */
+const GOOD = '127.0.0.1';
+const BAD = '127.0.0.2';
+const BAD_IPV6 = '::1';
+
+const policyOf = (mode: EgressMode, ...allow: string[]): EgressPolicy => ({
+  mode,
+  allow: allow.map((text) => parseCidr(text)!),
+  allow_http: true,
+});
+
+/** The script of one test. `asked` counts its questions of this type before this one. */
+type Script = (question: DnsQuestion, asked: number) => DnsAnswer;
+
+const answers =
+  (a: DnsAnswer, aaaa: DnsAnswer = []): Script =>
+  ({ type }) =>
+    type === 'A' ? a : aaaa;
+
+let tap: SocketTap;
+let port: number;
+const accepted = { good: 0, bad: 0 };
+const cleaning: (() => void)[] = [];
+
+before(async () => {
+  // Nothing leaves this machine, whatever fails.
+  const stays = (host: string) => host === GOOD || host === BAD_IPV6;
+  tap = tapSockets({ after: (clean) => void cleaning.push(clean as () => void) }, ({ host }) =>
+    stays(host) ? 'pass' : 'refuse',
+  );
+  for (const [host, which] of [
+    [GOOD, 'good'],
+    [BAD_IPV6, 'bad'],
+  ] as const) {
+    const server = createServer((_, response) => response.end());
+    server.on('connection', () => accepted[which]++);
+    await once(server.listen(port ?? 0, host), 'listening');
+    ({ port } = server.address() as AddressInfo);
+    cleaning.push(() => server.close().closeAllConnections());
+  }
+});
+
+after(() => {
+  for (const clean of cleaning) clean();
+});
+
+async function nameServer(t: TestContext, script: Script): Promise<ScriptedDns> {
+  const asked = { A: 0, AAAA: 0 };
+  const dns = await startScriptedDns((question) => script(question, asked[question.type]++));
+  t.after(() => dns.close());
+  return dns;
+}
+
+let machines = 0;
+
+function pusherTo(t: TestContext, dns: ScriptedDns, options: Partial<WebhookTransportOptions> = {}) {
+  const transport = createWebhookTransport({
+    policy: policyOf('lan', `${GOOD}/32`),
+    name_servers: [dns.address],
+    hosts_path: '/nonexistent',
+    deadline_ms: DEADLINE_MS,
+    ...options,
+  });
+  t.after(() => transport.close());
+  const instance_id = `machine-${++machines}`;
+  const rest: Omit<Push, 'url'> = { instance_id, headers: {}, body: Buffer.from('{}'), success_statuses: '200' };
+  return async (name: string) => {
+    const result = await transport.push({ ...rest, url: `http://${name}:${port}/`, fresh_connection: true });
+    const limit_ms = (options.deadline_ms ?? DEADLINE_MS) + LATE_MS_MAX;
+    assert.ok(result.duration_ms <= limit_ms, `took ${result.duration_ms} ms`);
+    return result;
+  };
+}
+
+interface Case {
+  does: string;
+  script: Script;
+  outcome: Outcome;
+  detail?: RegExp;
+  deadline_ms?: number;
+}
+
+const reply = (addresses: string[], rest: Omit<DnsReply, 'addresses'> = {}): DnsReply => ({ addresses, ...rest });
+
+/** Good the first time, bad ever after. */
+const rebinding: Script = ({ type }, asked) => {
+  if (asked === 0) return type === 'A' ? [GOOD] : [];
+  return type === 'A' ? [] : [BAD_IPV6];
+};
+
+const HUNDRED = Array.from({ length: 100 }, (_, i) => `127.0.1.${i}`);
+const LONG_CHAIN = Array.from({ length: 12 }, (_, i) => `alias${i}.test`);
+
+const CASES: Case[] = [
+  { does: 'answers a good address', script: answers([GOOD]), outcome: 'ok' },
+  {
+    does: 'answers good before bad',
+    script: answers([GOOD, BAD]),
+    outcome: 'blocked',
+    detail: /127\.0\.0\.2 is a loop/,
+  },
+  { does: 'answers bad before good', script: answers([BAD, GOOD]), outcome: 'blocked' },
+  { does: 'mixes good IPv4 with bad IPv6', script: answers([GOOD], [BAD_IPV6]), outcome: 'blocked' },
+  { does: 'hides bad IPv4 in IPv6', script: answers([GOOD], ['::ffff:7f00:2']), outcome: 'blocked' },
+  { does: 'hides good IPv4 in IPv6', script: answers([], ['::ffff:7f00:1']), outcome: 'ok' },
+  { does: 'hides loopback behind NAT64', script: answers([GOOD], ['64:ff9b::7f00:1']), outcome: 'blocked' },
+  { does: 'answers the unspecified address', script: answers(['0.0.0.0']), outcome: 'blocked' },
+  { does: 'answers cloud metadata', script: answers(['169.254.169.254']), outcome: 'blocked', detail: /link-local/ },
+  { does: 'puts the bad address last of 101', script: answers([...HUNDRED, BAD]), outcome: 'blocked' },
+  { does: 'puts a bad address last of 101, after a good one', script: answers([GOOD, ...HUNDRED]), outcome: 'blocked' },
+  {
+    does: 'answers through aliases',
+    script: answers([reply([GOOD], { aliases: ['a.test', 'b.test'] })]),
+    outcome: 'ok',
+  },
+  { does: 'answers through many aliases', script: answers([reply([GOOD], { aliases: LONG_CHAIN })]), outcome: 'ok' },
+  {
+    does: 'ends a chain of aliases at a bad address',
+    script: answers([reply([BAD], { aliases: ['a.test', 'b.test'] })]),
+    outcome: 'blocked',
+  },
+  {
+    does: 'ends a chain of aliases at the name of this machine',
+    script: answers([reply([], { aliases: ['a.test', 'localhost'] })]),
+    outcome: 'dns_failed',
+    detail: /the name has no address/,
+  },
+  {
+    does: 'turns aliases round in a circle',
+    script: answers([reply([], { aliases: ['a.test', 'b.test', 'a.test'] })]),
+    outcome: 'dns_failed',
+  },
+  { does: 'answers with records of the other family', script: answers([BAD_IPV6]), outcome: 'dns_failed' },
+  {
+    does: 'says that the rest is elsewhere',
+    script: answers([reply([GOOD], { truncated: true })]),
+    outcome: 'dns_failed',
+  },
+  { does: 'says nothing', script: answers('mute', 'mute'), outcome: 'dns_failed', detail: /no name server answered/ },
+  { does: 'fails', script: answers('SERVFAIL', 'SERVFAIL'), outcome: 'dns_failed' },
+  {
+    does: 'answers only when asked again',
+    script: ({ type }, asked) => (asked === 0 ? 'mute' : type === 'A' ? [GOOD] : []),
+    outcome: 'ok',
+    // Node asks again after 500 ms, and after 1,000 when its own timer came a moment too soon.
+    deadline_ms: 3000,
+  },
+  {
+    does: 'answers the family that is bad only when asked again, after the other was waited for long enough',
+    script: ({ type }, asked) => (type === 'A' ? [GOOD] : asked === 0 ? 'mute' : [BAD_IPV6]),
+    outcome: 'ok',
+  },
+  { does: 'answers twice, and is believed once', script: answers([reply([GOOD]), reply([])]), outcome: 'ok' },
+  {
+    does: 'is outrun by who guesses the id of the question',
+    script: answers([reply([GOOD], { forged: 'id' }), reply([])]),
+    outcome: 'dns_failed',
+  },
+  {
+    does: 'is outrun by an answer to another question',
+    script: answers([reply([GOOD], { forged: 'question' }), reply([])]),
+    outcome: 'dns_failed',
+  },
+  {
+    does: 'is outrun by an answer from another port',
+    script: answers([reply([GOOD], { forged: 'port' }), reply([])]),
+    outcome: 'dns_failed',
+  },
+];
+
+describe('a name server that', { concurrency: 4 }, () => {
+  for (const [i, { does, script, outcome, detail = /^/, deadline_ms = DEADLINE_MS }] of CASES.entries()) {
+    test(`${does}: ${outcome}`, async (t) => {
+      const push = pusherTo(t, await nameServer(t, script), { deadline_ms });
+      const result = await push(`case${i}.test`);
+      assert.equal(result.outcome, outcome, result.detail);
+      assert.match(result.detail, detail);
+    });
+  }
+
+  test('answers after the deadline is heard no more', async (t) => {
+    const late = Promise.withResolvers<void>();
+    const policy = policyOf('lan', '127.0.3.3/32');
+    const dns = await nameServer(t, answers([reply(['127.0.3.3'], { after: late.promise })], 'mute'));
+    const result = await pusherTo(t, dns, { deadline_ms: 300, policy })('late.test');
+    assert.equal(result.outcome, 'dns_failed', result.detail);
+    late.resolve();
+    // Sent behind the late answer, and it has arrived.
+    const punctual = await nameServer(t, answers(['127.0.3.4']));
+    assert.equal((await pusherTo(t, punctual, { policy })('after.test')).outcome, 'blocked');
+    assert.ok(!tap.dialledPort(port).includes('127.0.3.3'));
+  });
+
+  test('says nothing is given up after 5 s and not later than 5.1 s, where nothing else was asked for', async (t) => {
+    const result = await pusherTo(t, await nameServer(t, () => 'mute'), { deadline_ms: DEADLINE_PROMISED_MS })(
+      'mute.test',
+    );
+    assert.equal(result.outcome, 'dns_failed', result.detail);
+    assert.ok(result.duration_ms >= DEADLINE_PROMISED_MS - LATE_PROMISED_MS_MAX, `took ${result.duration_ms} ms`);
+    assert.ok(result.duration_ms <= DEADLINE_PROMISED_MS + LATE_PROMISED_MS_MAX, `took ${result.duration_ms} ms`);
+  });
+
+  test('has a hundred good addresses costs six attempts to connect, not a hundred', async (t) => {
+    const dns = await nameServer(t, answers(HUNDRED));
+    const before_it = tap.dialled.filter(({ host }) => host.startsWith('127.0.1.')).length;
+    const result = await pusherTo(t, dns, { policy: policyOf('lan', '127.0.1.0/24') })('hundred.test');
+    assert.equal(result.outcome, 'connect_refused', result.detail);
+    assert.match(result.stages[0]!.detail, /^(127\.0\.1\.\d+, ){7}127\.0\.1\.\d+ and 92 more$/);
+    assert.equal(tap.dialled.filter(({ host }) => host.startsWith('127.0.1.')).length - before_it, 6);
+  });
+
+  test('changes its answer between two lookups is asked once for a push, and the next one is blocked', async (t) => {
+    const dns = await nameServer(t, rebinding);
+    const push = pusherTo(t, dns);
+    assert.equal((await push('rebind.test')).outcome, 'ok');
+    assert.equal(dns.questions.length, 2, 'one question for each family');
+    const second = await push('rebind.test');
+    assert.deepEqual([second.outcome, second.status_code], ['blocked', null]);
+    assert.match(second.detail, /::1 is a loopback address; CONVOKE_EGRESS=local would allow it/);
+  });
+});
+
+test('of all these, nothing was connected to but the good address', () => {
+  assert.ok(accepted.good >= 5);
+  assert.equal(accepted.bad, 0);
+  const elsewhere = tap.dialledPort(port).filter((host) => host !== GOOD && !host.startsWith('127.0.1.'));
+  assert.deepEqual(elsewhere, []);
+});
+
+test('control: who looks a name up to judge it, and again to connect, is led to the forbidden address', async (t) => {
+  const dns = await nameServer(t, rebinding);
+  const resolver = createHostResolver({ name_servers: [dns.address], hosts_path: '/nonexistent' });
+  const lookup = async () => {
+    const found = await new Promise<Resolution>((resolve) => resolver.lookup('rebind.test', 1000, resolve));
+    assert.ok(found.ok);
+    return found.addresses[0]!;
+  };
+  assert.equal(judgeAddress(await lookup(), policyOf('lan', `${GOOD}/32`)), null);
+  const host = formatAddress(await lookup());
+  const socket = connect({ host, port });
+  await once(socket, 'connect');
+  socket.destroy();
+  assert.equal(accepted.bad, 1);
+});
+
+test('control: where the policy lets everything through, a mixed answer does reach the machine', async (t) => {
+  const dns = await nameServer(t, answers([], [BAD_IPV6]));
+  const before_it = accepted.bad;
+  assert.equal((await pusherTo(t, dns, { policy: policyOf('local') })('mixed.test')).outcome, 'ok');
+  assert.equal(accepted.bad, before_it + 1);
+  assert.equal(tap.dialledPort(port).at(-1), BAD_IPV6);
+});

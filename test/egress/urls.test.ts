@@ -1,0 +1,202 @@
+/**
+ * Where pushes may not go: every denied range in every notation, through the real transport, and counted where sockets are
+ * made. Each count has its control: with the policy opened for the one address, the very same URL does dial it.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { test, type TestContext } from 'node:test';
+import { type EgressMode, type EgressPolicy, parseCidr } from '../../src/domain/address.ts';
+import type { PushResult } from '../../src/delivery/transport/transport.ts';
+import { createWebhookTransport, type WebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
+import { Random } from '../simulation/random.ts';
+import {
+  type Address,
+  addressOf,
+  ambiguousUrls,
+  bytesOf,
+  canonical,
+  goodHosts,
+  hostileUrls,
+  isDeniedUnder,
+  type NamedUrl,
+  openAddresses,
+  openedMembers,
+  urlsOf,
+} from '../support/hostile_urls.ts';
+import { tapSockets } from '../support/socket_tap.ts';
+
+const SEED = 20_261_121;
+const MEMBERS_PER_RANGE = 16;
+const MODES: readonly EgressMode[] = ['public', 'lan', 'local'];
+
+type MutablePolicy = { -readonly [Key in keyof EgressPolicy]: EgressPolicy[Key] };
+
+const policyOf = (mode: EgressMode, ...allow: string[]): MutablePolicy => ({
+  mode,
+  allow: allow.map((text) => parseCidr(text)!),
+  // So that an address is what stands against http:// too.
+  allow_http: true,
+});
+
+function transportFor(t: TestContext, policy: EgressPolicy): WebhookTransport {
+  // Who would ask a name server would wait for one that is not there, and be seen.
+  const transport = createWebhookTransport({ policy, name_servers: ['127.0.0.1:1'], hosts_path: '/nonexistent' });
+  t.after(() => transport.close());
+  return transport;
+}
+
+let pushes = 0;
+
+/** Every second one as webhook-test does it: over a connection of its own. */
+function push(transport: WebhookTransport, url: string): Promise<PushResult> {
+  return transport.push({
+    instance_id: 'machine',
+    url,
+    headers: {},
+    body: Buffer.from('{}'),
+    success_statuses: '200',
+    fresh_connection: ++pushes % 2 === 0,
+  });
+}
+
+/** A machine that listens on every address of this one, in both families, at one port. */
+async function listenEverywhere(t: TestContext): Promise<{ port: number; accepted: () => number }> {
+  let accepted = 0;
+  const listen = async (host: string, port: number): Promise<Server> => {
+    const server = createServer((_, response) => response.end());
+    server.on('connection', () => accepted++);
+    await once(server.listen({ host, port, ipv6Only: host === '::' }), 'listening');
+    t.after(() => server.close().closeAllConnections());
+    return server;
+  };
+  const { port } = (await listen('0.0.0.0', 0)).address() as AddressInfo;
+  await listen('::', port);
+  return { port, accepted: () => accepted };
+}
+
+function allowingOnly(policy: MutablePolicy, address: Address): void {
+  policy.allow = [{ bytes: bytesOf(address), prefix_bits: address.bits }];
+}
+
+test('over 20,000 hostile URLs, every denied range in every notation, make no connection under any policy', async (t) => {
+  const machine = await listenEverywhere(t);
+  const tap = tapSockets(t, ({ host }) => (host.startsWith('127.') || host === '::1' ? 'pass' : 'refuse'));
+  const urls = hostileUrls(new Random(SEED), MEMBERS_PER_RANGE, machine.port);
+  assert.ok(urls.length > 20_000, `${urls.length} URLs`);
+  const denied_under = { public: 0, lan: 0, local: 0 };
+  for (const mode of MODES) {
+    const transport = transportFor(t, policyOf(mode));
+    for (const { url, opened_by } of urls) {
+      if (!isDeniedUnder(mode, opened_by)) continue;
+      denied_under[mode]++;
+      const { outcome, status_code, detail } = await push(transport, url);
+      assert.deepEqual([outcome, status_code], ['blocked', null], `${url} under ${mode}: ${detail}`);
+      assert.match(detail, /CONVOKE_EGRESS(_ALLOW)?=\S+ would allow it$/);
+    }
+  }
+  assert.equal(denied_under.public, urls.length);
+  assert.ok(denied_under.local > 10_000 && denied_under.lan > denied_under.local, JSON.stringify(denied_under));
+  assert.deepEqual(tap.dialled, []);
+  assert.deepEqual([tap.opened, tap.lookups, machine.accepted()], [0, 0, 0]);
+});
+
+test('control: with an entry for its one address, each of these URLs dials that address', async (t) => {
+  const tap = tapSockets(t, () => 'refuse');
+  const policy = policyOf('public');
+  const transport = transportFor(t, policy);
+  for (const [i, { url, address }] of hostileUrls(new Random(SEED), MEMBERS_PER_RANGE, 8080).entries()) {
+    allowingOnly(policy, address);
+    const { outcome } = await push(transport, url);
+    assert.equal(outcome, 'connect_refused', url);
+    assert.equal(tap.dialled.length, i + 1, url);
+    assert.deepEqual(addressOf(tap.dialled[i]!.host), address, url);
+  }
+  assert.equal(tap.opened, 0, 'the tap let nothing through');
+});
+
+test('control: under local, every notation of this machine reaches it, and the tap and the machine count alike', async (t) => {
+  const machine = await listenEverywhere(t);
+  const tap = tapSockets(t);
+  const transport = transportFor(t, policyOf('local', '0.0.0.0/8'));
+  const urls = ['127.0.0.1', '::1', '0.0.0.0'].flatMap((text) => urlsOf(text, machine.port));
+  assert.ok(urls.length > 90, `${urls.length} notations`);
+  for (const url of urls) {
+    const { outcome, detail } = await push(transport, url);
+    assert.equal(outcome, 'ok', `${url}: ${detail}`);
+    // Connections that are kept are no new ones.
+    transport.forget('machine');
+  }
+  assert.deepEqual([tap.dialled.length, tap.opened, machine.accepted()], [urls.length, urls.length, urls.length]);
+});
+
+test('a URL that parsers read differently makes no connection, whatever the policy and the allow-list say', async (t) => {
+  const tap = tapSockets(t, () => 'refuse');
+  const policies = MODES.map((mode) => policyOf(mode));
+  const transports = policies.map((policy) => transportFor(t, policy));
+  const named = new Map(
+    hostileUrls(new Random(SEED), 0, 8080).map(({ address }: NamedUrl) => [canonical(address), address]),
+  );
+  let urls = 0;
+  for (const address of named.values()) {
+    for (const policy of policies) allowingOnly(policy, address);
+    for (const url of ambiguousUrls(address, 8080)) {
+      urls++;
+      for (const transport of transports) assert.equal((await push(transport, url)).outcome, 'blocked', url);
+    }
+  }
+  assert.ok(urls > 5_000, `${urls} URLs`);
+  assert.deepEqual([tap.dialled, tap.opened, tap.lookups], [[], 0, 0]);
+});
+
+test('1,000 good URLs under every policy: none is refused, and each dials its address', async (t) => {
+  const tap = tapSockets(t, () => 'refuse');
+  const random = new Random(SEED);
+  const open = openAddresses(random, 1_000);
+  const reach = { public: open, lan: [...open], local: [...open] };
+  reach.lan.push(...openedMembers(random, 'lan', 20));
+  reach.local.push(...openedMembers(random, 'lan', 20), ...openedMembers(random, 'local', 20));
+  for (const mode of MODES) {
+    const transport = transportFor(t, policyOf(mode));
+    for (const address of reach[mode]) {
+      for (const host of goodHosts(address)) {
+        const before = tap.dialled.length;
+        const url = `${random.pick(['http', 'https'])}://${host}${random.pick(['', ':8080'])}/hook?key=a%20b`;
+        const { outcome, detail } = await push(transport, url);
+        assert.equal(outcome, 'connect_refused', `${url} under ${mode}: ${detail}`);
+        assert.deepEqual(
+          tap.dialled.slice(before).map(({ host }) => addressOf(host)),
+          [address],
+          url,
+        );
+      }
+    }
+  }
+  // The control: the same loop does see a refusal, where one is due.
+  const transport = transportFor(t, policyOf('public'));
+  for (const address of openedMembers(random, 'lan', 20)) {
+    const [host] = goodHosts(address);
+    assert.equal((await push(transport, `https://${host}/hook`)).outcome, 'blocked', host);
+  }
+});
+
+test('a connection that ends up elsewhere than it was told to is closed before a byte is sent', async (t) => {
+  const seen: Buffer[] = [];
+  const machine = createServer();
+  machine.on('connection', (socket) => socket.on('data', (chunk) => seen.push(chunk)));
+  machine.on('request', (_, response) => response.end());
+  await once(machine.listen(0, '127.0.0.1'), 'listening');
+  t.after(() => machine.close().closeAllConnections());
+  const { port } = machine.address() as AddressInfo;
+  // As a rule of a firewall, or a defect above the socket, would send it astray.
+  const tap = tapSockets(t, ({ host }) => (host === '192.0.2.7' ? { host: '127.0.0.1', port } : 'pass'));
+  const astray = await push(transportFor(t, policyOf('public', '192.0.2.7/32')), 'http://192.0.2.7:8080/');
+  assert.equal(astray.outcome, 'blocked', astray.detail);
+  assert.match(astray.detail, /127\.0\.0\.1 is a loopback address/);
+  assert.deepEqual([tap.opened, seen.length], [1, 0]);
+  // The control: where both are allowed, the push arrives, so that only the second look stood against it.
+  const both = policyOf('public', '192.0.2.7/32', '127.0.0.1/32');
+  assert.equal((await push(transportFor(t, both), 'http://192.0.2.7:8080/')).outcome, 'ok');
+  assert.deepEqual([tap.opened, seen.length], [2, 1]);
+});

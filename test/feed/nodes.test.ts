@@ -1,0 +1,101 @@
+/** The live feed over two nodes on one PostgreSQL: whoever listens to one of them hears what happens on both. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test, type TestContext } from 'node:test';
+import { FeedRelay } from '../../src/feed/relay.ts';
+import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const MEMBERS = 8;
+
+interface Node {
+  node_id: string;
+  partitions: number;
+}
+
+/** Two nodes, each of which holds half of the partitions. */
+async function startNodes(t: TestContext): Promise<[Service, Service]> {
+  const database_url = await makeDatabase();
+  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
+  const first = await startService(t, settings);
+  const second = await startService(t, settings);
+  await until(
+    'an even share',
+    async () => (await first.get<{ data: Node[] }>('/api/v1/nodes/')).body.data,
+    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
+  );
+  return [first, second];
+}
+
+async function listenTo(t: TestContext, service: Service): Promise<EventStream> {
+  const stream = await openStream(`${service.url}/api/v1/events/`);
+  t.after(() => stream.close());
+  assert.equal(stream.status, 200);
+  return stream;
+}
+
+const isOf =
+  (meeting_id: string, name: string) =>
+  (event: StreamedEvent): boolean =>
+    event.name === name && event.data['meeting_id'] === meeting_id;
+
+/** Changes something on a node until a listener hears of it: he has said then that he listens. */
+async function introduce(speaker: Service, stream: EventStream): Promise<void> {
+  const { instance_id } = await speaker.register({ webhook_url: 'http://127.0.0.1:1/' });
+  await until(
+    'the other node to be heard',
+    async () => {
+      await speaker.patch(instance_id, { instance_name: 'changed' });
+      return stream.events;
+    },
+    (events) => events.some(({ data }) => data['instance_id'] === instance_id),
+  );
+}
+
+test('a listener of one node hears what is sent to the other, and every attempt of both, once', async (t) => {
+  const [first, second] = await startNodes(t);
+  const streams = [await listenTo(t, first), await listenTo(t, second)] as const;
+  await introduce(first, streams[1]);
+  await introduce(second, streams[0]);
+
+  const meeting_id = 'of-both';
+  const members: string[] = [];
+  for (let i = 0; i < MEMBERS; i++) {
+    const { instance_id } = await first.member(t, meeting_id, { registration: { instance_id: `machine-${i}` } });
+    members.push(instance_id);
+  }
+  const sent = [await first.send(meeting_id, { n: 1 }), await second.send(meeting_id, { n: 2 })];
+  for (const stream of streams) {
+    const attempted = await stream.some(2 * MEMBERS, isOf(meeting_id, 'delivery.attempted'));
+    assert.deepEqual(
+      attempted.map(({ data }) => `${String(data['message_id'])} ${String(data['instance_id'])}`).toSorted(),
+      sent.flatMap(({ message_id }) => members.map((instance_id) => `${message_id} ${instance_id}`)).toSorted(),
+    );
+    assert.ok(attempted.every(({ data }) => data['state'] === 'delivered'));
+    const accepted = await stream.some(2, isOf(meeting_id, 'message.accepted'));
+    assert.deepEqual(
+      accepted.map(({ data }) => String(data['message_id'])).toSorted(),
+      sent.map(({ message_id }) => message_id).toSorted(),
+    );
+    const joined = await stream.some(MEMBERS, isOf(meeting_id, 'instance.joined'));
+    assert.equal(joined.length, MEMBERS);
+    assert.ok(!stream.events.some(({ name }) => name === 'gap'), 'nothing was lost');
+  }
+});
+
+test('control: nodes that do not pass on what happens are not heard at the other', async (t) => {
+  t.mock.method(FeedRelay.prototype, 'pass', () => {});
+  const [first, second] = await startNodes(t);
+  const [here, there] = [await listenTo(t, first), await listenTo(t, second)];
+  const meeting_id = 'of-one';
+  await first.send(meeting_id, { n: 1 });
+  await here.some(1, isOf(meeting_id, 'message.accepted'));
+  await second.send(meeting_id, { n: 2 });
+  const heard = await there.some(1, isOf(meeting_id, 'message.accepted'));
+  assert.deepEqual(
+    heard.map(({ data }) => data['seq']),
+    [2],
+  );
+});

@@ -1,0 +1,193 @@
+/** What docs/grafana asks Prometheus for is what a service tells it: each metric, each label and its values. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { test } from 'node:test';
+import { parse } from 'yaml';
+import { DELIVERY_REASONS, DELIVERY_STATES } from '../../src/domain/delivery.ts';
+import { OUTCOMES } from '../../src/domain/outcome.ts';
+import { systemClock } from '../../src/delivery/clock.ts';
+import type { Engine } from '../../src/delivery/engine.ts';
+import { Metrics as ServiceMetrics } from '../../src/delivery/metrics.ts';
+import { type Store, StoreError } from '../../src/store/store.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { startService } from '../support/service.ts';
+
+interface Panel {
+  id: number;
+  type: string;
+  title: string;
+  description?: string;
+  gridPos: { x: number; y: number; w: number; h: number };
+  targets?: { expr: string; refId: string }[];
+}
+
+interface Dashboard {
+  panels: Panel[];
+  templating: { list: { name: string; definition?: string }[] };
+}
+
+interface Rule {
+  alert: string;
+  expr: string;
+  labels: { severity: string };
+  annotations: { summary: string; description: string };
+}
+
+const read = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
+const DASHBOARD = JSON.parse(read('docs/grafana/dashboard.json')) as Dashboard;
+const { groups } = parse(read('docs/grafana/alerts.yaml')) as { groups: { rules: Rule[] }[] };
+const RULES = groups.flatMap(({ rules }) => rules);
+
+/** The labels of each metric, and the values that were seen or can be. */
+type Metrics = Map<string, Map<string, Set<string>>>;
+
+/** What Prometheus adds to everything that it scrapes, and the metric that it makes of the scrape itself. */
+const OF_PROMETHEUS = { labels: ['job', 'instance'], metric: 'up' };
+
+const VALUES: Record<string, readonly string[]> = {
+  outcome: Object.keys(OUTCOMES),
+  state: DELIVERY_STATES,
+  reason: [...DELIVERY_REASONS, 'none'],
+};
+
+/** Of a real service that has delivered something, and failed to. */
+function metricsOf(text: string): Metrics {
+  const metrics: Metrics = new Map([[OF_PROMETHEUS.metric, new Map()]]);
+  for (const [, name = '', labels = ''] of text.matchAll(/^([a-z_]\w*)(?:\{(.*)\})? \S+$/gm)) {
+    const known = metrics.get(name) ?? new Map<string, Set<string>>();
+    metrics.set(name, known);
+    for (const [, label = '', value = ''] of labels.matchAll(/(\w+)="([^"]*)"/g)) {
+      known.set(label, (known.get(label) ?? new Set(VALUES[label] ?? [])).add(value));
+    }
+  }
+  return metrics;
+}
+
+const WORDS = new Set(['by', 'without', 'unless', 'and', 'or', 'on', 'ignoring', 'bool', 'offset', 'label_values']);
+const FUNCTIONS = new Set([
+  'sum',
+  'max',
+  'min',
+  'avg',
+  'min_over_time',
+  'rate',
+  'increase',
+  'changes',
+  'histogram_quantile',
+]);
+
+/** What an expression names that is not there; in words. */
+function unknownIn(expr: string, metrics: Metrics): string[] {
+  const found: string[] = [];
+  const labels_of_all = new Set([...metrics.values()].flatMap((labels) => [...labels.keys()]));
+  const is_label = (name: string, of: ReadonlySet<string>): boolean =>
+    of.has(name) || OF_PROMETHEUS.labels.includes(name);
+  let rest = expr.replaceAll(/\b(?:by|without|on|ignoring) ?\(([^)]*)\)/g, (_, names: string) => {
+    for (const name of names.split(',').map((each) => each.trim())) {
+      if (!is_label(name, labels_of_all)) found.push(`label ${name}`);
+    }
+    return '';
+  });
+  rest = rest.replaceAll(/([a-zA-Z_:][\w:]*)\{([^}]*)\}/g, (_, name: string, matchers: string) => {
+    const labels = metrics.get(name) ?? new Map<string, Set<string>>();
+    for (const [, label = '', value = ''] of matchers.matchAll(/(\w+)\s*(?:=~|!=|=)\s*"([^"]*)"/g)) {
+      if (!is_label(label, new Set(labels.keys()))) found.push(`label ${label} of ${name}`);
+      else if (labels.has(label) && !labels.get(label)!.has(value)) found.push(`${label}="${value}" of ${name}`);
+    }
+    return ` ${name} `;
+  });
+  // In label_values(metric, label) the label stands behind a comma.
+  rest = rest.replaceAll(/label_values\(([^,]*),\s*(\w+)\)/g, (_, metric: string, label: string) => {
+    if (!is_label(label, labels_of_all)) found.push(`label ${label}`);
+    return metric;
+  });
+  rest = rest.replaceAll(/\[[^\]]*\]/g, ' ').replaceAll(/\b\d[\w.]*\b/g, ' ');
+  for (const [name] of rest.matchAll(/[a-zA-Z_:][\w:]*/g)) {
+    if (!WORDS.has(name) && !FUNCTIONS.has(name) && !metrics.has(name)) found.push(name);
+  }
+  return found;
+}
+
+/** Every expression, with where it stands. */
+function expressions(): [where: string, expr: string][] {
+  const of_panels = DASHBOARD.panels.flatMap(({ title, targets = [] }) =>
+    targets.map(({ expr, refId }): [string, string] => [`${title} ${refId}`, expr]),
+  );
+  const of_variables = DASHBOARD.templating.list.flatMap(({ name, definition }): [string, string][] =>
+    definition === undefined ? [] : [[`variable ${name}`, definition]],
+  );
+  return [...of_panels, ...of_variables, ...RULES.map(({ alert, expr }): [string, string] => [alert, expr])];
+}
+
+test('every metric, label and value that the dashboard and the alerts name is told by a service; a made-up one is found', async (t) => {
+  const service = await startService(t);
+  const receiver = await startReceiver(t);
+  await service.register({ instance_id: 'up', webhook_url: receiver.url });
+  await service.join('m', 'up', ['a']);
+  await service.settled(await service.send('m', {}));
+  receiver.behaviour = { status: 202 };
+  await service.settled(await service.send('m', {}));
+  const { text } = await service.get('/metrics');
+  const metrics = metricsOf(text);
+
+  assert.ok(expressions().length > 35);
+  for (const [where, expr] of expressions()) assert.deepEqual(unknownIn(expr, metrics), [], `${where}: ${expr}`);
+
+  assert.deepEqual(unknownIn('sum(rate(convoke_wishes_total[5m])) > 0.5', metrics), ['convoke_wishes_total']);
+  const made_up = 'sum by (meeting) (convoke_attempts_total{outcome="lost", flavour="sweet"})';
+  assert.deepEqual(unknownIn(made_up, metrics), [
+    'label meeting',
+    'outcome="lost" of convoke_attempts_total',
+    'label flavour of convoke_attempts_total',
+  ]);
+});
+
+test('while the store fails, what a node knows without it is told: the alarm for that is raised by it', async () => {
+  let is_away = true;
+  const read = async (): Promise<number> => {
+    if (is_away) throw new StoreError('ECONNREFUSED', 'connect ECONNREFUSED');
+    return 7;
+  };
+  const store = { deliveries: { countPending: read, oldestPending: async () => null } } as unknown as Store;
+  const stats = { partitions: 22, lease_age_ms: 0, in_flight: 0, queued_in_memory: 0, unsettled: 4000 };
+  const metrics = new ServiceMetrics(systemClock(), () => ({ stats }) as Engine, store, { heldAt: () => 0 });
+
+  const without = (await metrics.text()).text;
+  assert.match(without, /^convoke_settlements_waiting 4000$/m);
+  assert.deepEqual(unknownIn(RULES.find(({ alert }) => alert === 'ConvokeStoreFails')!.expr, metricsOf(without)), []);
+  // No figure rather than an old one, or a 0.
+  assert.doesNotMatch(without, /^convoke_deliveries_pending /m);
+
+  is_away = false;
+  assert.match((await metrics.text()).text, /^convoke_deliveries_pending 7$/m);
+});
+
+test('the dashboard is one that Grafana takes: ids are unique, panels do not overlap, and each says what it shows', () => {
+  const { panels } = DASHBOARD;
+  assert.equal(new Set(panels.map(({ id }) => id)).size, panels.length);
+  const taken = new Map<string, string>();
+  for (const { title, type, description, targets = [], gridPos } of panels) {
+    assert.equal(new Set(targets.map(({ refId }) => refId)).size, targets.length, title);
+    if (type !== 'row') assert.ok(targets.length > 0 && (description ?? '') !== '', title);
+    assert.ok(gridPos.x + gridPos.w <= 24, title);
+    for (let x = gridPos.x; x < gridPos.x + gridPos.w; x++) {
+      for (let y = gridPos.y; y < gridPos.y + gridPos.h; y++) {
+        assert.equal(taken.get(`${x},${y}`), undefined, `${title} lies over ${taken.get(`${x},${y}`)}`);
+        taken.set(`${x},${y}`, title);
+      }
+    }
+  }
+});
+
+test('every alert is explained in docs/alerts.md, and nothing else is', () => {
+  const [, section = ''] = read('docs/alerts.md').split('## What each alert means');
+  const explained = [...(section.split(/\n#+ /)[0] ?? '').matchAll(/^\| `(Convoke\w+)`/gm)].map(([, name]) => name);
+  assert.deepEqual(
+    explained,
+    RULES.map(({ alert }) => alert),
+  );
+  for (const { alert, labels, annotations } of RULES) {
+    assert.match(labels.severity, /^(critical|warning|info)$/, alert);
+    assert.ok(annotations.summary !== '' && annotations.description !== '', alert);
+  }
+});

@@ -1,0 +1,133 @@
+/** How the house is built: what design and style demand of the code itself. */
+import assert from 'node:assert/strict';
+import { readFileSync } from 'node:fs';
+import { glob } from 'node:fs/promises';
+import { posix } from 'node:path';
+import { test } from 'node:test';
+
+/** From the outside in: a layer may import itself and what stands after it. */
+const LAYERS = ['cli', 'convoke.ts', 'http', 'feed', 'demo', 'delivery', 'store', 'domain'];
+/** Facts that every layer may know: the settings are data, the version a constant. */
+const FACTS = new Set(['config.ts', 'version.ts']);
+
+interface Import {
+  from: string;
+  to: string;
+}
+
+async function importsOf(pattern: string): Promise<Import[]> {
+  const imports: Import[] = [];
+  for await (const file of glob(pattern, { cwd: new URL('../..', import.meta.url) })) {
+    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    for (const [, to] of text.matchAll(/(?:^|\s|})(?:from|import\() ?'([^']+)'/g))
+      imports.push({ from: file, to: to as string });
+  }
+  return imports;
+}
+
+function layerOf(file: string): string {
+  return file.split('/')[1] as string;
+}
+
+/** The imports that point outwards, or sideways into another part of the repository. */
+function againstTheDirection(imports: Import[]): string[] {
+  return imports
+    .filter(({ from, to }) => {
+      if (!to.startsWith('.')) return false;
+      const target = posix.join(posix.dirname(from), to);
+      if (!target.startsWith('src/')) return target !== 'package.json';
+      const [inner, outer] = [layerOf(target), layerOf(from)];
+      if (FACTS.has(inner)) return false;
+      if (FACTS.has(outer)) return inner !== 'domain';
+      return LAYERS.indexOf(inner) < LAYERS.indexOf(outer);
+    })
+    .map(({ from, to }) => `${from} imports ${to}`);
+}
+
+test('imports point one way: cli, convoke.ts, http, feed, demo, delivery, store, domain', async () => {
+  const imports = await importsOf('src/**/*.ts');
+  assert.ok(imports.length > 100, 'the imports were found');
+  assert.deepEqual(againstTheDirection(imports), []);
+});
+
+test('control: an import that points outwards is found', () => {
+  assert.deepEqual(againstTheDirection([{ from: 'src/domain/message.ts', to: '../store/store.ts' }]), [
+    'src/domain/message.ts imports ../store/store.ts',
+  ]);
+});
+
+/** What the pages may be made of, beside themselves. */
+const OF_PAGES = /^(\.|@convoke\/sdk$|preact(\/hooks)?$|uplot(\/|$))/;
+
+function foreignToPages(imports: Import[]): string[] {
+  return imports
+    .filter(({ from, to }) => {
+      if (!OF_PAGES.test(to)) return true;
+      return to.startsWith('.') && !posix.join(posix.dirname(from), to).startsWith('web/src/');
+    })
+    .map(({ from, to }) => `${from} imports ${to}`);
+}
+
+test('the pages speak to the service through the SDK only, and make no markup of text', async () => {
+  const imports = await importsOf('web/src/**/*.{ts,tsx}');
+  assert.ok(imports.length > 100, 'the imports were found');
+  assert.deepEqual(foreignToPages(imports), []);
+  for await (const file of glob('web/src/**/*.{ts,tsx}', { cwd: new URL('../..', import.meta.url) })) {
+    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    assert.doesNotMatch(text, /innerHTML|outerHTML|insertAdjacentHTML|document\.write|XMLHttpRequest/, file);
+    if (file !== 'web/src/service.ts') assert.doesNotMatch(text, /\bfetch\(|EventSource|WebSocket/, file);
+  }
+});
+
+test('control: a page that reaches past the SDK is found', () => {
+  const from = 'web/src/views/now.tsx';
+  const reaching = ['../../../src/domain/outcome.ts', '@convoke/sdk/node', 'node:fs'];
+  assert.equal(foreignToPages(reaching.map((to) => ({ from, to }))).length, 3);
+});
+
+test('the domain does no I/O and asks no clock', async () => {
+  const pure = new Set(['node:crypto', 'node:url', 'node:net', 'node:zlib']);
+  const outside = (await importsOf('src/domain/*.ts')).filter(({ to }) => to.startsWith('node:') && !pure.has(to));
+  assert.deepEqual(outside, []);
+  for await (const file of glob('src/domain/*.ts', { cwd: new URL('../..', import.meta.url) })) {
+    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    assert.doesNotMatch(text, /Date\.now|new Date\(\)|Math\.random|performance\.now/, file);
+  }
+});
+
+test('only one module opens outgoing sockets', async () => {
+  const clients = /^(undici|node:(net|tls|http|https|http2|dgram))$/;
+  const types_only = new Set([
+    'src/http/parts.ts',
+    'src/http/server.ts',
+    'src/http/intake/connections.ts',
+    'src/http/routes/events.ts',
+    'src/http/intake/framing.ts',
+    'src/http/intake/intake.ts',
+    'src/http/problems.ts',
+    'src/convoke.ts',
+    // It listens, as every machine does.
+    'src/demo/conversation.ts',
+  ]);
+  const users = (await importsOf('src/{http,feed,demo,delivery,store,domain}/**/*.ts')).filter(
+    ({ from, to }) => clients.test(to) && !types_only.has(from),
+  );
+  assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
+    'src/delivery/transport/connector.ts',
+    'src/delivery/transport/webhook_transport.ts',
+  ]);
+});
+
+test('only one module opens connections to PostgreSQL', async () => {
+  const users = (await importsOf('src/**/*.ts')).filter(({ to }) => to === 'pg');
+  assert.deepEqual([...new Set(users.map(({ from }) => from))], ['src/store/postgres/connection.ts']);
+});
+
+test('only the command line touches the process', async () => {
+  for await (const file of glob('src/{http,feed,demo,delivery,store,domain}/**/*.ts', {
+    cwd: new URL('../..', import.meta.url),
+  })) {
+    const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
+    assert.doesNotMatch(text, /process\.(exit|env|argv|on|once|std|chdir|kill)/, file);
+  }
+});

@@ -1,0 +1,190 @@
+/**
+ * What is long costs its bytes, and those are bounded: every route of the server's own table is sent the largest that it takes, on
+ * both stores that hold the longest that they take. No turn of the event loop is long, and memory stays what it is. Time is
+ * that of the processor for this thread, the client's share included: what others do on the machine does not count.
+ */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { before, describe, test } from 'node:test';
+import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX } from '../../src/domain/id.ts';
+import type { HttpParts } from '../../src/http/parts.ts';
+import { createServer } from '../../src/http/server.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { RawClient } from '../support/raw_client.ts';
+import { HOST, JSON_TYPE } from '../support/raw_requests.ts';
+import { messagesPath, type Service, useService } from '../support/service.ts';
+
+const TURN_MS_MAX = 100;
+const GROWN_BYTES_MAX = 384 << 20;
+
+const INSTANCES = 100;
+const MESSAGE_BYTES = 262_144;
+const MESSAGES = 40;
+/** Registered, and never pushed to. */
+const WEBHOOK_URL = 'http://127.0.0.1:9/';
+
+const escaped = (text: string): string =>
+  text.replaceAll(/./gs, (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`);
+
+/** As many agents as a list takes, and as long. */
+const AGENTS = Array.from({ length: AGENT_IDS_MAX }, (_, i) =>
+  String(i).padStart(AGENT_IDS_BYTES_MAX / AGENT_IDS_MAX, 'x'),
+);
+/** The same, as long as JSON can make it. */
+const AGENTS_TEXT = `[${AGENTS.map((id) => `"${escaped(id)}"`).join()}]`;
+const HEADERS_TEXT = `{${[1, 2, 3].map((i) => `"x-${i}":"${escaped('v'.repeat(4_096))}"`).join()}}`;
+/** The text of a message with this in it. */
+const messageOf = (head: string, piece: string, tail: string): string =>
+  head + piece.repeat(Math.floor((MESSAGE_BYTES - head.length - tail.length) / piece.length)) + tail;
+const LIST_ROOM = 380 << 10;
+
+/** The largest bodies of the routes that take any, and the dearest for their bytes; of others an empty one. */
+const BODIES: Record<string, string[]> = {
+  'POST /api/v1/instances/register/': [
+    `{"instance_id":"large","instance_name":"n","agent_ids":${AGENTS_TEXT},"webhook_url":"${WEBHOOK_URL}","webhook_headers":${HEADERS_TEXT}}`,
+    `{"agent_ids":[${'{},'.repeat(LIST_ROOM / 3)}{}]}`,
+    `{"webhook_headers":${'{"a":'.repeat(97)}[${'1,'.repeat(LIST_ROOM / 2 - 1_000)}1]${'}'.repeat(97)}}`,
+    `{${Array.from({ length: 25_000 }, (_, i) => `"f${i}":0`).join()}}`,
+  ],
+  'POST /api/v1/instances/join-meeting/': [
+    `{"instance_id":"i0","meeting_id":"m","agent_ids":${AGENTS_TEXT}}`,
+    `{"instance_id":"i0","meeting_id":"m","agent_ids":["${'é'.repeat(LIST_ROOM / 2 - 100)}"]}`,
+  ],
+  'PATCH /api/v1/instances/:instance_id/': [`{"webhook_headers":${HEADERS_TEXT}}`],
+  'POST /api/v1/meetings/:meeting_id/messages/': [
+    `{"message":${messageOf('{"a":"', 'x', '"}')},"target_agents":${AGENTS_TEXT}}`,
+    `{"message":${messageOf('{"a":[', '{},', '0]}')}}`,
+    `{"message":${messageOf('{', '"created_at":[],', '"created_at":[]}')}}`,
+    `{"message":{},"target_agents":{${Array.from({ length: 40_000 }, (_, i) => `"${i}":[]`).join()}}}`,
+    '['.repeat(MESSAGE_BYTES),
+  ],
+  'POST /api/v1/keys/': [
+    `{"scopes":["read"],"meeting_ids":[${Array.from({ length: 380 }, (_, i) => `"${String(i).padStart(36, 'm')}"`).join()}]}`,
+  ],
+};
+
+/** The longest of what is listed. */
+const QUERIES: Record<string, string[]> = {
+  'GET /api/v1/instances/': [
+    '?limit=500',
+    `?limit=500&agent_id=${AGENTS[0]}`,
+    '?limit=500&agent_id=nobody',
+    '?limit=500&q=x',
+  ],
+  'GET /api/v1/meetings/': ['?limit=500', '?limit=500&q=m'],
+  'GET /api/v1/meetings/:meeting_id/instances/': ['?limit=500'],
+  'GET /api/v1/meetings/:meeting_id/messages/': ['?limit=500', '?limit=500&after_seq=0'],
+  'GET /api/v1/deliveries/': ['?limit=500', '?limit=500&meeting_id=m'],
+  'GET /api/v1/keys/': ['?limit=500'],
+  'GET /api/v1/audit/': ['?limit=500'],
+};
+
+/** It has no end, and another test. */
+const WITHOUT_END = new Set(['GET /api/v1/events/']);
+/** They take away what the others ask for: last, and each once. */
+const LAST = ['DELETE /api/v1/instances/:instance_id/', 'DELETE /api/v1/keys/:key_id/', 'DELETE /api/v1/session/'];
+
+for (const store of ['SQLite', 'PostgreSQL'] as const) {
+  describe(store, () => {
+    const settings: { database_url?: string } = {};
+    if (store === 'PostgreSQL') before(async () => void (settings.database_url = await makeDatabase()));
+    const service = useService(settings);
+
+    before(async () => {
+      await service.endOpenMode();
+      await fill(service);
+      // Made when it is first asked for, once for all.
+      await service.get('/openapi.json');
+    });
+
+    test('every route costs its bytes at most: no turn is long, and memory stays what it is', async () => {
+      const rss = process.memoryUsage().rss;
+      const late = [];
+      for (const { name, requests } of await asks()) {
+        for (const [i, bytes] of requests.entries()) {
+          // What is compiled, or read for the first time, is not what it costs.
+          let turn_ms = Infinity;
+          for (let tries = 0; tries < 3 && turn_ms > TURN_MS_MAX; tries++)
+            turn_ms = Math.min(turn_ms, await longestTurn(service, bytes));
+          if (turn_ms > TURN_MS_MAX) late.push(`${name} (${i}): ${turn_ms} ms`);
+        }
+      }
+      assert.deepEqual(late, []);
+      const grown = process.memoryUsage().rss - rss;
+      assert.ok(grown < GROWN_BYTES_MAX, `${grown} bytes`);
+    });
+  });
+}
+
+/** Instances with the longest lists, all of them in a meeting as far as it takes them, and the longest messages in it. */
+async function fill(service: Service): Promise<void> {
+  const ids = Array.from({ length: INSTANCES }, (_, i) => `i${i}`);
+  for (let i = 0; i < ids.length; i += 8) {
+    await Promise.all(
+      ids.slice(i, i + 8).map(async (instance_id) => {
+        await service.register({ instance_id, agent_ids: AGENTS, webhook_url: WEBHOOK_URL });
+        await service.patch(instance_id, { is_active: false });
+        await service.post('/api/v1/instances/join-meeting/', { instance_id, meeting_id: 'm', agent_ids: AGENTS });
+      }),
+    );
+  }
+  await Promise.all(
+    Array.from({ length: MESSAGES }, () =>
+      service.post(messagesPath('m'), `{"message":${messageOf('{"a":"', 'x', '"}')},"target_agents":["nobody"]}`),
+    ),
+  );
+  for (const instance_id of ids) await service.patch(instance_id, { is_active: true });
+  // To all of them.
+  await service.send('m', {});
+}
+
+async function asks(): Promise<{ name: string; requests: string[] }[]> {
+  // Routes only take hold of their parts when they are called; none is.
+  const app = await createServer({ max_message_bytes: MESSAGE_BYTES } as HttpParts);
+  await app.ready();
+  const names = app.route_table.flatMap(({ methods, url }) => methods.map((method) => `${method} ${url}`));
+  await app.close();
+  for (const known of [...Object.keys(BODIES), ...Object.keys(QUERIES), ...LAST])
+    assert.ok(names.includes(known), known);
+  const in_order = [...names.filter((name) => !LAST.includes(name)), ...LAST];
+  return in_order
+    .filter((name) => !WITHOUT_END.has(name))
+    .map((name) => {
+      const [method = '', url = ''] = name.split(' ');
+      const path = url.replace(':meeting_id', 'm').replace(':instance_id', 'i1').replaceAll(/:\w+/g, 'x');
+      const bodies = BODIES[name] ?? ['{}'];
+      const has_body = ['POST', 'PATCH', 'PUT'].includes(method);
+      const requests = has_body
+        ? bodies.map((body) =>
+            requestOf(method, path, `${JSON_TYPE}content-length: ${Buffer.byteLength(body)}\r\n`, body),
+          )
+        : (QUERIES[name] ?? ['']).map((query) => requestOf(method, path + query, '', ''));
+      return { name, requests };
+    });
+}
+
+const requestOf = (method: string, path: string, headers: string, body: string): string =>
+  `${method} ${path} HTTP/1.1\r\n${HOST}connection: close\r\nauthorization: TOKEN\r\n${headers}\r\n${body}`;
+
+/** How long this thread worked at most between two turns of the loop, in milliseconds of processor time. */
+async function longestTurn(service: Service, request: string): Promise<number> {
+  const bytes = Buffer.from(request.replace('TOKEN', `Bearer ${service.token}`));
+  const client = new RawClient(service.url);
+  await once(client.socket, 'connect');
+  // Nobody gathers what comes: that would be the client's work.
+  client.socket.removeAllListeners('data').resume();
+  let longest = 0;
+  let is_over = false;
+  let former = process.threadCpuUsage();
+  const look = (): void => {
+    const { user, system } = process.threadCpuUsage(former);
+    longest = Math.max(longest, user + system);
+    former = process.threadCpuUsage();
+    if (!is_over) setImmediate(look);
+  };
+  setImmediate(look);
+  client.socket.write(bytes);
+  await client.end();
+  is_over = true;
+  return longest / 1000;
+}

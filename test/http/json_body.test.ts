@@ -1,0 +1,65 @@
+/** What a body costs to be read, and which repeats are refused in it. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { fieldText, parseJsonBody } from '../../src/http/intake/json_body.ts';
+import { Problem } from '../../src/domain/problem.ts';
+
+const parse = (text: string) => parseJsonBody(Buffer.from(text));
+
+describe('a JSON body', () => {
+  for (const text of [
+    '{"a":1,"a":2}',
+    '{"a":1,"\\u0061":2}',
+    '{"a":{"b":1,"b":2}}',
+    '{"a":{"b":{"c":{}, "c" :1}}}',
+    '{"a":[{"b":1},{"c":1,"c":2}]}',
+    '{"message":{},"a":{"b":1,"b":2}}',
+    '[{"a":1,"a":2}]',
+  ]) {
+    test(`is refused where a field is there twice: ${text}`, () => assert.throws(() => parse(text), /there twice/));
+  }
+
+  for (const text of [
+    '{"message":{"a":1,"a":[{"b":1,"b":2}]},"a":1}',
+    '{"a":{"b":1},"c":{"b":1},"b":1}',
+    '{"a":[{"b":1},{"b":2}]}',
+    '{"a":"\\"b\\":","b":1}',
+  ]) {
+    test(`is taken as it is: ${text}`, () => assert.deepEqual(parse(text).value, JSON.parse(text)));
+  }
+
+  test('gives the text of its own fields as it came, and of none within others', () => {
+    const body = parse('{"x":{"message":1}, "message" : {"n": 1e400 , "message": 2} ,"y":[{"z":3}]}');
+    assert.equal(body.textOf('message'), '{"n": 1e400 , "message": 2}');
+    assert.equal(body.textOf('y'), '[{"z":3}]');
+    assert.equal(body.textOf('z'), null);
+    assert.equal(fieldText('{"a":1,"b":{"a":3},"a":2.50}', 'a'), '2.50');
+  });
+
+  test('is refused where it is too deep, within the message as well', () => {
+    for (const field of ['message', 'a']) {
+      const nested = (levels: number): string => `{"${field}":${'['.repeat(levels)}${']'.repeat(levels)}}`;
+      assert.doesNotThrow(() => parse(nested(99)));
+      assert.throws(() => parse(nested(100)), Problem);
+    }
+  });
+
+  // Each level was scanned by itself once: 97 times the bytes.
+  test('costs its bytes, however deep they are nested', () => {
+    const inner = `[${'1,'.repeat(250_000)}1]`;
+    const costOf = (text: string): number => {
+      const bytes = Buffer.from(text);
+      return Math.min(
+        ...[1, 2, 3].map(() => {
+          const { user, system } = process.cpuUsage();
+          parseJsonBody(bytes);
+          const used = process.cpuUsage({ user, system });
+          return used.user + used.system;
+        }),
+      );
+    };
+    const flat = costOf(`{"a":${inner}}`);
+    const nested = costOf(`{"a":${'{"b":'.repeat(97)}${inner}${'}'.repeat(97)}}`);
+    assert.ok(nested < 10 * flat, `${nested} µs, and ${flat} µs where nothing is nested`);
+  });
+});

@@ -1,0 +1,31 @@
+/** Where the service listens, it serves. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { serve, stop, temporaryDirectory } from '../support/command_line.ts';
+
+/** The name stands for both, whatever this machine's file of hosts says. */
+const BOTH_ADDRESSES = `data:text/javascript,${encodeURIComponent(`
+  import dns from 'node:dns';
+  const { lookup } = dns;
+  const both = [{ address: '127.0.0.1', family: 4 }, { address: '::1', family: 6 }];
+  dns.lookup = (name, options, done) =>
+    name === 'localhost' && options.all ? process.nextTick(done, null, both) : lookup(name, options, done);
+`)}`;
+
+/** Null where nobody listens. */
+async function statusAt(host: string, port: string): Promise<number | null> {
+  try {
+    return (await fetch(`http://${host}:${port}/healthz`)).status;
+  } catch {
+    return null;
+  }
+}
+
+test('on localhost, each of its addresses either serves or is not there', async (t) => {
+  const env = { NODE_OPTIONS: `--import=${BOTH_ADDRESSES}` };
+  const service = await serve(temporaryDirectory(t), { flags: ['--host', 'localhost'], env });
+  t.after(() => stop(service));
+  const { port } = new URL(service.url);
+  assert.equal(await statusAt('127.0.0.1', port), 200);
+  assert.ok([200, null].includes(await statusAt('[::1]', port)));
+});

@@ -1,0 +1,186 @@
+/** The OpenAPI document: what whoever makes a client of it finds there. */
+import assert from 'node:assert/strict';
+import { before, describe, test } from 'node:test';
+import type { TSchema } from 'typebox';
+import { Compile } from 'typebox/compile';
+import { openapiDocument } from '../../scripts/openapi.ts';
+import { finished } from '../../scripts/openapi_document.ts';
+import { resolved, type Schema } from '../support/operations.ts';
+import { useService } from '../support/service.ts';
+
+interface Described {
+  description?: string;
+}
+
+interface Media {
+  schema: Field;
+  example?: unknown;
+  examples?: Record<string, { value: unknown }>;
+}
+
+type Field = Schema & Described & { $ref?: string; examples?: unknown[]; properties?: Record<string, Field> };
+
+interface Operation extends Described {
+  operationId: string;
+  summary?: string;
+  parameters?: (Described & Media & { name: string; in: string; required?: boolean; 'x-go-name'?: string })[];
+  requestBody?: Described & { content: Record<string, Media> };
+  responses: Record<string, Described & { headers?: Record<string, Described>; content?: Record<string, Media> }>;
+}
+
+interface Document {
+  info: { license: object };
+  paths: Record<string, Record<string, Operation>>;
+  webhooks: Record<string, { post: Operation }>;
+  components: { schemas: Record<string, Field> };
+}
+
+function operationsOf({ paths, webhooks }: Document): Operation[] {
+  return [...Object.values(paths), ...Object.values(webhooks)].flatMap((each) => Object.values(each));
+}
+
+/** What says nothing of itself. */
+function undescribed(document: Document): string[] {
+  const missing: string[] = [];
+  const look = (where: string, { description, $ref }: Described & { $ref?: string }): void => {
+    if ((description ?? '') === '' && $ref === undefined) missing.push(where);
+  };
+  const lookWithin = (where: string, field: Field): void => {
+    look(where, field);
+    for (const [name, each] of Object.entries(field.properties ?? {})) lookWithin(`${where}.${name}`, each);
+    if (field.items?.properties !== undefined) lookWithin(`${where}[]`, field.items);
+  };
+  for (const [name, schema] of Object.entries(document.components.schemas)) lookWithin(name, schema);
+  for (const operation of operationsOf(document)) {
+    const { operationId, summary = '', parameters = [], requestBody, responses } = operation;
+    look(operationId, operation);
+    if (summary === '') missing.push(`${operationId}: its summary`);
+    for (const parameter of parameters) look(`${operationId}: ${parameter.name}`, parameter);
+    for (const { schema } of Object.values(requestBody?.content ?? {})) lookWithin(`${operationId}: its body`, schema);
+    for (const [status, response] of Object.entries(responses)) {
+      look(`${operationId}: ${status}`, response);
+      for (const [name, header] of Object.entries(response.headers ?? {})) look(`${operationId}: ${name}`, header);
+      for (const { schema } of Object.values(response.content ?? {})) lookWithin(`${operationId}: ${status}`, schema);
+    }
+  }
+  return missing;
+}
+
+/** Examples that their own schema refuses. */
+function wrongExamples(document: Document): string[] {
+  const wrong: string[] = [];
+  const hold = (schema: Field, example: unknown): void => {
+    if (!Compile(schema as TSchema).Check(example)) wrong.push(JSON.stringify(example));
+  };
+  const look = (node: unknown): void => {
+    if (typeof node !== 'object' || node === null) return;
+    const { schema, example, examples, type } = node as Media & { type?: unknown };
+    if (schema !== undefined && example !== undefined) hold(schema, example);
+    if (schema !== undefined) for (const { value } of Object.values(examples ?? {})) hold(schema, value);
+    if (type !== undefined && Array.isArray(examples)) for (const each of examples) hold(node, each);
+    Object.values(node).forEach(look);
+  };
+  look(resolved(document));
+  return wrong;
+}
+
+describe('the OpenAPI document', () => {
+  const service = useService();
+  let document: Document;
+  before(async () => (document = (await service.get<Document>('/openapi.json')).body));
+
+  test('describes every operation, parameter, body, answer, header and field', () => {
+    assert.ok(operationsOf(document).length > 30);
+    assert.deepEqual(undescribed(document), []);
+  });
+
+  test('control: what is not described is found', () => {
+    const { schemas } = document.components;
+    const properties = { ...schemas['Problem']?.properties, detail: { type: 'string' } as const };
+    const components = { schemas: { ...schemas, Problem: { ...schemas['Problem'], properties } } };
+    assert.deepEqual(undescribed({ ...document, components }), ['Problem.detail']);
+  });
+
+  test('names the schema of every body and of every answer in JSON', () => {
+    for (const { operationId, requestBody, responses } of Object.values(document.paths).flatMap((methods) =>
+      Object.values(methods),
+    )) {
+      for (const content of [requestBody?.content, ...Object.values(responses).map((each) => each.content)]) {
+        for (const [type, { schema }] of Object.entries(content ?? {})) {
+          if (type.includes('json')) assert.match(schema.$ref ?? '', /^#\/components\/schemas\/\w+$/, operationId);
+        }
+      }
+    }
+    const names = Object.keys(document.components.schemas);
+    for (const name of [
+      'Instance',
+      'Membership',
+      'Meeting',
+      'Message',
+      'Delivery',
+      'Attempt',
+      'Problem',
+      'InstancePage',
+    ])
+      assert.ok(names.includes(name), name);
+  });
+
+  test('has no two schemas of one name', () => {
+    const answerOf = (type: string) => ({ content: { 'application/json': { schema: { title: 'One', type } } } });
+    const documentOf = (type: string) => ({
+      paths: { '/a': { get: { responses: { 200: answerOf('string'), 201: answerOf(type) } } } },
+    });
+    assert.throws(() => finished(documentOf('integer')), /two schemas are called One/);
+    const { paths, components } = finished({ ...documentOf('string'), components: {} });
+    assert.deepEqual(components, { schemas: { One: { type: 'string' } } });
+    assert.deepEqual(paths['/a'].get.responses[200].content['application/json'].schema, {
+      $ref: '#/components/schemas/One',
+    });
+  });
+
+  test('has a name in Go for a header that is called as a query parameter is', () => {
+    const named = operationsOf(document).flatMap(({ parameters = [] }) =>
+      parameters.filter((each) => 'x-go-name' in each),
+    );
+    assert.deepEqual(
+      named.map((each) => [each.in, each.name, each['x-go-name']]),
+      [['header', 'last-event-id', 'LastEventIdHeader']],
+    );
+  });
+
+  test('has examples that its own schemas take', () => assert.deepEqual(wrongExamples(document), []));
+
+  test('control: an example that its schema refuses is found', () => {
+    const schemas = { One: { type: 'string', pattern: '^a$', examples: ['b'] } as const };
+    assert.deepEqual(wrongExamples({ ...document, components: { schemas } as never }), ['"b"']);
+  });
+
+  test('is what the routes say, as it is served from the file openapi.json', async () => {
+    assert.deepEqual(document, await openapiDocument());
+  });
+
+  test('says under which licence it is', () => {
+    assert.deepEqual(document.info.license, { name: 'MIT', identifier: 'MIT' });
+  });
+
+  test('describes a push as it comes: its body, and every header that Convoke sets', async (t) => {
+    const { post } = resolved(document).webhooks['new_message'] ?? {};
+    assert.ok(post !== undefined);
+    const { instance_id, receiver } = await service.member(t, 'said');
+    await service.send('said', { content: 'Hello' });
+    await receiver.count(1);
+    await service.post('/api/v1/instances/webhook-test/', { instance_id });
+    assert.equal(receiver.requests.length, 2);
+    const body = Compile(post.requestBody?.content['application/json']?.schema as TSchema);
+    const described = new Map((post.parameters ?? []).map((each) => [each.name, each]));
+    for (const { text, headers } of receiver.requests) {
+      assert.ok(body.Check(JSON.parse(text)), text);
+      const of_http = new Set(['host', 'connection', 'content-type', 'content-length']);
+      const unknown = Object.keys(headers).filter((name) => !of_http.has(name) && !described.has(name));
+      assert.deepEqual(unknown, []);
+      for (const { name, required } of described.values())
+        if (required === true) assert.notEqual(headers[name], undefined, name);
+    }
+    assert.ok(!body.Check({ ...JSON.parse(receiver.requests[0]?.text ?? ''), timestamp: 1 }), 'control');
+  });
+});

@@ -1,0 +1,148 @@
+/**
+ * Every operation, with inputs made from its schema in the OpenAPI document of the running service. FUZZ_RUNS is how
+ * many for each operation and property, FUZZ_SEED where they begin; a failure prints what to repeat it with.
+ */
+import assert from 'node:assert/strict';
+import { before, describe, test } from 'node:test';
+import fc from 'fast-check';
+import {
+  type Input,
+  invalidInput,
+  type Operation,
+  operationsOf,
+  type Place,
+  validInput,
+} from '../support/operations.ts';
+import { type Answer, useService } from '../support/service.ts';
+
+const RUNS = Number(process.env['FUZZ_RUNS'] ?? 40);
+const SEED = Number(process.env['FUZZ_SEED'] ?? 20_260_301);
+
+/** What may stand against an input that its schema allows: what it speaks of is not there, or not in that state. */
+const OF_THE_STATE = [404, 409];
+/** Only what the service printed is a link. */
+const OF_LINKS = 'sign_in_link_not_valid';
+
+/** Headers that OpenAPI leaves to HTTP. */
+const OF_HTTP = new Set([
+  'content-type',
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'keep-alive',
+  'date',
+  // The same on every answer, for browsers.
+  'x-content-type-options',
+  'cache-control',
+]);
+
+describe('every operation:', () => {
+  // It comes with links that are none more often than anybody should.
+  const service = useService({ auth_failure_rate: '0' });
+  let operations: Operation[] = [];
+
+  before(async () => {
+    // Making the first key would end open mode in the middle.
+    await service.endOpenMode();
+    operations = operationsOf((await service.get<Parameters<typeof operationsOf>[0]>('/openapi.json')).body);
+  });
+
+  async function call({ method, path, body }: Operation, input: Input): Promise<Answer<unknown>> {
+    const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(input.path[name])));
+    const query = Object.entries(input.query).map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
+    const headers = Object.fromEntries(Object.entries(input.header).map(([name, value]) => [name, String(value)]));
+    const to = query.length === 0 ? filled : `${filled}?${query.join('&')}`;
+    return service.request(method, to, body === null ? { headers } : { body: input.body, headers });
+  }
+
+  /** Its status is in the document, its body is as the document says of that status, and no header is missing there. */
+  function assertDescribed({ method, path, answers, headers }: Operation, answer: Answer<unknown>): void {
+    const said = `${method} ${path}: ${answer.status} ${answer.text}`;
+    assert.ok(answer.status < 500, said);
+    const schema = answers.get(answer.status);
+    assert.ok(schema !== undefined, `not in the document: ${said}`);
+    const known = headers.get(answer.status) ?? [];
+    const unknown = Object.keys(answer.headers).filter((name) => !OF_HTTP.has(name) && !known.includes(name));
+    assert.deepEqual(unknown, [], said);
+    if (schema === null) assert.equal(answer.text, '', said);
+    else assert.ok(schema.Check(answer.body), `${said}: ${JSON.stringify(schema.Errors(answer.body))}`);
+  }
+
+  async function check<T>(arbitrary: fc.Arbitrary<T>, holds: (value: T) => Promise<void>): Promise<void> {
+    await fc.assert(fc.asyncProperty(arbitrary, holds), { numRuns: RUNS, seed: SEED, endOnFailure: RUNS <= 40 });
+  }
+
+  test('takes what its schema allows, and answers as the document says', async () => {
+    assert.ok(operations.length >= 18);
+    for (const operation of operations) {
+      await check(validInput(operation), async (input) => {
+        const answer = await call(operation, input);
+        assertDescribed(operation, answer);
+        const is_of_links = (answer.body as { code?: string } | undefined)?.code === OF_LINKS;
+        const is_taken = answer.status < 300 || OF_THE_STATE.includes(answer.status) || is_of_links;
+        assert.ok(is_taken, `${operation.method} ${operation.path}: ${answer.text}`);
+      });
+    }
+  });
+
+  test('refuses a field that its schema forbids, and names it', async () => {
+    for (const operation of operations) {
+      const arbitrary = invalidInput(operation);
+      if (arbitrary === null) continue;
+      await check(arbitrary, async ({ input, name }) => {
+        const answer = await call(operation, input);
+        assertDescribed(operation, answer);
+        assertNames(answer, name);
+      });
+    }
+  });
+
+  test('refuses a field that it does not know, and one that is missing, by their names', async () => {
+    for (const operation of operations.filter(({ path }) => path.startsWith('/api/'))) {
+      const places: Place[] = operation.body === null ? ['query'] : ['query', 'body'];
+      const unknown = fc.tuple(validInput(operation), fc.constantFrom(...places), fc.stringMatching(/^[a-z]{12}$/));
+      await check(unknown, async ([input, place, name]) => {
+        const answer = await call(operation, { ...input, [place]: { ...input[place], [name]: 'x' } });
+        assertDescribed(operation, answer);
+        assertNames(answer, name);
+      });
+      const required = operation.body?.required ?? [];
+      if (required.length === 0) continue;
+      await check(fc.tuple(validInput(operation), fc.constantFrom(...required)), async ([input, name]) => {
+        const { [name]: _, ...body } = input.body;
+        const answer = await call(operation, { ...input, body });
+        assertDescribed(operation, answer);
+        assertNames(answer, name);
+      });
+    }
+  });
+
+  test('control: what the document does not say, and a field that is not named, are found', () => {
+    const [operation] = operations;
+    assert.ok(operation !== undefined);
+    const answer = { status: 299, headers: {}, text: '{}', body: {} };
+    assert.throws(() => assertDescribed(operation, answer), /not in the document/);
+    assert.throws(() => assertDescribed(operation, { ...answer, status: 500 }));
+    assert.throws(() => assertDescribed(operation, { ...answer, status: 201 }));
+    assert.throws(() => assertDescribed(operation, { ...answer, status: 201, headers: { etag: '"a"' } }), /etag/);
+    assert.throws(() =>
+      assertNames({ ...answer, status: 422, body: { errors: [{ path: 'other', message: '' }] } }, 'one'),
+    );
+  });
+
+  test('nothing of this was a defect', () => {
+    assert.deepEqual(
+      service.log.filter(({ level }) => Number(level) >= 50),
+      [],
+    );
+  });
+});
+
+function assertNames({ status, text, body }: Answer<unknown>, name: string): void {
+  assert.equal(status, 422, text);
+  const paths = (body as { errors?: { path: string }[] }).errors?.map(({ path }) => path) ?? [];
+  assert.ok(
+    paths.some((path) => path === name || path.startsWith(`${name}.`)),
+    `${name} is not named: ${text}`,
+  );
+}

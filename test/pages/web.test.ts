@@ -1,0 +1,533 @@
+/** The pages, looked at in a real browser: what people do there, and what must never happen there. */
+import assert from 'node:assert/strict';
+import { readdir, stat } from 'node:fs/promises';
+import { describe, test, type TestContext } from 'node:test';
+import type { OpenSession, Page as ListOf, ServiceNode, Session } from '@convoke/sdk';
+import axe from 'axe-core';
+import type { Page } from 'playwright-core';
+import { useVisitor } from '../support/browser.ts';
+import { pushOf, startReceiver } from '../support/receiver.ts';
+import { type Service, startService } from '../support/service.ts';
+
+const visitor = useVisitor();
+
+async function start(t: TestContext): Promise<{ service: Service; url: string }> {
+  const service = await startService(t);
+  return { service, url: service.url };
+}
+
+const row = (page: Page, name: string | RegExp) => page.getByRole('row', { name });
+const main = (page: Page) => page.getByRole('main');
+
+// They wait for pages more than they work: several at once, each with a service and a browser context of its own.
+describe('the pages', { concurrency: 3 }, () => {
+  test('a message written on the page arrives at a real machine, and the marks beside it say how', async (t) => {
+    const { service, url } = await start(t);
+    const anna = await service.member(t, 'standup', { agent_ids: ['anna'], registration: { instance_name: 'Laptop' } });
+    const ben = await service.member(t, 'standup', { agent_ids: ['ben'], behaviour: { status: 500 } });
+    await visitor.visit(url, { path: '/meetings' }, async (page) => {
+      await row(page, /Open standup/)
+        .getByRole('link')
+        .click();
+      const message = page.getByRole('textbox', { name: 'Message' });
+      await message.fill('Good morning\neverybody');
+      await page.getByRole('button', { name: 'Send to everybody' }).click();
+      const { message: heard } = pushOf(await anna.receiver.next());
+      assert.equal(heard['content'], 'Good morning\neverybody');
+
+      const said = page.getByRole('article', { name: 'Message 1' });
+      await said.getByText('Good morning everybody').waitFor();
+      const mark = said.getByRole('button', { name: 'Laptop : delivered' });
+      await mark.click();
+      await said.getByText('answered 200').waitFor();
+      const bad = said.getByRole('button', { name: /^A machine : pending/ });
+      await bad.click();
+      await said.getByText('answered 500').waitFor();
+      await said.getByText(/waits for its next attempt/).waitFor();
+
+      await page.getByRole('group', { name: 'To' }).getByRole('button', { name: 'anna', exact: true }).click();
+      await message.fill('Only you');
+      await message.press('Enter');
+      assert.deepEqual(pushOf(await anna.receiver.next()).target_agents, ['anna']);
+      const second = page.getByRole('article', { name: 'Message 2' });
+      await second.getByText('to anna').waitFor();
+      await second.getByRole('button', { name: 'Laptop : delivered' }).waitFor();
+      assert.equal(await second.getByRole('button', { name: /A machine/ }).count(), 0);
+      assert.equal(ben.receiver.requests.length, 1);
+    });
+  });
+
+  test('are there in a browser whose language is no language tag', async (t) => {
+    const { service, url } = await start(t);
+    await service.member(t, 'standup');
+    await visitor.visit(url, { has_locale: false }, async (page) => {
+      await main(page).getByRole('heading', { name: 'Throughput per second' }).waitFor();
+      await main(page).locator('.plot canvas').first().waitFor();
+      // The control: this browser is such a one.
+      const elsewhere = await page.context().newPage();
+      await assert.rejects(
+        elsewhere.evaluate(() => Intl.getCanonicalLocales(navigator.language)),
+        /language tag/,
+      );
+    });
+  });
+
+  test('a message goes out as the JSON that was written, to the digit; what is no JSON is said', async (t) => {
+    const { service, url } = await start(t);
+    const { receiver } = await service.member(t, 'exact');
+    await visitor.visit(url, { path: '/meetings/exact' }, async (page) => {
+      const composer = page.getByRole('form', { name: 'Send a message' });
+      await composer.getByRole('radio', { name: 'JSON' }).check({ force: true });
+      const message = page.getByRole('textbox', { name: 'Message' });
+      await message.fill('{"n": ');
+      await composer.getByRole('button', { name: 'Send to everybody' }).click();
+      await composer.getByText('This is no JSON').waitFor();
+      await message.fill('{"n": 12345678901234567890}');
+      await message.press('Control+Enter');
+      assert.match((await receiver.next()).text, /12345678901234567890/);
+    });
+  });
+
+  test('a failing instance is diagnosed, stage by stage and with advice, and recovered', async (t) => {
+    const { service, url } = await start(t);
+    const { instance_id, receiver } = await service.member(t, 'sick', {
+      registration: { instance_name: 'GPU box' },
+      behaviour: { status: 204 },
+    });
+    const sent = await service.send('sick', { content: 'hello' });
+    await service.settled(sent);
+    await visitor.visit(url, { path: '/now' }, async (page) => {
+      await page.getByRole('region', { name: 'Instances' }).getByText('answered 204').waitFor();
+      await page.getByRole('link', { name: 'GPU box' }).click();
+      const detail = page.getByRole('region', { name: `Instance ${instance_id}` });
+      await detail.getByText(/Answered 204/).waitFor();
+
+      await detail.getByRole('button', { name: 'Test the webhook' }).click();
+      const result = detail.getByRole('group', { name: 'Result of the test' });
+      await result.getByText('only 200 counts as delivered').waitFor();
+      assert.deepEqual(
+        (await result.getByRole('listitem').allInnerTexts()).map((text) => text.split('\n')[0]),
+        ['Connect', 'Request', 'Answer'],
+      );
+
+      receiver.behaviour = { status: 200 };
+      await detail.getByRole('button', { name: 'Recover…' }).click();
+      await page.getByRole('dialog').getByRole('button', { name: 'Queue again' }).click();
+      await page.getByText('1 delivery queued again.').waitFor();
+      await detail.getByText('up', { exact: true }).waitFor();
+      assert.equal((await service.settled(sent)).state, 'delivered');
+      await detail.getByRole('link', { name: /#1\s*delivered/ }).waitFor();
+    });
+  });
+
+  test('an instance is registered, joins, is switched off, gets a new secret, leaves and is deleted', async (t) => {
+    const { service, url } = await start(t);
+    const receiver = await startReceiver(t);
+    await visitor.visit(url, { path: '/instances', allowed: /422/ }, async (page) => {
+      await page.getByText('No machine is registered yet.').waitFor();
+      await page.getByRole('button', { name: 'Register' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Instance id').fill('mine');
+      await dialog.getByLabel('Agents').fill('a, b');
+      await dialog.getByLabel('Webhook URL').fill('http://169.254.169.254/');
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await dialog.getByRole('alert').waitFor();
+      await dialog.getByLabel('Webhook URL').fill(receiver.url);
+      await dialog.getByRole('button', { name: 'Register' }).click();
+      await dialog.getByText(/^whsec_/).waitFor();
+      await dialog.getByRole('button', { name: 'I have kept it' }).click();
+      const detail = page.getByRole('region', { name: 'Instance mine' });
+
+      await detail.getByRole('button', { name: 'Join a meeting' }).click();
+      await dialog.getByLabel('Meeting id').fill('room');
+      await dialog.getByRole('button', { name: 'Join', exact: true }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await service.send('room', { content: 'hello' });
+      assert.deepEqual(pushOf(await receiver.next()).target_agents, ['a', 'b']);
+
+      await detail.getByLabel('Active').click({ force: true });
+      await page.getByText('Switched off: what is pending waits.').waitFor();
+      assert.equal((await service.instance('mine')).is_active, false);
+
+      await detail.getByRole('button', { name: 'Rotate the secret…' }).click();
+      await dialog.getByRole('button', { name: 'Rotate', exact: true }).click();
+      await dialog.getByText(/^whsec_/).waitFor();
+      await dialog.getByRole('button', { name: 'I have kept it' }).click();
+
+      await detail.getByRole('button', { name: 'Leave room' }).click();
+      await detail.getByText(/^left/).waitFor();
+
+      await detail.getByRole('button', { name: 'Delete…' }).click();
+      await dialog.getByRole('button', { name: 'Delete', exact: true }).click();
+      await page.getByText('No machine is registered yet.').waitFor();
+      assert.equal((await service.get('/api/v1/instances/mine/')).status, 404);
+    });
+  });
+
+  test('filters are part of the address: they narrow the list, survive a reload, and can be cleared', async (t) => {
+    const { service, url } = await start(t);
+    const good = await service.member(t, 'one');
+    const bad = await service.member(t, 'two', { behaviour: { status: 202 } });
+    await service.settled(await service.send('one', { content: '1' }));
+    await service.settled(await service.send('two', { content: '2' }));
+    await visitor.visit(url, { path: '/deliveries' }, async (page) => {
+      const rows = main(page).getByRole('rowgroup').nth(1).getByRole('row');
+      await rows.nth(1).waitFor();
+      await page.getByRole('radio', { name: 'Failed' }).check({ force: true });
+      await rows.nth(1).waitFor({ state: 'detached' });
+      assert.match(await rows.innerText(), new RegExp(bad.instance_id));
+      assert.match(page.url(), /state=failed/);
+      await page.reload();
+      await rows.first().waitFor();
+      assert.equal(await rows.count(), 1);
+      await page.getByRole('searchbox', { name: 'Instance id' }).fill(good.instance_id);
+      await page.getByText('No delivery fits the filter.').waitFor();
+      await page.getByRole('button', { name: 'Clear the filter' }).click();
+      await rows.nth(1).waitFor();
+      assert.equal(new URL(page.url()).search, '');
+
+      await rows.filter({ hasText: bad.instance_id }).getByRole('link').click();
+      const detail = page.getByRole('region', { name: /^Delivery / });
+      await detail.getByText('the machine answered with a 2xx status that is not 200').waitFor();
+      bad.receiver.behaviour = {};
+      await detail.getByRole('button', { name: 'Retry now' }).click();
+      await detail.getByText('delivered', { exact: true }).waitFor();
+      assert.equal((await detail.getByRole('list').getByRole('listitem').count()) >= 2, true);
+    });
+  });
+
+  /** Presses Tab until something has the focus. */
+  async function tabTo(page: Page, selector: string): Promise<void> {
+    for (let presses = 0; presses < 60; presses++) {
+      if ((await page.locator(`${selector}:focus`).count()) > 0) return;
+      await page.keyboard.press('Tab');
+    }
+    assert.fail(`${selector} cannot be reached with Tab`);
+  }
+
+  test('everything can be reached with the keyboard alone', async (t) => {
+    const { service, url } = await start(t);
+    const { receiver } = await service.member(t, 'keys', { registration: { instance_id: 'alpha' } });
+    await service.member(t, 'keys', { registration: { instance_id: 'beta' } });
+    await visitor.visit(url, { path: '/now' }, async (page) => {
+      const { keyboard } = page;
+      await page.getByRole('heading', { name: 'Now', level: 1 }).waitFor();
+      await keyboard.press('?');
+      await page.getByRole('dialog', { name: 'Keyboard' }).waitFor();
+      await keyboard.press('Escape');
+      await page.getByRole('dialog').waitFor({ state: 'detached' });
+
+      await keyboard.type('gi');
+      await row(page, /alpha/).waitFor();
+      await keyboard.press('/');
+      await keyboard.type('bet');
+      await row(page, /alpha/).waitFor({ state: 'detached' });
+      await keyboard.press('Escape');
+      await keyboard.press('Tab');
+      // The health of the filter, and the button behind it, come before the rows.
+      await tabTo(page, '.row-link');
+      await keyboard.press('Enter');
+      await page.getByRole('region', { name: 'Instance beta' }).waitFor();
+      await keyboard.press('Escape');
+      await page.getByRole('region', { name: 'Instance beta' }).waitFor({ state: 'detached' });
+
+      await keyboard.type('gm');
+      await row(page, /Open keys/).waitFor();
+      await tabTo(page, '.row-link');
+      await keyboard.press('Enter');
+      await page.getByRole('textbox', { name: 'Message' }).waitFor();
+      await tabTo(page, 'textarea');
+      await keyboard.type('by hand, g d is no shortcut here');
+      await keyboard.press('Enter');
+      assert.equal(pushOf(await receiver.next()).message['content'], 'by hand, g d is no shortcut here');
+
+      await keyboard.press('Escape');
+      await keyboard.type('gd');
+      await row(page, /to beta/).waitFor();
+      await tabTo(page, '.row-link');
+      await keyboard.press('j');
+      await page.locator('[data-row="1"] .row-link:focus').waitFor();
+    });
+  });
+
+  const HOSTILE = `<img src=x onerror="window.hacked=1">"'><script>window.hacked=1</script><svg onload=window.hacked=1> \u202Eevil {{7*7}} javascript:window.hacked=1`;
+
+  test('hostile text in every field is shown as text', async (t) => {
+    const { service, url } = await start(t);
+    const text = HOSTILE.slice(0, 190);
+    const receiver = await startReceiver(t, { status: 500, body: HOSTILE });
+    const instance = await service.register({
+      instance_id: text,
+      instance_name: text,
+      agent_ids: [text],
+      webhook_url: receiver.url,
+    });
+    await service.join(text, text, [text]);
+    const sent = await service.send(text, { from: HOSTILE, content: HOSTILE, [HOSTILE]: HOSTILE }, [text]);
+    const { delivery_id } = await service.attempted(sent);
+    const hacked = (page: Page) => page.evaluate('window.hacked');
+    const id = encodeURIComponent(text);
+    await visitor.visit(url, { path: `/meetings/${id}` }, async (page) => {
+      const message = page.getByRole('article', { name: 'Message 1' });
+      await message.getByText(HOSTILE).first().waitFor();
+      await message.getByRole('button', { name: /JSON/ }).click();
+      await message.getByRole('button', { name: /pending/ }).click();
+      await message.getByLabel("The machine's answer").getByText(HOSTILE).waitFor();
+      for (const path of [`/instances/${id}`, `/deliveries/${delivery_id}`, '/now', '/start', '/audit', '/instances']) {
+        await page.goto(url + path);
+        await main(page).getByText(text.slice(0, 40)).first().waitFor();
+      }
+      await page.goto(`${url}/instances?q=${id}`);
+      assert.equal(await page.getByRole('searchbox').first().inputValue(), text);
+      assert.equal(await hacked(page), undefined);
+      assert.equal(await page.locator('img, script:not([src]), a[href^="javascript:"]').count(), 0);
+    });
+    assert.equal(instance.instance_name, text);
+  });
+
+  test('control: the hostile text does its harm where it is taken for markup', async (t) => {
+    const { url } = await start(t);
+    await visitor.visit(url, { path: '/now', allowed: /./ }, async (page) => {
+      const bare = await page.context().newPage();
+      await bare.setContent(HOSTILE);
+      await bare.waitForFunction('window.hacked === 1');
+      // The page itself would not let it in: no script can make markup of text there.
+      const markup = page.evaluate(`document.body.innerHTML = ${JSON.stringify(HOSTILE)}`);
+      await assert.rejects(markup, /requires 'TrustedHTML'/);
+    });
+  });
+
+  const VIEWS = ['/now', '/meetings', '/instances', '/deliveries', '/keys', '/audit', '/nodes', '/start'];
+
+  /** A service with something on every page. */
+  async function lively(t: TestContext): Promise<{ service: Service; url: string; views: string[] }> {
+    const { service, url } = await start(t);
+    await service.member(t, 'room', { registration: { instance_id: 'good', instance_name: 'A good machine' } });
+    const instance_name = 'A machine with a name that goes on and on, as names do when nobody stops them';
+    const bad = { instance_id: 'bad', instance_name };
+    await service.member(t, 'room', { registration: bad, behaviour: { status: 500, body: 'x'.repeat(500) } });
+    const content = `A long word, ${'m'.repeat(300)}, and a link: https://example.com/${'path/'.repeat(40)}`;
+    await service.send('room', { from: 'good', content });
+    const sent = await service.send('room', { from: 'bad', content: 'Short.' }, ['a']);
+    const [delivery] = await service.deliveriesOf(sent);
+    const details = ['/meetings/room', '/instances/bad', `/deliveries/${delivery?.delivery_id}`];
+    return { service, url, views: [...VIEWS, ...details] };
+  }
+
+  /** Shows a view without loading the page again. */
+  async function show(page: Page, path: string): Promise<void> {
+    await page.evaluate(`{
+    const link = document.createElement('a');
+    link.href = ${JSON.stringify(path)};
+    document.body.append(link);
+    link.click();
+    link.remove();
+  }`);
+    await page.locator('h1').waitFor({ state: 'attached' });
+    await page.locator('.skeleton').first().waitFor({ state: 'detached' });
+  }
+
+  test('nothing is wider than the screen, from a phone to a wide one', async (t) => {
+    const { url, views } = await lively(t);
+    for (const width of [360, 768, 1440]) {
+      await visitor.visit(url, { path: '/now', viewport: { width, height: 800 } }, async (page) => {
+        for (const path of views) {
+          await show(page, path);
+          const wide = Number(await page.evaluate('document.documentElement.scrollWidth'));
+          assert.ok(wide <= width, `${path} at ${width} px is ${wide} px wide`);
+        }
+      });
+    }
+  });
+
+  interface Violation {
+    id: string;
+    impact: string;
+    nodes: { html: string; failureSummary: string }[];
+  }
+
+  for (const colorScheme of ['light', 'dark'] as const) {
+    test(`axe finds nothing serious on any page, ${colorScheme}`, async (t) => {
+      const { url, views } = await lively(t);
+      await visitor.visit(url, { path: '/now', colorScheme }, async (page) => {
+        await page.evaluate(axe.source);
+        for (const path of views) {
+          await show(page, path);
+          const violations = await page.evaluate<Violation[]>(
+            "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)",
+          );
+          const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+          const found = grave.flatMap(({ id, nodes }) =>
+            nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
+          );
+          assert.deepEqual(found, [], path);
+        }
+      });
+    });
+  }
+
+  test('the theme follows the system until another one is chosen, and that is remembered', async (t) => {
+    const { url } = await start(t);
+    const ground = (page: Page) => page.evaluate<string>('getComputedStyle(document.documentElement).backgroundColor');
+    await visitor.visit(url, { path: '/start', colorScheme: 'dark' }, async (page) => {
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      const dark = await ground(page);
+      await page.getByRole('radio', { name: 'Light' }).check({ force: true });
+      const light = await ground(page);
+      assert.notEqual(light, dark);
+      await page.reload();
+      await page.getByRole('heading', { level: 1 }).waitFor();
+      assert.equal(await ground(page), light);
+      await page.getByRole('radio', { name: 'Auto' }).check({ force: true });
+      assert.equal(await ground(page), dark);
+      await page.emulateMedia({ colorScheme: 'light' });
+      assert.equal(await ground(page), light);
+    });
+  });
+
+  test('of 10,000 rows only those in sight are in the document, and the last one is a key away', async (t) => {
+    const { service, url } = await start(t);
+    const receiver = await startReceiver(t);
+    await receiver.down();
+    const ids = Array.from({ length: 100 }, (_, i) => `machine-${i}`);
+    await Promise.all(
+      ids.map(async (instance_id) => {
+        await service.register({ instance_id, webhook_url: receiver.url });
+        await service.join('crowd', instance_id, ['a']);
+      }),
+    );
+    for (let i = 0; i < 100; i++) await service.send('crowd', { content: `${i}` });
+    await visitor.visit(url, { path: '/deliveries' }, async (page) => {
+      const rows = page.locator('[data-row]');
+      await rows.first().waitFor();
+      await rows.first().getByRole('link').focus();
+      const last = page.locator('[data-row="9999"]');
+      while (!(await last.isVisible())) await page.keyboard.press('End');
+      await last.getByText('#1', { exact: true }).waitFor();
+      assert.ok((await rows.count()) < 80);
+      await page.keyboard.press('Home');
+      await page.locator('[data-row="0"]').getByText('#100', { exact: true }).waitFor();
+    });
+  });
+
+  test('an empty registry begins with a guide, and each step ticks itself off', async (t) => {
+    const { service, url } = await start(t);
+    await visitor.visit(url, {}, async (page) => {
+      await page.getByRole('heading', { name: 'Start here' }).waitFor();
+      assert.match(await page.getByText('curl').first().innerText(), /curl/);
+      await page.getByText(`${url}/api/v1/instances/register/`).waitFor();
+      const steps = main(page).getByRole('listitem');
+      const done = (name: string) => steps.filter({ hasText: name }).getByText('(done)').waitFor({ state: 'attached' });
+      assert.equal(await page.getByText('(done)').count(), 0);
+      const { instance_id } = await service.member(t, 'standup-42');
+      assert.ok(instance_id);
+      await done('Register an instance');
+      await done('Let it join a meeting');
+      await page.getByRole('link', { name: 'in the meeting itself' }).click();
+      await page.getByRole('textbox', { name: 'Message' }).fill('hello');
+      await page.getByRole('button', { name: 'Send to everybody' }).click();
+      await page
+        .getByRole('article')
+        .getByRole('button', { name: /delivered/ })
+        .waitFor();
+      await page.goBack();
+      await done('Say something there');
+      await done('See it arrive');
+    });
+  });
+
+  test('the guide starts two agents that talk, for whoever has no machine, and takes them away again', async (t) => {
+    const { service, url } = await start(t);
+    await visitor.visit(url, { path: '/start' }, async (page) => {
+      await page.getByRole('button', { name: 'Start the demo' }).click();
+      await page.getByRole('article', { name: 'Message 1' }).waitFor();
+      await page
+        .getByRole('article')
+        .getByRole('button', { name: /delivered/ })
+        .first()
+        .waitFor();
+      await page.goBack();
+      await page.getByText(/The demo runs/).waitFor();
+      await page.getByRole('button', { name: 'Stop the demo' }).click();
+      await page.getByRole('button', { name: 'Start the demo' }).waitFor();
+      assert.deepEqual((await service.get<{ data: unknown[] }>('/api/v1/instances/')).body.data, []);
+    });
+  });
+
+  test('the nodes are shown with what each holds', async (t) => {
+    const { service, url } = await start(t);
+    const { body } = await service.get<{ data: ServiceNode[] }>('/api/v1/nodes/');
+    const [node] = body.data;
+    assert.ok(node !== undefined);
+    await visitor.visit(url, { path: '/nodes' }, async (page) => {
+      await row(page, /64 of 64/)
+        .getByRole('link')
+        .click();
+      const detail = page.getByRole('region', { name: `Node ${node.node_id}` });
+      await detail.getByText(node.address).waitFor();
+      // There is one only: it is reached by its address, and takes no place beside the others.
+      assert.equal(await page.getByRole('link', { name: 'Nodes', exact: true }).count(), 0);
+    });
+  });
+
+  test('when keys are required one signs in with a key, sees what it may see, and signs out', async (t) => {
+    const { service, url } = await start(t);
+    const { token } = await service.endOpenMode();
+    const reader = await service.createKey({ scopes: ['read'], name: 'reader' });
+    await service.member(t, 'secret-room', { registration: { instance_id: 'inside' } });
+    await visitor.visit(url, { path: '/instances', allowed: /401/ }, async (page) => {
+      const key = page.getByLabel('Key');
+      await key.fill(`${token.slice(0, -1)}${token.endsWith('x') ? 'y' : 'x'}`);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('alert').waitFor();
+      await key.fill(token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      // Where one wanted to be.
+      await row(page, /inside/).waitFor();
+      await page.getByRole('link', { name: 'Keys', exact: true }).click();
+      await row(page, /reader/).waitFor();
+      // A session of somebody else is seen and ended here, and one's own goes on.
+      const headers = { authorization: `Bearer ${reader.token}` };
+      const other = (await service.request<Session>('POST', '/api/v1/session/', { headers })).body;
+      assert.equal(other.state, 'signed_in');
+      await page.getByRole('button', { name: 'Sessions' }).click();
+      const sessions = page.getByRole('dialog').getByRole('list', { name: 'Sessions' });
+      await sessions.getByText('this one').waitFor();
+      await sessions
+        .getByRole('listitem')
+        .filter({ hasText: reader.key_id })
+        .getByRole('button', { name: /^End the session/ })
+        .click();
+      await sessions.getByText(reader.key_id).waitFor({ state: 'detached' });
+      const left = (await service.get<ListOf<OpenSession>>('/api/v1/sessions/')).body.data;
+      assert.deepEqual(
+        left.map(({ key_id }) => key_id),
+        [token.slice(4, 16)],
+      );
+      await page.goto(`${url}/meetings/secret-room`);
+      await page.getByRole('textbox', { name: 'Message' }).fill('signed in');
+      await page.getByRole('button', { name: 'Send to everybody' }).click();
+      await page.getByRole('article').getByText('signed in').waitFor();
+      await page.getByRole('button', { name: 'Sign out' }).click();
+      await key.waitFor();
+      await page.reload();
+      await key.fill(reader.token);
+      await page.getByRole('button', { name: 'Sign in' }).click();
+      await page.getByRole('article').getByText('signed in').waitFor();
+      assert.equal(await page.getByRole('link', { name: 'Keys', exact: true }).count(), 0);
+    });
+  });
+
+  /** Compressed, as it goes over the wire. */
+  const BYTES_MAX = 150 * 1024;
+
+  test('the built pages are less than 150 KB in all, compressed', async () => {
+    const dist = new URL('../../web/dist/', import.meta.url);
+    let bytes = 0;
+    for (const entry of await readdir(dist, { recursive: true, withFileTypes: true })) {
+      if (entry.name.endsWith('.br')) bytes += (await stat(`${entry.parentPath}/${entry.name}`)).size;
+    }
+    assert.ok(bytes > 20_000, 'the pages are built');
+    assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
+  });
+});

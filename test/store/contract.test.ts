@@ -1,0 +1,635 @@
+/** The contract of the store (src/store/store.ts), held by every engine. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { Session } from '../../src/domain/session.ts';
+import { IDEMPOTENCY_MS, type NewMessage, SESSIONS_PER_KEY_MAX } from '../../src/store/store.ts';
+import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
+import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
+
+for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
+
+/** Everything that a paged list has, page by page. */
+async function pages<T>(
+  read: (cursor: string | undefined) => Promise<{ data: T[]; next_cursor: string | null }>,
+): Promise<T[][]> {
+  const all: T[][] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await read(cursor);
+    all.push(page.data);
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  return all;
+}
+
+function holdsTheContract(engine: EngineUnderTest): void {
+  describe('calls that travel together', () => {
+    for (const [name, open] of [
+      ['in the thread', (t: TestContext) => engine.openThread(t)],
+      ['on this one', (t: TestContext) => engine.open(t)],
+    ] as const) {
+      test(`are answered each by itself: a Problem undoes only its own call, ${name}`, async (t) => {
+        const store = await open(t);
+        await meeting(store, 'm', 'i');
+        const results = await Promise.allSettled([
+          store.meetings.join('m', 'i', ['a'], WALL),
+          store.meetings.join('m', 'nobody', ['a'], WALL),
+          store.messages.accept(messages('m', 2)),
+          store.instances.list({ limit: 10, cursor: 'garbage' }),
+          store.messages.accept(messages('m', 1)),
+        ]);
+        assert.deepEqual(
+          results.map((result) => (result.status === 'fulfilled' ? 'done' : (result.reason as { code: string }).code)),
+          ['done', 'instance_does_not_exist', 'done', 'invalid_fields', 'done'],
+        );
+        assert.equal(await store.deliveries.countPending(), 3);
+      });
+    }
+
+    test('survive a defect in one of them, which undoes that message alone', async (t) => {
+      const store = await engine.openThread(t);
+      await meeting(store, 'm', 'i');
+      const results = await Promise.allSettled([
+        store.messages.accept(messages('m', 1)),
+        // The second message cannot be stored: the first of the same call is.
+        store.messages.accept([newMessage('m'), newMessage('m', { expires_at: 'soon' as unknown as number })]),
+        store.messages.accept(messages('m', 1)),
+      ]);
+      assert.deepEqual(
+        results.map((result) =>
+          result.status === 'fulfilled' ? result.value.map(({ kind }) => kind).join() : 'rejected',
+        ),
+        ['accepted', 'accepted,damaged', 'accepted'],
+      );
+      assert.deepEqual(
+        (await lane(store, 'i', 'm')).map(({ seq }) => seq),
+        [1, 2, 3],
+      );
+    });
+
+    test('that wait when the store closes are answered; those that come after are refused', async (t) => {
+      const store = await engine.openThread(t);
+      await meeting(store, 'm', 'i');
+      const accepted = store.messages.accept(messages('m', 5));
+      const closed = store.close();
+      assert.equal((await accepted).length, 5);
+      await closed;
+      await assert.rejects(store.messages.accept(messages('m', 1)), { name: 'StoreError', code: 'STORE_CLOSED' });
+      await store.close();
+    });
+  });
+
+  describe('pages', () => {
+    test('of instances hold each once, in the order of their ids, while others come', async (t) => {
+      const store = await engine.open(t);
+      for (let k = 0; k < 25; k++) await register(store, `i${String(k).padStart(2, '0')}`);
+      let read = 0;
+      const found = await pages(async (cursor) => {
+        if (read++ === 1) await register(store, 'i00_late');
+        return store.instances.list({ limit: 10, cursor });
+      });
+      assert.deepEqual(
+        found.map(({ length }) => length),
+        [10, 10, 5],
+      );
+      const ids = found.flat().map(({ instance_id }) => instance_id);
+      assert.deepEqual(ids, [...new Set(ids)].toSorted());
+    });
+
+    for (const [name, filter] of [
+      ['all', {}],
+      ['of an instance', { instance_id: 'i' }],
+      ['of a meeting', { meeting_id: 'm' }],
+      ['of a state', { state: 'pending' }],
+      ['of an instance in a meeting', { instance_id: 'j', meeting_id: 'm' }],
+    ] as const) {
+      test(`of deliveries (${name}) hold each once, newest first, while others come`, async (t) => {
+        const store = await engine.open(t);
+        await meeting(store, 'm', 'i', 'j', 'k');
+        await meeting(store, 'm2', 'i', 'k');
+        for (let k = 0; k < 10; k++) await store.messages.accept([newMessage('m'), newMessage('m2')]);
+        const expected = (await store.deliveries.list({ limit: 1_000, ...filter }, WALL)).data.map(
+          (d) => d.delivery_id,
+        );
+        const found = await pages(async (cursor) => {
+          const page = await store.deliveries.list({ limit: 7, cursor, ...filter }, WALL);
+          await store.messages.accept([newMessage('m'), newMessage('m2')]);
+          return page;
+        });
+        assert.ok(expected.length > 7);
+        assert.deepEqual(
+          found.flat().map(({ delivery_id }) => delivery_id),
+          expected,
+        );
+        assert.deepEqual(expected, expected.toSorted().toReversed());
+      });
+    }
+
+    test('of meetings and of their instances hold each once', async (t) => {
+      const store = await engine.open(t);
+      for (let k = 0; k < 12; k++) await meeting(store, `m${k}`, 'i', `j${k}`);
+      for (let k = 0; k < 12; k++) await meeting(store, 'm0', `j${k}`);
+      await store.meetings.leave('m0', 'j3', WALL);
+      const meetings = (await pages((cursor) => store.meetings.list({ limit: 5, cursor }))).flat();
+      assert.deepEqual(
+        meetings.map(({ meeting_id }) => meeting_id),
+        Array.from({ length: 12 }, (_, k) => `m${k}`).toSorted(),
+      );
+      const of_instance = async (instance_id: string, include_left: boolean) =>
+        (await pages((cursor) => store.meetings.list({ limit: 1, cursor, instance_id, include_left })))
+          .flat()
+          .map(({ meeting_id }) => meeting_id);
+      assert.deepEqual(await of_instance('j3', false), ['m3']);
+      assert.deepEqual(await of_instance('j3', true), ['m0', 'm3']);
+      assert.deepEqual(await of_instance('j4', false), ['m0', 'm4']);
+      const seen = await store.meetings.list(
+        { limit: 5, instance_id: 'j4' },
+        { owned: null, meeting_ids: ['m4', 'm5'] },
+      );
+      assert.deepEqual(
+        seen.data.map(({ meeting_id }) => meeting_id),
+        ['m4'],
+      );
+      const of_meeting = async (include_left: boolean) =>
+        (
+          await pages(async (cursor) => {
+            const page = await store.meetings.instances('m0', { limit: 4, cursor, include_left });
+            assert.ok(page !== null);
+            return page;
+          })
+        )
+          .flat()
+          .map(({ instance_id }) => instance_id);
+      assert.equal((await of_meeting(true)).length, 13);
+      assert.deepEqual(
+        await of_meeting(false),
+        (await of_meeting(true)).filter((instance_id) => instance_id !== 'j3'),
+      );
+    });
+
+    test('refuse a cursor that this service did not make', async (t) => {
+      const store = await engine.open(t);
+      for (const cursor of ['', 'x', 'W10', 'bnVsbA', Buffer.from('[1,2,3]').toString('base64url'), 'eyJhIjoxfQ']) {
+        await assert.rejects(store.deliveries.list({ limit: 5, cursor }, WALL), { code: 'invalid_fields' }, cursor);
+        await assert.rejects(store.instances.list({ limit: 5, cursor }), { code: 'invalid_fields' }, cursor);
+      }
+    });
+  });
+
+  test('who hears a meeting is told anew after every change, however often it was asked before', async (t) => {
+    const store = await engine.open(t);
+    await meeting(store, 'm', 'a', 'b');
+    const heard = async (): Promise<string[]> => {
+      const [accepted] = await store.messages.accept([newMessage('m')]);
+      assert.ok(accepted?.kind === 'accepted');
+      return accepted.deliveries.map(({ instance_id, target_agents }) => `${instance_id} ${target_agents}`);
+    };
+    const [a, b] = ['a ["a"]', 'b ["a"]'];
+    assert.deepEqual(await heard(), [a, b]);
+    await store.meetings.leave('m', 'a', WALL);
+    assert.deepEqual(await heard(), [b]);
+    await store.meetings.join('m', 'a', ['x', 'y'], WALL);
+    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    await store.instances.patch('a', { is_active: false }, WALL);
+    assert.deepEqual(await heard(), [b]);
+    await register(store, 'a');
+    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    await store.instances.patch('b', { webhook_enabled: false }, WALL);
+    assert.deepEqual(await heard(), ['a ["x","y"]']);
+    await store.instances.patch('b', { webhook_enabled: true }, WALL + 7);
+    const [row] = await store.instances.load(['b']);
+    assert.ok(row !== undefined);
+    assert.deepEqual(await heard(), ['a ["x","y"]', b]);
+    await store.deliveries.settle([], [{ ...row, gone_as_of: row.updated_at, epoch: 0 }]);
+    assert.deepEqual(await heard(), ['a ["x","y"]']);
+    await store.instances.remove('a', 1000, WALL);
+    assert.deepEqual(await heard(), []);
+    await register(store, 'b');
+    await Promise.allSettled([
+      store.meetings.join('m', 'b', ['z'], WALL),
+      store.meetings.join('m', 'nobody', [], WALL),
+    ]);
+    assert.deepEqual(await heard(), ['b ["z"]']);
+  });
+
+  describe('what is removed', () => {
+    test('is what was settled long enough ago, in small steps, and never what is pending', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i', 'j');
+      await store.messages.accept(messages('m', 100));
+      const old = await lane(store, 'i', 'm');
+      const late = await lane(store, 'j', 'm');
+      await store.deliveries.settle(
+        [
+          ...old.slice(0, 60).map((d) => settled(d, { settled_at: WALL })),
+          ...late.slice(0, 50).map((d) => settled(d, { state: 'failed', reason: 'not_200', settled_at: WALL + 10 })),
+        ],
+        [],
+      );
+      const before = { deliveries_ms: WALL + 5, messages_ms: WALL + 5, idempotency_ms: WALL };
+      const steps: number[] = [];
+      for (let removed = 1; removed > 0;) {
+        removed = await store.deliveries.prune(before, 25);
+        steps.push(removed);
+      }
+      assert.deepEqual(steps, [25, 25, 10, 0]);
+      const left = (await store.deliveries.list({ limit: 1_000 }, WALL)).data;
+      assert.equal(left.length, 140);
+      assert.equal(left.filter(({ state }) => state === 'pending').length, 90);
+      assert.equal(left.filter(({ state }) => state === 'delivered').length, 0);
+      assert.equal(await store.deliveries.countPending(), 90);
+    });
+
+    test('a message is kept as long as a delivery of it is there, however old it is', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 10));
+      await store.messages.accept(messages('nobody', 10));
+      const queued = await lane(store, 'i', 'm');
+      await store.deliveries.settle(
+        queued.slice(0, 4).map((d) => settled(d)),
+        [],
+      );
+      const before = { deliveries_ms: WALL - 1, messages_ms: NEVER, idempotency_ms: 0 };
+      assert.equal(await store.deliveries.prune(before, 500), 10);
+      assert.equal((await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.length, 10);
+      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: WALL + 1 }, 500), 4 + 4);
+      assert.equal(await store.deliveries.prune({ ...before, deliveries_ms: NEVER }, 500), 0);
+      assert.deepEqual(
+        (await store.messages.list('m', { limit: 100, chars_max: 1e9 }))?.data.map(({ seq }) => seq),
+        [5, 6, 7, 8, 9, 10],
+      );
+      assert.equal((await lane(store, 'i', 'm')).length, 6);
+    });
+
+    test('a meeting whose messages are all gone goes on with the next seq, and remembers when the last one came', async (t) => {
+      const store = await engine.open(t);
+      const came = async () => {
+        const [m] = (await store.meetings.list({ limit: 1 })).data;
+        return [m?.last_seq, m?.last_activity_at];
+      };
+      const wall_ms = WALL + 7;
+      await store.messages.accept([newMessage('m'), newMessage('m'), newMessage('m', { wall_ms })]);
+      const before = { deliveries_ms: 0, messages_ms: WALL + 1, idempotency_ms: 0 };
+      assert.equal(await store.deliveries.prune(before, 500), 2);
+      assert.deepEqual(await came(), [3, wall_ms]);
+      assert.equal(await store.deliveries.prune({ ...before, messages_ms: NEVER }, 500), 1);
+      assert.deepEqual(await came(), [3, wall_ms]);
+      const [next] = await store.messages.accept([newMessage('m')]);
+      assert.equal(next?.kind === 'accepted' && next.message.seq, 4);
+      assert.deepEqual(await came(), [4, WALL]);
+      await meeting(store, 'm', 'i');
+      await store.meetings.leave('i', 'm', WALL);
+      await store.meetings.leave('m', 'i', WALL + 9);
+      assert.deepEqual(await came(), [4, WALL + 9]);
+    });
+
+    test("an idempotency key is its sender's own, in one batch and from one to the next", async (t) => {
+      const store = await engine.open(t);
+      const by = (sender: string, fingerprint: string, wall_ms = WALL) =>
+        newMessage('m', { idempotency: { key: 'k', sender, fingerprint }, wall_ms });
+      const saidOf = async (batch: NewMessage[]) =>
+        (await store.messages.accept(batch)).map((result) =>
+          'message' in result ? `${result.kind} ${result.message.seq}` : result.kind,
+        );
+      assert.deepEqual(await saidOf([by('one', 'f'), by('two', 'g'), by('one', 'f'), by('two', 'f')]), [
+        'accepted 1',
+        'accepted 2',
+        'repeated 1',
+        'key_reused',
+      ]);
+      assert.deepEqual(await saidOf([by('two', 'g'), by('', 'f'), by('one', 'f')]), [
+        'repeated 2',
+        'accepted 3',
+        'repeated 1',
+      ]);
+      assert.deepEqual(await saidOf([by('', 'f')]), ['repeated 3']);
+      // The first has gone, and the others go on.
+      const later = WALL + IDEMPOTENCY_MS;
+      assert.deepEqual(await saidOf([by('three', 'h', later), by('one', 'x', later), by('three', 'h', later)]), [
+        'accepted 4',
+        'accepted 5',
+        'repeated 4',
+      ]);
+    });
+
+    test('idempotency records go after their day', async (t) => {
+      const store = await engine.open(t);
+      const idempotency = { key: 'k', sender: '', fingerprint: 'f' };
+      await store.messages.accept([newMessage('m', { idempotency })]);
+      const before = { deliveries_ms: 0, messages_ms: 0, idempotency_ms: WALL };
+      assert.equal(await store.deliveries.prune(before, 500), 0);
+      assert.equal(await store.deliveries.prune({ ...before, idempotency_ms: WALL + 1 }, 500), 1);
+    });
+  });
+
+  describe('what is counted and said of what waits', () => {
+    test('pending deliveries are counted the same everywhere, in lanes and beside them', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i', 'j');
+      await meeting(store, 'm2', 'i');
+      await store.messages.accept([...messages('m', 5), ...messages('m2', 3)]);
+      const [first, second, third] = await lane(store, 'i', 'm');
+      assert.ok(first !== undefined && second !== undefined && third !== undefined);
+      await store.deliveries.settle(
+        [
+          settled(first),
+          settled(second, { state: 'pending', aside: true, next_attempt_at: WALL + 1, settled_at: null }),
+          settled(third, { state: 'failed', reason: 'not_200' }),
+        ],
+        [],
+      );
+      assert.equal(await store.deliveries.countPending(), 5 + 3 + 3);
+      assert.equal((await store.instances.get('i'))?.pending_deliveries, 6);
+      assert.equal((await store.instances.get('j'))?.pending_deliveries, 5);
+      assert.deepEqual(
+        (await store.instances.list({ limit: 10 })).data.map(({ pending_deliveries }) => pending_deliveries),
+        [6, 5],
+      );
+      assert.deepEqual(
+        (await store.meetings.list({ limit: 10 })).data.map((m) => [
+          m.meeting_id,
+          m.last_seq,
+          m.instance_count,
+          m.agent_count,
+          m.pending_deliveries,
+        ]),
+        [
+          ['m', 5, 2, 2, 8],
+          ['m2', 3, 1, 1, 3],
+        ],
+      );
+    });
+
+    test('waiting_for says switched_off before back_off before retry before turn, and nothing once settled', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 3));
+      const [first, second] = await lane(store, 'i', 'm');
+      assert.ok(first !== undefined && second !== undefined);
+      await store.deliveries.settle(
+        [settled(first), settled(second, { state: 'pending', next_attempt_at: WALL + 10, settled_at: null })],
+        [],
+      );
+      const waiting = async () =>
+        (await store.deliveries.list({ limit: 10 }, WALL)).data.map(({ waiting_for }) => waiting_for).toReversed();
+      assert.deepEqual(await waiting(), [null, 'retry', 'turn']);
+      const health = {
+        instance_id: 'i',
+        webhook_url: 'http://i.test/',
+        consecutive_failures: 1,
+        last_success_at: null,
+        last_failure: null,
+        backoff_step: 1,
+        backoff_until: WALL + 1,
+        gone_as_of: null,
+        epoch: 0,
+      };
+      await store.deliveries.settle([], [health]);
+      assert.deepEqual(await waiting(), [null, 'back_off', 'back_off']);
+      await store.deliveries.settle([], [{ ...health, backoff_until: WALL }]);
+      assert.deepEqual(await waiting(), [null, 'retry', 'turn']);
+      await store.instances.patch('i', { webhook_enabled: false }, WALL);
+      assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
+      await store.instances.patch('i', { webhook_enabled: true, is_active: false }, WALL);
+      assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
+    });
+  });
+
+  describe('a settlement', () => {
+    test('changes only what is still pending', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 2));
+      const [first, second] = await lane(store, 'i', 'm');
+      assert.ok(first !== undefined && second !== undefined);
+      await store.deliveries.settle([settled(first)], []);
+      await store.deliveries.settle([settled(first, { state: 'failed', reason: 'exhausted' })], []);
+      await store.instances.remove('i', 100, WALL);
+      await store.deliveries.settle([settled(second)], []);
+      assert.deepEqual(
+        (await store.deliveries.list({ limit: 10 }, WALL)).data
+          .map(({ state, reason }) => [state, reason])
+          .toReversed(),
+        [
+          ['delivered', null],
+          ['cancelled', 'instance_deleted'],
+        ],
+      );
+    });
+
+    test('says nothing about a delivery that was queued again by hand meanwhile', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await store.messages.accept(messages('m', 1));
+      const [delivery] = await lane(store, 'i', 'm');
+      assert.ok(delivery !== undefined);
+      await store.deliveries.settle([settled(delivery, { state: 'failed', reason: 'expired' })], []);
+      await store.deliveries.retry(delivery.delivery_id, WALL, NEVER + 1);
+      await store.deliveries.settle([settled(delivery, { state: 'failed', reason: 'expired' })], []);
+      assert.equal((await store.deliveries.get(delivery.delivery_id, WALL))?.state, 'pending');
+      const { deliveries } = await store.deliveries.loadAside('i', WALL, 10);
+      assert.equal(deliveries.length, 1);
+    });
+
+    test('of health belongs to the URL, and a 410 to the registration that it came to', async (t) => {
+      const store = await engine.open(t);
+      const { instance } = await register(store, 'i');
+      const health = {
+        instance_id: 'i',
+        webhook_url: instance.webhook_url,
+        consecutive_failures: 3,
+        last_success_at: null,
+        last_failure: null,
+        backoff_step: 1,
+        backoff_until: NEVER,
+        gone_as_of: instance.updated_at,
+        epoch: 0,
+      };
+      await store.deliveries.settle([], [{ ...health, webhook_url: 'http://former.test/', gone_as_of: WALL - 1 }]);
+      const unchanged = await store.instances.get('i');
+      assert.deepEqual([unchanged?.consecutive_failures, unchanged?.webhook_enabled], [0, true]);
+      await store.deliveries.settle([], [health]);
+      const changed = await store.instances.get('i');
+      assert.deepEqual([changed?.consecutive_failures, changed?.webhook_enabled], [3, false]);
+      await register(store, 'i', WALL + 1);
+      await store.deliveries.settle([], [health]);
+      assert.equal((await store.instances.get('i'))?.webhook_enabled, true);
+    });
+  });
+
+  describe('what is read back', () => {
+    test('lanes in the order of seq after a seq, without what stands beside them', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i');
+      await meeting(store, 'm2', 'i');
+      await store.messages.accept([...messages('m', 5), ...messages('m2', 2)]);
+      const third = (await lane(store, 'i', 'm'))[2];
+      assert.ok(third !== undefined);
+      await store.deliveries.settle(
+        [settled(third, { state: 'pending', aside: true, next_attempt_at: WALL, settled_at: null })],
+        [],
+      );
+      const [after_one, other, nobody] = await store.deliveries.loadLanes([
+        { instance_id: 'i', meeting_id: 'm', after_seq: 1, limit: 2 },
+        { instance_id: 'i', meeting_id: 'm2', after_seq: 0, limit: 9 },
+        { instance_id: 'x', meeting_id: 'm', after_seq: 0, limit: 9 },
+      ]);
+      assert.deepEqual(
+        [after_one, other, nobody].map((rows) => rows?.map(({ seq }) => seq)),
+        [[2, 4], [1, 2], []],
+      );
+    });
+
+    test('lanes with something pending, each once, page by page, whatever their ids look like', async (t) => {
+      const store = await engine.open(t);
+      const ids = ['A', 'a', 'é', 'z', '\u{1F600}', ' ', '0'];
+      for (const instance_id of ids) for (const meeting_id of ids) await meeting(store, meeting_id, instance_id);
+      await store.messages.accept(ids.flatMap((meeting_id) => messages(meeting_id, 2)));
+      const keys: string[] = [];
+      let after = null;
+      for (;;) {
+        const page: { instance_id: string; meeting_id: string }[] = await store.deliveries.pendingLanes(after, 5);
+        keys.push(...page.map(({ instance_id, meeting_id }) => `${instance_id}/${meeting_id}`));
+        after = page.at(-1) ?? null;
+        if (page.length < 5) break;
+      }
+      assert.equal(keys.length, 49);
+      assert.equal(new Set(keys).size, 49);
+    });
+
+    test('messages byte for byte, and forwards and backwards', async (t) => {
+      const store = await engine.openThread(t);
+      const texts = ['{"a":1e400,"b":12345678901234567890}', '{"t":"\\u0000\\ud800"}', '{ "z":1, "a":2 }'];
+      await store.messages.accept(texts.map((text) => newMessage('m', { message: text })));
+      const all = await store.messages.list('m', { limit: 10, chars_max: 1e9 });
+      assert.deepEqual(
+        all?.data.map(({ message }) => Buffer.from(message).toString()),
+        texts,
+      );
+      const seqs = async (filter: { after_seq?: number; before_seq?: number; limit: number; chars_max: number }) => {
+        const page = await store.messages.list('m', filter);
+        return [page?.data.map(({ seq }) => seq), page?.has_more];
+      };
+      assert.deepEqual(await seqs({ limit: 2, chars_max: 1e9 }), [[2, 3], true]);
+      assert.deepEqual(await seqs({ after_seq: 1, limit: 2, chars_max: 1e9 }), [[2, 3], false]);
+      assert.deepEqual(await seqs({ before_seq: 3, limit: 9, chars_max: 1e9 }), [[1, 2], false]);
+      assert.deepEqual(await seqs({ after_seq: 0, limit: 9, chars_max: 1 }), [[1], true]);
+      assert.equal(await store.messages.list('nowhere', { limit: 9, chars_max: 1 }), null);
+    });
+  });
+
+  describe('what expires', () => {
+    test('is what is pending and due, lane by lane in steps, and beside the lanes', async (t) => {
+      const store = await engine.open(t);
+      for (const k of [1, 2, 3]) await meeting(store, `m${k}`, 'i');
+      for (const k of [1, 2, 3]) {
+        await store.messages.accept([...messages(`m${k}`, 3, { expires_at: WALL }), ...messages(`m${k}`, 2)]);
+      }
+      const beside = (await lane(store, 'i', 'm2'))[0];
+      assert.ok(beside !== undefined);
+      await store.deliveries.settle(
+        [settled(beside, { state: 'pending', aside: true, next_attempt_at: NEVER, settled_at: null })],
+        [],
+      );
+      assert.deepEqual(await store.deliveries.expire(null, 2, WALL - 1, WALL), {
+        expired: [],
+        next: { instance_id: 'i', meeting_id: 'm2' },
+      });
+      const first = await store.deliveries.expire(null, 2, WALL, WALL);
+      const inLane = (meeting_id: string, count: number) => ({ instance_id: 'i', meeting_id, count });
+      assert.deepEqual(first, {
+        expired: [inLane('m1', 3), inLane('m2', 2)],
+        next: { instance_id: 'i', meeting_id: 'm2' },
+      });
+      const second = await store.deliveries.expire(first.next, 2, WALL, WALL);
+      assert.deepEqual(second, { expired: [inLane('m2', 1), inLane('m3', 3)], next: null });
+      assert.equal(await store.deliveries.countPending(), 6);
+      const failed = (await store.deliveries.list({ limit: 99, state: 'failed' }, WALL)).data;
+      assert.ok(failed.every(({ reason, settled_at }) => reason === 'expired' && settled_at === WALL));
+    });
+  });
+
+  describe('a deletion', () => {
+    test('cancels in steps, leaves the others alone, and is done when it says so', async (t) => {
+      const store = await engine.open(t);
+      await meeting(store, 'm', 'i', 'j');
+      await store.messages.accept(messages('m', 10));
+      const steps = [];
+      do steps.push(await store.instances.remove('i', 4, WALL));
+      while (steps.at(-1)?.done === false);
+      assert.deepEqual(
+        steps.map(({ cancelled, done }) => [cancelled, done]),
+        [
+          [4, false],
+          [4, false],
+          [2, true],
+        ],
+      );
+      assert.equal(await store.instances.get('i'), null);
+      assert.equal((await store.instances.get('j'))?.pending_deliveries, 10);
+      assert.deepEqual(await store.instances.remove('i', 4, WALL), { existed: false, done: true, cancelled: 0 });
+      const [sent] = await store.messages.accept(messages('m', 1));
+      assert.equal(sent?.kind === 'accepted' && sent.deliveries.length, 1);
+    });
+  });
+
+  describe('sessions', () => {
+    const session = (n: number, more: Partial<Session> = {}): Session => ({
+      digest: `digest-${n}`,
+      csrf_digest: `csrf-${n}`,
+      key_id: 'key',
+      token_digest: 'token',
+      node_id: null,
+      created_at: WALL + n,
+      expires_at: WALL + 10_000,
+      ...more,
+    });
+
+    test('are found until they end or are removed', async (t) => {
+      const store = await engine.open(t);
+      await store.sessions.create(session(1));
+      await store.sessions.create(session(2, { key_id: null }));
+      assert.deepEqual(await store.sessions.find('digest-1', WALL + 9_999), session(1));
+      assert.deepEqual(await store.sessions.find('digest-2', WALL), session(2, { key_id: null }));
+      assert.equal(await store.sessions.find('digest-1', WALL + 10_000), null);
+      assert.deepEqual(await store.sessions.remove('digest-1'), session(1));
+      assert.equal(await store.sessions.remove('digest-1'), null);
+      assert.equal(await store.sessions.find('digest-1', WALL), null);
+    });
+
+    test('are so many for one key and no more: the oldest ends; what has ended is removed', async (t) => {
+      const store = await engine.open(t);
+      await store.sessions.create(session(0, { key_id: 'other', expires_at: WALL + 1 }));
+      await store.sessions.create(session(1, { key_id: null }));
+      for (let n = 2; n < SESSIONS_PER_KEY_MAX + 3; n++) await store.sessions.create(session(n));
+      assert.equal(await store.sessions.find('digest-0', 0), null);
+      assert.notEqual(await store.sessions.find('digest-1', WALL), null);
+      assert.equal(await store.sessions.find('digest-2', WALL), null);
+      assert.notEqual(await store.sessions.find('digest-3', WALL), null);
+    });
+  });
+
+  describe('messages of all meetings', () => {
+    test('are told from one on, of some meetings or for an instance', async (t) => {
+      const store = await engine.open(t);
+      assert.equal(await store.messages.last(), null);
+      await meeting(store, 'm1', 'i');
+      await store.messages.accept([...messages('m1', 2), ...messages('m2', 1)]);
+      const all = await store.messages.since(null, { limit: 9 });
+      assert.deepEqual(
+        all.map(({ meeting_id, seq, deliveries_queued }) => [meeting_id, seq, deliveries_queued]),
+        [
+          ['m1', 1, 1],
+          ['m1', 2, 1],
+          ['m2', 1, 0],
+        ],
+      );
+      assert.equal(await store.messages.last(), all[2]!.message_id);
+      assert.deepEqual(await store.messages.since(all[0]!.message_id, { limit: 1 }), [all[1]]);
+      assert.deepEqual(await store.messages.since(null, { limit: 9, meeting_ids: ['m2'] }), [all[2]]);
+      assert.deepEqual(await store.messages.since(null, { limit: 9, instance_id: 'i' }), all.slice(0, 2));
+      assert.deepEqual(await store.messages.since(all[2]!.message_id, { limit: 9 }), []);
+    });
+  });
+}

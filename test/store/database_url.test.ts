@@ -1,0 +1,160 @@
+/** Connection strings that name several servers, and which of these is taken. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import { parseDatabaseUrl } from '../../src/domain/database_url.ts';
+import { Connection, ConnectionLost } from '../../src/store/postgres/connection.ts';
+import { migrateDatabase } from '../../src/store/postgres/schema.ts';
+import { type Change, NO_QUOTAS, type Store, StoreError } from '../../src/store/store.ts';
+import { openPostgresHere } from '../support/engines.ts';
+import { PostgresServer } from '../support/postgres_server.ts';
+import { meeting, messages } from '../support/store_contents.ts';
+import { until } from '../support/wait.ts';
+
+/** Nothing listens there. */
+const DEAD = '127.0.0.1:1';
+
+describe('a connection string', () => {
+  test('names one server as ever, and is handed to the driver as it is', () => {
+    for (const [url, where] of [
+      ['postgres://u:p@db.internal/convoke', 'db.internal:5432'],
+      ['postgresql://u:p%40ss@[::1]:6000/convoke?sslmode=require', '[::1]:6000'],
+      ['postgres:///convoke?host=/run/postgresql', 'this machine:5432'],
+    ] as const) {
+      assert.deepEqual(parseDatabaseUrl(url), { servers: [{ url, where }], must_write: false });
+    }
+  });
+
+  test('names several, each with its port; one of them has to write', () => {
+    assert.deepEqual(parseDatabaseUrl('postgres://u:p@h@a:1,[::1]:2,c/db?target_session_attrs=read-write#x'), {
+      servers: [
+        { url: 'postgres://u:p@h@a:1/db?target_session_attrs=read-write#x', where: 'a:1' },
+        { url: 'postgres://u:p@h@[::1]:2/db?target_session_attrs=read-write#x', where: '[::1]:2' },
+        { url: 'postgres://u:p@h@c/db?target_session_attrs=read-write#x', where: 'c:5432' },
+      ],
+      must_write: true,
+    });
+    assert.equal(parseDatabaseUrl('postgres://a,b/db')?.must_write, true);
+    assert.equal(parseDatabaseUrl('postgres://a/db?target_session_attrs=primary')?.must_write, true);
+    assert.equal(parseDatabaseUrl('postgres://a/db?target_session_attrs=any')?.must_write, false);
+  });
+
+  test('is refused with a host that is missing, a port that is none, too many hosts, or a wish for a standby', () => {
+    for (const url of [
+      'mysql://a/db',
+      'postgres:db',
+      'postgres://a,/db',
+      'postgres://,a/db',
+      'postgres://a:1,b:x/db',
+      'postgres://a:1,b:70000/db',
+      'postgres://a/d\nb',
+      `postgres://${Array.from({ length: 9 }, (_, k) => `h${k}`).join()}/db`,
+      'postgres://a,b/db?target_session_attrs=standby',
+      'postgres://a,b/db?target_session_attrs=read-only',
+      'postgres://a,b/db?target_session_attrs=',
+    ]) {
+      assert.equal(parseDatabaseUrl(url), null, url);
+    }
+  });
+});
+
+describe('of several servers', () => {
+  let primary: PostgresServer;
+  let standby: PostgresServer;
+  before(async () => {
+    [primary, standby] = await startPair();
+    await migrateDatabase(urlOf(primary));
+  });
+  after(async () => {
+    await primary.stop();
+    await standby.stop();
+  });
+
+  async function startPair(): Promise<[PostgresServer, PostgresServer]> {
+    const first = await PostgresServer.start();
+    return [first, await first.startStandby()];
+  }
+
+  function urlOf(...servers: (PostgresServer | string)[]): string {
+    const hosts = servers.map((server) => (typeof server === 'string' ? server : `127.0.0.1:${server.port}`));
+    return `postgres://convoke:the-password@${hosts.join()}/postgres?target_session_attrs=read-write`;
+  }
+
+  async function open(t: TestContext, url: string): Promise<Store> {
+    const store = await openPostgresHere(url, NO_QUOTAS);
+    t.after(() => store.close());
+    return store;
+  }
+
+  async function portOf(connection: Connection): Promise<number> {
+    const { rows } = await connection.query<{ port: number }>('SELECT inet_server_port() AS port');
+    return rows[0]!.port;
+  }
+
+  for (const [name, hosts] of [
+    ['a standby', () => urlOf(standby, primary)],
+    ['a dead host', () => urlOf(DEAD, primary)],
+    ['one and the other', () => urlOf(DEAD, standby, primary)],
+  ] as const) {
+    test(`${name} is passed over`, async (t) => {
+      const connection = await Connection.open(hosts());
+      t.after(() => connection.close());
+      assert.equal(await portOf(connection), primary.port);
+    });
+  }
+
+  test('control: a standby alone lets itself be connected to, unless one that writes is asked for', async (t) => {
+    const connection = await Connection.open(`postgres://convoke@127.0.0.1:${standby.port}/postgres`);
+    t.after(() => connection.close());
+    assert.equal(await portOf(connection), standby.port);
+    await assert.rejects(Connection.open(urlOf(standby)), (error) => {
+      assert(error instanceof ConnectionLost);
+      assert.equal(error.code, '25006');
+      return true;
+    });
+  });
+
+  test('where none writes, the error says what became of each, and not the password', async () => {
+    await assert.rejects(migrateDatabase(urlOf(DEAD, standby)), (error) => {
+      assert(error instanceof StoreError);
+      assert.equal(error.code, 'POSTGRES_UNREACHABLE');
+      assert.match(error.message, /^No PostgreSQL that writes answers \(127\.0\.0\.1:1: .*ECONNREFUSED/);
+      assert.match(error.message, new RegExp(`; 127\\.0\\.0\\.1:${standby.port}: it only reads\\)`));
+      assert.doesNotMatch(error.message, /the-password/);
+      return true;
+    });
+  });
+
+  test('a database that none of them has is said to be missing, with all of their names', async () => {
+    await assert.rejects(migrateDatabase(urlOf(primary, DEAD).replace('/postgres?', '/none?')), (error) => {
+      assert(error instanceof StoreError);
+      assert.equal(error.code, 'POSTGRES_NO_DATABASE');
+      assert.match(error.message, new RegExp(`no database "none" at 127.0.0.1:${primary.port}, 127.0.0.1:1: `));
+      return true;
+    });
+  });
+
+  test('another becomes the one that writes: stores follow it, and hear each other there', async (t) => {
+    const [first, second] = await startPair();
+    t.after(() => Promise.all([first.stop(), second.stop()]));
+    const url = urlOf(first, second);
+    const [here, there] = [await open(t, url), await open(t, url)];
+    await meeting(here, 'm', 'i');
+    await here.messages.accept(messages('m', 1));
+    const changes: Change[] = [];
+    there.onChange((change) => changes.push(change));
+
+    await first.halt();
+    await second.promote();
+    const accepted = await here.messages.accept(messages('m', 1));
+    assert.equal(accepted[0]?.kind, 'accepted');
+    await until(
+      'what was told by the other',
+      async () => {
+        await here.cluster?.tell('topic', 'text');
+        return changes.some(({ kind }) => kind === 'told');
+      },
+      Boolean,
+    );
+    assert.ok(changes.some(({ kind }) => kind === 'unsure'));
+  });
+});

@@ -1,0 +1,236 @@
+/** Lists of agents by their bytes, on both engines: what a page, a lane and a meeting may come to, and that each list is still whole. */
+import assert from 'node:assert/strict';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test } from 'node:test';
+import pg from 'pg';
+import { AGENT_IDS_BYTES_MAX } from '../../src/domain/id.ts';
+import { PAGE_BYTES_MAX } from '../../src/store/cursor.ts';
+import { MIGRATIONS as POSTGRES_STEPS } from '../../src/store/postgres/migrations.ts';
+import { MIGRATIONS as SQLITE_STEPS } from '../../src/store/sqlite/migrations.ts';
+import { LANE_PAGE_CHARS_MAX, queuedChars, type Store } from '../../src/store/store.ts';
+import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
+import { SECRET, temporaryFile } from '../support/node.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { lane, meeting, messages, settled, WALL } from '../support/store_contents.ts';
+
+for (const engine of ENGINES) describe(engine.name, () => holdsTheContract(engine));
+
+/** As many as a list may come to, four bytes for each two units of UTF-16. */
+const LONG = Array.from(
+  { length: AGENT_IDS_BYTES_MAX / 100 },
+  (_, i) => `${String(i).padStart(4, '0')}${'😀'.repeat(24)}`,
+);
+
+function register(store: Store, instance_id: string, agent_ids: string[]) {
+  return store.instances.register(
+    {
+      instance_id,
+      instance_name: instance_id,
+      agent_ids,
+      webhook_url: 'http://machine.test/',
+      webhook_headers: undefined,
+      webhook_secret: undefined,
+      new_secret: SECRET,
+      success_statuses: undefined,
+    },
+    WALL,
+  );
+}
+
+/** Instances with long lists, in a meeting as far as those fit into one; among them one that an earlier version took. */
+async function fill(store: Store, count: number): Promise<string[]> {
+  const names = Array.from({ length: count }, (_, i) => `i${String(i).padStart(3, '0')}`);
+  for (const [i, name] of names.entries()) {
+    await register(store, name, i === 1 ? Array.from({ length: 20 }, (_, n) => LONG.map((id) => n + id)).flat() : LONG);
+    await store.meetings.join('m', name, LONG, WALL);
+  }
+  return names;
+}
+
+async function pagesOf<T>(
+  read: (cursor: string | undefined) => Promise<{ data: T[]; next_cursor: string | null } | null>,
+): Promise<T[][]> {
+  const pages: T[][] = [];
+  let cursor: string | undefined;
+  do {
+    const page = await read(cursor);
+    assert.ok(page !== null);
+    pages.push(page.data);
+    cursor = page.next_cursor ?? undefined;
+  } while (cursor !== undefined);
+  return pages;
+}
+
+function assertBounded(pages: { agent_ids: string[] }[][] | { target_agents: string[] }[][]): void {
+  assert.ok(pages.length > 1);
+  for (const page of pages) {
+    const lists = page.map((row) => ('agent_ids' in row ? row.agent_ids : row.target_agents));
+    const bytes = lists.map((list) => Buffer.byteLength(JSON.stringify(list)));
+    const sum = bytes.reduce((a, b) => a + b, 0);
+    assert.ok(page.length === 1 || sum <= PAGE_BYTES_MAX, `${page.length} rows of ${sum} bytes`);
+  }
+}
+
+function holdsTheContract(engine: EngineUnderTest): void {
+  test('a page ends where its rows come to half a mebibyte, and the next one goes on from there', async (t) => {
+    const store = await engine.open(t);
+    const names = await fill(store, 30);
+    const instances = await pagesOf((cursor) => store.instances.list({ limit: 500, cursor }));
+    assertBounded(instances);
+    assert.deepEqual(
+      instances.flat().map(({ instance_id }) => instance_id),
+      names,
+    );
+    assert.deepEqual(instances.flat()[2]!.agent_ids, LONG);
+    // What is larger than a page is one by itself.
+    assert.deepEqual(
+      instances.slice(0, 2).map((page) => page.map(({ instance_id }) => instance_id)),
+      [['i000'], ['i001']],
+    );
+    const members = await pagesOf((cursor) => store.meetings.instances('m', { limit: 500, cursor }));
+    assertBounded(members);
+    assert.deepEqual(
+      members.flat().map(({ instance_id }) => instance_id),
+      names,
+    );
+    await store.messages.accept(messages('m', 1));
+    for (const filter of [{}, { meeting_id: 'm' }]) {
+      const deliveries = await pagesOf((cursor) => store.deliveries.list({ limit: 500, cursor, ...filter }, WALL));
+      assertBounded(deliveries);
+      assert.deepEqual(
+        deliveries.flat().map(({ instance_id }) => instance_id),
+        names.toReversed(),
+      );
+    }
+    // Short ones are not held up by long ones: the number is what ends a page of them.
+    assert.equal((await store.instances.list({ limit: 5, cursor: undefined, q: 'i02' })).data.length, 5);
+  });
+
+  test('a page of a lane, and of what is beside the lanes, ends where its messages and lists come to their limit', async (t) => {
+    const store = await engine.open(t);
+    await meeting(store, 'm', 'i');
+    await store.meetings.join('m', 'i', LONG, WALL);
+    await store.messages.accept(messages('m', 30, { message: '{"text":"é"}' }));
+    const page = await lane(store, 'i', 'm');
+    const chars = page.reduce((sum, delivery) => sum + queuedChars(delivery), 0);
+    assert.ok(page.length > 1 && page.length < 30, `${page.length}`);
+    assert.ok(chars >= LANE_PAGE_CHARS_MAX && chars - queuedChars(page.at(-1)!) < LANE_PAGE_CHARS_MAX);
+    const all: number[] = [];
+    for (let after_seq = 0; after_seq < 30; after_seq = all.at(-1)!) {
+      const [next = []] = await store.deliveries.loadLanes([
+        { instance_id: 'i', meeting_id: 'm', after_seq, limit: 64 },
+      ]);
+      all.push(...next.map(({ seq }) => seq));
+      await store.deliveries.settle(
+        next.map((delivery) =>
+          settled(delivery, { state: 'pending', aside: true, next_attempt_at: WALL, settled_at: null }),
+        ),
+        [],
+      );
+    }
+    assert.deepEqual(
+      all,
+      Array.from({ length: 30 }, (_, i) => i + 1),
+    );
+    const beside: number[] = [];
+    for (let next_at: number | null = WALL; next_at !== null;) {
+      const due = await store.deliveries.loadAside('i', WALL, 64);
+      assert.equal(due.deliveries.length === 30, false);
+      beside.push(...due.deliveries.map(({ seq }) => seq));
+      await store.deliveries.settle(
+        due.deliveries.map((delivery) => settled(delivery)),
+        [],
+      );
+      next_at = due.next_at;
+    }
+    assert.deepEqual(beside, all);
+  });
+
+  test('the lists of a meeting come to 4 MiB at most; a small one is taken all the same, and who leaves makes room', async (t) => {
+    const store = await engine.open(t);
+    await register(store, 'last', ['a']);
+    let joined = 0;
+    const codeOf = async (instance_id: string, list: string[]): Promise<string> => {
+      await register(store, instance_id, ['a']);
+      return store.meetings.join('m', instance_id, list, WALL).then(
+        () => 'joined',
+        ({ code }: { code: string }) => code,
+      );
+    };
+    while ((await codeOf(`i${joined}`, LONG)) === 'joined') joined++;
+    assert.ok(joined > 90 && joined < 110, `${joined}`);
+    assert.equal(await codeOf('one more', LONG), 'quota_exceeded');
+    assert.equal(await codeOf('one more', ['a', 'b']), 'joined');
+    assert.equal(await codeOf('i3', LONG), 'joined', 'the same list again');
+    assert.equal((await store.meetings.list({ limit: 9 })).data[0]!.agent_count, joined * LONG.length + 2);
+    await store.meetings.leave('m', 'i5', WALL);
+    assert.equal(await codeOf('one more', LONG), 'joined');
+  });
+
+  test('who hosts an agent is known as lists change, and as instances go', async (t) => {
+    const store = await engine.open(t);
+    const hosts = async (agent_id: string): Promise<string[]> =>
+      (await store.instances.list({ limit: 9, agent_id })).data.map(({ instance_id }) => instance_id);
+    await register(store, 'one', ['a', 'b', 'é"\\']);
+    await register(store, 'two', ['b', 'A']);
+    assert.deepEqual([await hosts('a'), await hosts('b'), await hosts('é"\\')], [['one'], ['one', 'two'], ['one']]);
+    await register(store, 'one', ['b', 'c']);
+    assert.deepEqual([await hosts('a'), await hosts('b'), await hosts('c')], [[], ['one', 'two'], ['one']]);
+    await store.instances.remove('one', 9, WALL);
+    assert.deepEqual([await hosts('b'), await hosts('c'), await hosts('A')], [['two'], [], ['two']]);
+    await register(store, 'one', []);
+    assert.deepEqual(await hosts('b'), ['two']);
+  });
+}
+
+describe('what was stored before lists were counted', () => {
+  const FILL = `
+    INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ('m', 0, 1, 1);
+    INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at) VALUES ('m', 'i', '["a","b"]', 1);`;
+  const instance = (more_names: string, more: string): string => `
+    INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
+      webhook_enabled, is_active, created_at, updated_at${more_names})
+    VALUES ('i', 'i', '["a","b","a"]', 'http://machine.test/', '', '', '200', 1, 1, 1, 1${more});`;
+  /** Written as the next step finds it, whatever steps are added behind that one. */
+  const stepsBefore = (steps: readonly string[]): readonly string[] =>
+    steps.slice(
+      0,
+      steps.findIndex((step) => step.includes('CREATE TABLE instance_agents')),
+    );
+
+  test('is found by its agents, and counted (SQLite)', (t) => {
+    const file = temporaryFile(t);
+    const db = new DatabaseSync(file);
+    const steps = stepsBefore(SQLITE_STEPS);
+    for (const step of steps) db.exec(step);
+    db.exec(`${instance('', '')}${FILL} PRAGMA user_version = ${steps.length};`);
+    for (const step of SQLITE_STEPS.slice(steps.length)) db.exec(step);
+    const rows = db.prepare('SELECT agent_id FROM instance_agents ORDER BY agent_id').all();
+    assert.deepEqual(
+      rows.map((row) => row['agent_id']),
+      ['a', 'b'],
+    );
+    assert.equal(db.prepare('SELECT agent_count FROM memberships').get()!['agent_count'], 2);
+    db.close();
+  });
+
+  test('is found by its agents, and counted (PostgreSQL)', async (t) => {
+    const client = new pg.Client(await makeDatabase());
+    await client.connect();
+    t.after(() => client.end());
+    await client.query('DROP SCHEMA public CASCADE; CREATE SCHEMA public');
+    const steps = stepsBefore(POSTGRES_STEPS);
+    for (const step of steps) await client.query(step);
+    await client.query(`${instance(', partition_no, first_no', ', 0, 1')}${FILL}`);
+    for (const step of POSTGRES_STEPS.slice(steps.length)) await client.query(step);
+    const found = await client.query<{ agent_id: string }>('SELECT agent_id FROM instance_agents ORDER BY agent_id');
+    assert.deepEqual(
+      found.rows.map(({ agent_id }) => agent_id),
+      ['a', 'b'],
+    );
+    // Counted where it is read, until it is written again.
+    await client.query(`UPDATE memberships SET agent_ids = '["a"]'`);
+    const counted = await client.query<{ agent_count: number }>('SELECT agent_count FROM memberships');
+    assert.equal(counted.rows[0]!.agent_count, 1);
+  });
+});

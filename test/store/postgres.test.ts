@@ -1,0 +1,939 @@
+/** What PostgreSQL promises beyond the contract of the store (test/store/contract.test.ts): of connections, nodes and servers. */
+import assert from 'node:assert/strict';
+import { createSecretKey } from 'node:crypto';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import pg from 'pg';
+import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
+import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
+import {
+  ACCEPT_MESSAGES_2,
+  RAISE_NUMBERS,
+  SETTLE_DELIVERIES,
+  TAKE_NUMBERS,
+} from '../../src/store/postgres/functions.ts';
+import { RENEW_LEASE } from '../../src/store/postgres/lease_functions.ts';
+import { Running } from '../../src/store/postgres/running.ts';
+import { migrateDatabase } from '../../src/store/postgres/schema.ts';
+import { type Change, NO_QUOTAS, type Store, StoreError } from '../../src/store/store.ts';
+import { CuttingProxy } from '../support/cutting_proxy.ts';
+import { openPostgresHere, POSTGRES_KEYS } from '../support/engines.ts';
+import { temporaryFile } from '../support/node.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { PostgresServer } from '../support/postgres_server.ts';
+import { lane, meeting, messages, newMessage, register, settled } from '../support/store_contents.ts';
+import { until } from '../support/wait.ts';
+
+async function open(t: TestContext, url: string, now_ms?: () => number): Promise<Store> {
+  const store = await openPostgresHere(url, NO_QUOTAS, now_ms);
+  t.after(() => store.close());
+  return store;
+}
+
+/** Beside the store: what is in the tables, and what a test does to them. */
+async function sql<Row extends object>(url: string, text: string, values: unknown[] = []): Promise<Row[]> {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    return (await client.query<Row>(text, values)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+function through(url: string, proxy: CuttingProxy): string {
+  const proxied = new URL(url);
+  proxied.port = String(proxy.port);
+  return proxied.href;
+}
+
+async function proxyTo(t: TestContext, url: string): Promise<CuttingProxy> {
+  const proxy = await CuttingProxy.start(Number(new URL(url).port));
+  t.after(() => proxy.close());
+  return proxy;
+}
+
+/** Cuts the connection over which a text goes, when the server has done what it was told and answers. */
+function cutAnswerTo(proxy: CuttingProxy, text: string): { cuts: number } {
+  const seen = { cuts: 0 };
+  let awaiting: number | null = null;
+  proxy.onRequest = (bytes, connection) => {
+    if (seen.cuts === 0 && bytes.includes(text)) awaiting = connection;
+    return 'pass';
+  };
+  proxy.onAnswer = (_, connection) => {
+    if (connection !== awaiting) return 'pass';
+    awaiting = null;
+    seen.cuts++;
+    return 'cut';
+  };
+  return seen;
+}
+
+function seqsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): number[] {
+  return accepted.map((each) => (each.kind === 'accepted' ? each.message.seq : 0));
+}
+
+/** Of the messages and their deliveries. */
+function idsOf(accepted: Awaited<ReturnType<Store['messages']['accept']>>): string[] {
+  return accepted.flatMap((each) =>
+    each.kind === 'accepted' ? [each.message.message_id, ...each.deliveries.map(({ delivery_id }) => delivery_id)] : [],
+  );
+}
+
+/** The function in the database without a part of it. */
+async function withoutPart(url: string, definition: string, part: string | RegExp, instead: string): Promise<void> {
+  const spoilt = definition.replace(part, instead);
+  assert.notEqual(spoilt, definition);
+  await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+}
+
+describe('a database that knows less than a node, because it took over without the last commits', () => {
+  const ACCEPTED = 3;
+
+  /** A meeting of which the node has seen more than is there now. */
+  async function fallenBehind(t: TestContext, url: string): Promise<Store> {
+    const store = await open(t, url);
+    for (let i = 0; i < ACCEPTED; i++) await store.messages.accept([newMessage('m')]);
+    await sql(url, 'DELETE FROM messages WHERE seq = $1', [ACCEPTED]);
+    return store;
+  }
+
+  test('goes on after the last message that is there', async (t) => {
+    const store = await fallenBehind(t, await makeDatabase());
+    assert.deepEqual(seqsOf(await store.messages.accept([newMessage('m')])), [ACCEPTED]);
+  });
+
+  test('control: asked for what the node knows only, it would repeat a seq, and accept no more', async (t) => {
+    const url = await makeDatabase();
+    const WHOLE_LOOK =
+      /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
+    await withoutPart(url, ACCEPT_MESSAGES_2, WHOLE_LOOK, '');
+    const store = await fallenBehind(t, url);
+    assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
+  });
+
+  /** The meeting itself is gone, between two others. */
+  async function lost(t: TestContext, url: string): Promise<Store> {
+    const store = await open(t, url);
+    await store.messages.accept([newMessage('l'), newMessage('m'), newMessage('n')]);
+    await sql(url, "DELETE FROM messages WHERE meeting_id = 'm'");
+    await sql(url, "DELETE FROM meetings WHERE meeting_id = 'm'");
+    return store;
+  }
+
+  const OF_ALL = ['l', 'm', 'n'].map((meeting_id) => newMessage(meeting_id));
+  const FIRST_PAGE = { after_seq: 0, limit: 10, chars_max: 1000 };
+
+  test('makes a meeting anew that is not there', async (t) => {
+    const store = await lost(t, await makeDatabase());
+    assert.deepEqual(seqsOf(await store.messages.accept(OF_ALL)), [2, 1, 2]);
+    assert.equal((await store.messages.list('m', FIRST_PAGE))?.data.length, 1);
+  });
+
+  test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
+    const url = await makeDatabase();
+    const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
+    await withoutPart(url, ACCEPT_MESSAGES_2, IS_LOST, 'IF false');
+    const store = await lost(t, url);
+    await store.messages.accept(OF_ALL);
+    assert.equal(await store.messages.list('m', FIRST_PAGE), null);
+  });
+});
+
+describe('a database that went back while nodes are at work on it', () => {
+  for (const [lost, statement] of [
+    ['the last batch', 'DELETE FROM batches WHERE batch_no = 2'],
+    ['the run', 'WITH gone AS (DELETE FROM batches) DELETE FROM runs'],
+  ] as const) {
+    test(`does not know ${lost} of a node: that accepts all the same, in a new run, and everything is looked at`, async (t) => {
+      const url = await makeDatabase();
+      const store = await open(t, url);
+      const changes: Change[] = [];
+      store.onChange((change) => changes.push(change));
+      await meeting(store, 'm', 'i');
+      for (let batch = 1; batch <= 2; batch++) await store.messages.accept(messages('m', 1));
+      await sql(url, 'DELETE FROM messages WHERE seq = 2');
+      await sql(url, statement);
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [2]);
+      await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
+      const runs = await sql<{ run_no: string }>(url, 'SELECT run_no FROM runs ORDER BY started_at');
+      assert.equal(runs.length, lost === 'the run' ? 1 : 2);
+      // Far above those that the database gives in turn.
+      for (const { run_no } of runs) assert.ok(Number(run_no) > 1e12);
+    });
+  }
+
+  for (const raised of [true, false]) {
+    const name = 'gives no id again, with a clock that is behind as well';
+    test(raised ? name : `control: without what the node knows of its numbers it would`, async (t) => {
+      const url = await makeDatabase();
+      const proxy = await proxyTo(t, url);
+      const store = await open(t, through(url, proxy));
+      if (!raised)
+        await withoutPart(url, RAISE_NUMBERS, "PERFORM setval('numbers', greatest(given_no, reached_no));", '');
+      await meeting(store, 'm', 'i');
+      // A standby whose clock is behind: numbers follow one another until it has come to where they are.
+      const ahead = Number.MAX_SAFE_INTEGER - 1e12;
+      await sql(url, "SELECT setval('numbers', $1)", [ahead]);
+      const ids = idsOf(await store.messages.accept(messages('m', 2)));
+      await sql(url, 'DELETE FROM deliveries');
+      await sql(url, 'DELETE FROM messages');
+      await sql(url, "SELECT setval('numbers', $1)", [ahead]);
+      proxy.cutAll();
+      const again = idsOf(await store.messages.accept(messages('m', 2)));
+      assert.equal(
+        again.some((id) => ids.includes(id)),
+        !raised,
+      );
+    });
+  }
+
+  test('gives a partition no epoch again', async (t) => {
+    const url = await makeDatabase();
+    const taken = async (node_id: string): Promise<number> => {
+      await sql(url, 'UPDATE partitions SET node_no = NULL, epoch = 7');
+      const store = await open(t, url);
+      const lease = await store.cluster!.renew({ node_id, version: '', address: '', stopping: false }, []);
+      await store.cluster!.leave();
+      return lease.partitions[0]!.epoch;
+    };
+    const epochs = [await taken('a'), await taken('b')];
+    assert.ok(epochs.every((epoch) => epoch > 7));
+    assert.notEqual(epochs[0], epochs[1]);
+  });
+});
+
+test('a key of a sender is found by a node of the version before, and one that such a node stored is found as well', async (t) => {
+  const url = await makeDatabase();
+  const store = await open(t, url);
+  const by = (sender: string) => newMessage('m', { idempotency: { key: 'k', sender, fingerprint: 'f' } });
+  const kindsOf = async (...senders: string[]) =>
+    (await store.messages.accept(senders.map(by))).map(({ kind }) => kind);
+  assert.deepEqual(await kindsOf('one', 'two'), ['accepted', 'accepted']);
+  const rows = await sql<{ key: string; sender: string }>(
+    url,
+    'SELECT key, sender FROM idempotency_keys ORDER BY sender',
+  );
+  // It looks for the key itself.
+  assert.deepEqual(rows, [
+    { key: 'k', sender: 'one' },
+    { key: 'two\nk', sender: 'two' },
+  ]);
+  await sql(url, "DELETE FROM idempotency_keys WHERE sender = 'two'");
+  // It does not say whose a key is.
+  await sql(url, 'UPDATE idempotency_keys SET sender = NULL');
+  assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
+});
+
+describe('a connection that is cut inside the commit of a batch', () => {
+  const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
+
+  for (const has_memory of [true, false]) {
+    const name = 'leaves it stored exactly once, and answered as it was stored';
+    test(has_memory ? name : `control: without its number it is stored twice`, async (t) => {
+      const url = await makeDatabase();
+      const proxy = await proxyTo(t, url);
+      const store = await open(t, through(url, proxy));
+      await meeting(store, 'm', 'i', 'j');
+      await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
+      if (!has_memory) {
+        await withoutPart(url, ACCEPT_MESSAGES_2, 'batch.batch_no = my_batch_no THEN', 'false THEN');
+        await sql(url, 'ALTER TABLE batches DROP CONSTRAINT batches_pkey');
+      }
+      const seen = cutAnswerTo(proxy, 'the marked one');
+      const accepted = await store.messages.accept([
+        newMessage('m', { message: '{"t":"the marked one"}' }),
+        newMessage('m', { idempotency: IDEMPOTENCY }),
+        newMessage('m', { target_agents: ['nobody'] }),
+        newMessage('m', { idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
+      ]);
+      assert.equal(seen.cuts, 1);
+      const stored = await sql<{ message: string }>(url, 'SELECT message FROM messages');
+      const marked = stored.filter(({ message }) => message.includes('the marked one')).length;
+      if (!has_memory) return assert.equal(marked, 2);
+      assert.equal(marked, 1);
+      assert.deepEqual(
+        accepted.map((each) => (each.kind === 'accepted' ? [each.message.seq, each.deliveries.length] : each.kind)),
+        [[2, 2], 'repeated', [3, 0], [4, 2]],
+      );
+      const in_lane = await lane(store, 'j', 'm');
+      const answered = accepted.flatMap((each) => (each.kind === 'accepted' ? each.deliveries : []));
+      assert.deepEqual(
+        in_lane.slice(1).map(({ delivery_id }) => delivery_id),
+        answered.filter(({ instance_id }) => instance_id === 'j').map(({ delivery_id }) => delivery_id),
+      );
+      assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [5]);
+    });
+  }
+
+  test('before it reached the server: it is sent again, and stored once', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    await meeting(store, 'm', 'i');
+    let cuts = 0;
+    proxy.onRequest = (bytes) => (bytes.includes('the marked one') && cuts++ === 0 ? 'cut' : 'pass');
+    const accepted = await store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]);
+    assert.deepEqual([seqsOf(accepted), cuts > 0], [[1], true]);
+    assert.equal((await lane(store, 'i', 'm')).length, 1);
+  });
+
+  test('of a settlement leaves it written', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    await meeting(store, 'm', 'i');
+    await store.messages.accept(messages('m', 2));
+    const queued = await lane(store, 'i', 'm');
+    const seen = cutAnswerTo(proxy, 'the marked one');
+    await store.deliveries.settle(
+      queued.map((each) => settled(each, { attempts: '[{"detail":"the marked one"}]' })),
+      [],
+    );
+    assert.equal(seen.cuts, 1);
+    assert.equal(await store.deliveries.countPending(), 0);
+  });
+
+  test('and a database that stays away: the senders are told, and what was stored is found by whoever looks', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    const [before] = await store.messages.accept(messages('m', 1));
+    const seen = cutAnswerTo(proxy, 'the marked one');
+    const onAnswer = proxy.onAnswer;
+    let is_away = false;
+    proxy.onAnswer = (bytes, connection) => {
+      if (is_away) return 'cut';
+      const verdict = onAnswer(bytes, connection);
+      is_away = verdict === 'cut';
+      return verdict;
+    };
+    await assert.rejects(store.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]), StoreError);
+    assert.equal(seen.cuts, 1);
+    is_away = false;
+    proxy.onAnswer = () => 'pass';
+    const [after] = await store.messages.accept(messages('m', 1));
+    assert.ok(before?.kind === 'accepted' && after?.kind === 'accepted');
+    // A seq is missing: whoever delivers must look what is between.
+    assert.deepEqual([before.message.seq, after.message.seq], [1, 3]);
+    await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+    assert.deepEqual(
+      (await lane(store, 'i', 'm')).map(({ seq }) => seq),
+      [1, 2, 3],
+    );
+  });
+});
+
+describe('a server that crashes and comes back', () => {
+  test('costs no accepted message, and the store goes on by itself', async (t) => {
+    const server = await PostgresServer.start();
+    t.after(() => server.stop());
+    const client = new pg.Client(server.urlOf('postgres'));
+    await client.connect();
+    await client.query(`CREATE DATABASE crashing ENCODING 'UTF8' TEMPLATE template0`);
+    const url = server.urlOf('crashing');
+    const store = await open(t, url);
+    const changes: Change[] = [];
+    store.onChange((change) => changes.push(change));
+    await meeting(store, 'm', 'i');
+    // That every connection was cut is the point of it.
+    let is_cut = false;
+    client.on('error', () => {});
+    client.on('end', () => (is_cut = true));
+
+    const answered: number[] = [];
+    let failed = 0;
+    for (let crash = 0; crash < 3; crash++) {
+      const sending = Array.from({ length: 20 }, async () => {
+        await store.messages.accept(messages('m', 10)).then(
+          (accepted) => answered.push(...seqsOf(accepted)),
+          (error: unknown) => {
+            assert.ok(error instanceof StoreError);
+            failed++;
+          },
+        );
+      });
+      await Promise.all([server.halt().then(() => server.resume()), ...sending]);
+      answered.push(...seqsOf(await store.messages.accept(messages('m', 1))));
+      await store.meetings.join('m', 'i', ['a'], 1);
+    }
+    assert.ok(is_cut);
+    const stored = await sql<{ seq: string }>(url, 'SELECT seq FROM messages ORDER BY seq');
+    const seqs = stored.map(({ seq }) => Number(seq));
+    assert.equal(new Set(answered).size, answered.length);
+    assert.deepEqual(
+      answered.filter((seq) => !seqs.includes(seq)),
+      [],
+    );
+    assert.equal(failed, 0, 'it was back before anybody was given up');
+    assert.equal(seqs.length, answered.length, 'nothing was stored twice');
+    await until('that changes may have been missed', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+  });
+});
+
+describe('numbers', () => {
+  const ASLEEP = `SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'PgSleep'`;
+  const LOCKED = `
+    SELECT objid FROM pg_locks WHERE locktype = 'advisory' AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`;
+
+  test('are taken without a lock that outlasts it: others take theirs while the transaction is still open', async (t) => {
+    const url = await makeDatabase();
+    const client = new pg.Client(url);
+    await client.connect();
+    t.after(() => client.end());
+    await client.query('BEGIN');
+    const first = (await client.query<{ no: string }>('SELECT take_numbers(1000) AS no')).rows[0]!;
+    const [next] = await sql<{ no: string }>(url, 'SELECT take_numbers(1) AS no');
+    assert.ok(Number(next!.no) >= Number(first.no) + 1000);
+    assert.deepEqual(await sql(url, LOCKED), []);
+  });
+
+  for (const ends of [true, false]) {
+    const name = 'are not locked for ever when the statement that takes them is cancelled in between';
+    test(ends ? name : 'control: under a lock of the session they are', async (t) => {
+      const url = await makeDatabase();
+      await withoutPart(url, TAKE_NUMBERS, 'PERFORM setval', 'PERFORM pg_sleep(60); PERFORM setval');
+      const slow = TAKE_NUMBERS.replace('PERFORM setval', 'PERFORM pg_sleep(60); PERFORM setval');
+      if (!ends) await withoutPart(url, slow, 'pg_advisory_xact_lock(', 'pg_advisory_lock(');
+      const client = new pg.Client(url);
+      await client.connect();
+      t.after(() => client.end());
+      const taken = assert.rejects(client.query('SELECT take_numbers(1)'), { code: '57014' });
+      const [asleep] = await until(
+        'it to be in between',
+        () => sql<{ pid: number }>(url, ASLEEP),
+        (rows) => rows.length === 1,
+      );
+      await sql(url, 'SELECT pg_cancel_backend($1)', [asleep!.pid]);
+      await taken;
+      assert.equal((await sql(url, LOCKED)).length, ends ? 0 : 1);
+    });
+  }
+});
+
+const NODE = { version: '1', address: 'http://node', stopping: false };
+const node = (node_id: string) => ({ ...NODE, node_id });
+
+/** As if the time of a lease had passed: it is on the clock of the database. */
+function endLease(url: string, node_id: string): Promise<object[]> {
+  return sql(url, 'UPDATE nodes SET lease_until = lease_until - 60000 WHERE node_id = $1', [node_id]);
+}
+
+const RENEW_MS = 3_000;
+
+/** The clock of the database, as the functions of the leases see it from the next connection on, and in those that are there. */
+async function setClock(url: string, is_set: string): Promise<void> {
+  const SET = `floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint ${is_set}`;
+  const NOW = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
+  await sql(url, RENEW_LEASE.replaceAll(NOW, SET).replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+}
+
+describe('partitions', () => {
+  test('are shared by those who are there; whoever is gone for a lease loses his', async (t) => {
+    const url = await makeDatabase();
+    let now_ms = 0;
+    const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
+    assert.ok(a.cluster !== null && b.cluster !== null);
+    const alone = await a.cluster.renew(node('a'), []);
+    assert.equal(alone.partitions.length, PARTITIONS);
+    const joined = await b.cluster.renew(node('b'), []);
+    assert.deepEqual([joined.partitions.length, joined.nodes.length], [0, 2]);
+    const released = alone.partitions.slice(0, 32).map(({ partition_no }) => partition_no);
+    assert.equal((await a.cluster.renew(node('a'), [...released, 99])).partitions.length, 32);
+    const shared = await b.cluster.renew(node('b'), []);
+    assert.deepEqual(
+      shared.partitions.map(({ partition_no }) => partition_no),
+      released,
+    );
+    assert.ok(shared.partitions.every(({ epoch }, i) => epoch > alone.partitions[i]!.epoch));
+
+    // Control: as long as the lease of the other lasts, nothing of it is taken.
+    assert.equal((await b.cluster.renew(node('b'), [])).partitions.length, 32);
+    now_ms += LEASE_WATCHED_MS;
+    const taken = await b.cluster.renew(node('b'), []);
+    assert.deepEqual([taken.partitions.length, taken.nodes.map(({ node_id }) => node_id)], [64, ['b']]);
+    // He comes back, and finds nothing left that is his.
+    assert.deepEqual((await a.cluster.renew(node('a'), [])).partitions, []);
+    assert.deepEqual(
+      (await a.cluster.list()).map(({ node_id, partition_count }) => [node_id, partition_count]),
+      [
+        ['a', 0],
+        ['b', 64],
+      ],
+    );
+  });
+
+  for (const [step, is_set] of [
+    ['ten minutes back', '- 600000'],
+    ['ten minutes ahead', '+ 600000'],
+  ] as const) {
+    test(`are not taken from who lives, and are from who is gone, though the clock of the database was set ${step}`, async (t) => {
+      const url = await makeDatabase();
+      let now_ms = 0;
+      const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
+      await a.cluster!.renew(node('a'), []);
+      await b.cluster!.renew(node('b'), []);
+      const release = Array.from({ length: PARTITIONS / 2 }, (_, partition_no) => partition_no);
+      await a.cluster!.renew(node('a'), release);
+      const held = async (): Promise<number> => {
+        now_ms += RENEW_MS;
+        return (await b.cluster!.renew(node('b'), [])).partitions.length;
+      };
+      await held();
+      await setClock(url, is_set);
+      // Both live, and renew in turn.
+      for (let renewals = 0; renewals < 6; renewals++) {
+        assert.equal(await held(), PARTITIONS / 2);
+        await a.cluster!.renew(node('a'), []);
+      }
+      const counts: number[] = [];
+      for (let renewals = 0; renewals < 7; renewals++) counts.push(await held());
+      // Watched from its last renewal on, for as long as its lease.
+      assert.deepEqual(counts, [32, 32, 32, 32, 32, 64, 64]);
+    });
+  }
+
+  test('that nobody took while a lease had ended are kept, with their epochs', async (t) => {
+    const url = await makeDatabase();
+    const a = await open(t, url);
+    const before = await a.cluster!.renew(node('a'), []);
+    await endLease(url, 'a');
+    assert.deepEqual((await a.cluster!.renew(node('a'), [])).partitions, before.partitions);
+  });
+
+  test('of a node that leaves are free at once; one that stops takes none', async (t) => {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    await a.cluster!.renew(node('a'), []);
+    await b.cluster!.renew(node('b'), []);
+    await a.cluster!.leave();
+    assert.equal((await b.cluster!.renew({ ...node('b'), stopping: true }, [])).partitions.length, 0);
+    const lease = await b.cluster!.renew(node('b'), []);
+    assert.deepEqual([lease.partitions.length, lease.nodes.length], [PARTITIONS, 1]);
+    await assert.rejects(a.cluster!.renew(node('a'), []), { code: 'NODE_LEFT' });
+  });
+
+  test('asked for by many nodes at once are each given to one', async (t) => {
+    const url = await makeDatabase();
+    const stores = await Promise.all(['a', 'b', 'c'].map(() => open(t, url)));
+    const leases = await Promise.all(stores.map((store, i) => store.cluster!.renew(node(`n${i}`), [])));
+    const given = leases.flatMap(({ partitions }) => partitions.map(({ partition_no }) => partition_no));
+    assert.equal(given.length, PARTITIONS);
+    assert.equal(new Set(given).size, PARTITIONS);
+  });
+
+  for (const is_fenced of [true, false]) {
+    const name = 'fence settlements: what a former owner says does not land, of deliveries and of health';
+    test(is_fenced ? name : 'control: without comparing epochs it lands', async (t) => {
+      const url = await makeDatabase();
+      const [a, b] = [await open(t, url), await open(t, url)];
+      const before = await a.cluster!.renew(node('a'), []);
+      const epochOf = ({ partitions }: typeof before): number =>
+        partitions.find(({ partition_no }) => partition_no === partitionOf('i'))!.epoch;
+      await meeting(a, 'm', 'i');
+      await a.messages.accept(messages('m', 1));
+      const [delivery] = await lane(a, 'i', 'm');
+      assert.ok(delivery !== undefined);
+      await endLease(url, 'a');
+      const after = await b.cluster!.renew(node('b'), []);
+      if (!is_fenced) {
+        const spoilt = SETTLE_DELIVERIES.replaceAll(/AND [hs]\.epoch = present\[[^\]]*\]/g, '');
+        assert.notEqual(spoilt, SETTLE_DELIVERIES);
+        await sql(url, spoilt.replace('CREATE FUNCTION', 'CREATE OR REPLACE FUNCTION'));
+      }
+      const say = (store: Store, epoch: number) =>
+        store.deliveries.settle(
+          [settled(delivery, { epoch })],
+          [
+            {
+              instance_id: 'i',
+              webhook_url: 'http://i.test/',
+              consecutive_failures: 3,
+              last_success_at: null,
+              last_failure: null,
+              backoff_step: 0,
+              backoff_until: null,
+              gone_as_of: null,
+              epoch,
+            },
+          ],
+        );
+      const seen = async () => [await a.deliveries.countPending(), (await a.instances.get('i'))?.consecutive_failures];
+      await say(a, epochOf(before));
+      assert.deepEqual(await seen(), is_fenced ? [1, 0] : [0, 3]);
+      await say(b, epochOf(after));
+      assert.deepEqual(await seen(), [0, 3]);
+    });
+  }
+});
+
+describe('nodes tell each other', () => {
+  async function two(t: TestContext) {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    const heard: { a: Change[]; b: Change[] } = { a: [], b: [] };
+    a.onChange((change) => heard.a.push(change));
+    b.onChange((change) => heard.b.push(change));
+    return { url, a, b, heard };
+  }
+
+  /** Both are in the cluster, and each has half of the partitions; answers those of `a`. */
+  async function halves(a: Store, b: Store): Promise<Set<number>> {
+    const all = await b.cluster!.renew(node('b'), []);
+    const odd = all.partitions.filter(({ partition_no }) => partition_no % 2 === 1).map((each) => each.partition_no);
+    await a.cluster!.renew(node('a'), []);
+    await b.cluster!.renew(node('b'), odd);
+    const held = (await a.cluster!.renew(node('a'), [])).partitions.map(({ partition_no }) => partition_no);
+    assert.deepEqual(held, odd);
+    return new Set(held);
+  }
+
+  const rangesOf = (changes: Change[]) => changes.flatMap((change) => (change.kind === 'stored' ? change.ranges : []));
+  const storedOf = (changes: Change[]) => rangesOf(changes).flatMap((range) => range.messages);
+
+  test('of every seq that is given, and of messages with deliveries in partitions of who hears it; of no others', async (t) => {
+    const { a, b, heard } = await two(t);
+    const held = await halves(a, b);
+    const ids = Array.from({ length: 20 }, (_, k) => `i${k}`);
+    await meeting(a, 'm', ...ids);
+    await meeting(a, 'empty');
+    const batch = [
+      newMessage('m', { message: '{"n":1}', timestamp: '"then\\u0000"' }),
+      newMessage('empty', { message: '{"n":2}' }),
+      newMessage('m', { message: '{"n":3}', target_agents: ['nobody'] }),
+      newMessage('m', { message: '{"n":4}', idempotency: { key: 'k', sender: '', fingerprint: 'f' } }),
+    ];
+    const accepted = await a.messages.accept(batch);
+    await a.messages.accept([batch[3]!]);
+    await until(
+      'the batch',
+      () => rangesOf(heard.b),
+      (ranges) => ranges.length > 0,
+    );
+    const stored = accepted.flatMap((each, i) => {
+      assert.equal(each.kind, 'accepted');
+      const { message_id, meeting_id, seq, accepted_at } = each.message;
+      const { message, timestamp, expires_at } = batch[i]!;
+      const deliveries = each.deliveries.filter(({ instance_id }) => !held.has(partitionOf(instance_id)));
+      if (deliveries.length === 0) return [];
+      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, expires_at, deliveries }];
+    });
+    const counts = stored.map(({ deliveries }) => deliveries.length);
+    assert.ok(counts[0]! > 0 && counts[0]! < ids.length);
+    assert.deepEqual(counts, [counts[0], counts[0]]);
+    assert.deepEqual(
+      rangesOf(heard.b).toSorted((one, other) => (one.meeting_id < other.meeting_id ? -1 : 1)),
+      [
+        { meeting_id: 'empty', first_seq: 1, last_seq: 1, messages: [] },
+        { meeting_id: 'm', first_seq: 1, last_seq: 3, messages: stored },
+      ],
+    );
+    assert.deepEqual(rangesOf(heard.a), []);
+  });
+
+  test('of what was stored also when its answer was lost, and once', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const [a, b] = [await open(t, through(url, proxy)), await open(t, url)];
+    const heard: Change[] = [];
+    b.onChange((change) => heard.push(change));
+    await b.cluster!.renew(node('b'), []);
+    await meeting(b, 'm', 'i');
+    const seen = cutAnswerTo(proxy, 'the marked one');
+    await a.messages.accept([newMessage('m', { message: '{"t":"the marked one"}' })]);
+    await a.messages.accept(messages('m', 1));
+    assert.equal(seen.cuts, 1);
+    await until(
+      'messages',
+      () => storedOf(heard),
+      (messages) => messages.length >= 2,
+    );
+    assert.deepEqual(
+      storedOf(heard).map(({ seq, deliveries }) => [seq, deliveries.length]),
+      [
+        [1, 1],
+        [2, 1],
+      ],
+    );
+  });
+
+  test('of nothing where there is nobody else: a node alone commits its batches without a NOTIFY', async (t) => {
+    const { a, b, heard } = await two(t);
+    await a.cluster!.renew(node('a'), []);
+    await meeting(a, 'm', 'i');
+    await a.messages.accept(messages('m', 1));
+    // What follows on the same connections is heard, so that what came before was not said.
+    await b.cluster!.renew(node('b'), []);
+    await a.messages.accept(messages('m', 1));
+    await until(
+      'a message',
+      () => rangesOf(heard.b),
+      (ranges) => ranges.length > 0,
+    );
+    assert.deepEqual(
+      rangesOf(heard.b).map(({ first_seq }) => first_seq),
+      [2],
+    );
+  });
+
+  test('of instances that changed, of keys, and whatever they like; nobody hears himself', async (t) => {
+    const { a, b, heard } = await two(t);
+    await register(a, 'i');
+    await a.instances.patch('i', { instance_name: 'other' }, 1);
+    await a.instances.patch('i', { is_active: true }, 1);
+    await a.instances.heartbeat('i', 2);
+    await a.deliveries.recover('i', 0, 1, 2);
+    await a.instances.remove('i', 10, 1);
+    await a.api_keys.create({
+      key_id: 'k',
+      name: null,
+      scopes: ['admin'],
+      meeting_ids: null,
+      instance_id: null,
+      digest: 'd',
+      created_at: 1,
+      expires_at: null,
+    });
+    await b.cluster!.tell('topic', 'back\n"');
+    await a.cluster!.tell('topic', `é\n${'"'.repeat(5_590)}`);
+    const instance = (lifts: boolean, requeued = false): Change => ({
+      kind: 'instance',
+      instance_id: 'i',
+      lifts,
+      requeued,
+    });
+    await until(
+      'all of it',
+      () => heard.b.length,
+      (count) => count >= 7,
+    );
+    assert.deepEqual(heard.b, [
+      instance(true),
+      instance(false),
+      instance(true),
+      instance(true, true),
+      instance(false, true),
+      { kind: 'keys' },
+      { kind: 'told', topic: 'topic', text: `é\n${'"'.repeat(5_590)}` },
+    ] satisfies Change[]);
+    await until(
+      'an answer',
+      () => heard.a.length,
+      (count) => count >= 1,
+    );
+    assert.deepEqual(heard.a, [{ kind: 'told', topic: 'topic', text: 'back\n"' }]);
+  });
+
+  test('what was refused is told to nobody', async (t) => {
+    const { a, b, heard } = await two(t);
+    await assert.rejects(a.meetings.join('m', 'nobody', [], 1));
+    assert.equal(await a.instances.patch('nobody', { is_active: true }, 1), null);
+    await a.cluster!.tell('last', '');
+    await until(
+      'the last',
+      () => heard.b,
+      (changes) => changes.length > 0,
+    );
+    assert.deepEqual(heard.b, [{ kind: 'told', topic: 'last', text: '' }]);
+    await b.close();
+  });
+
+  test('and when somebody could not hear for a while, he looks at everything again', async (t) => {
+    const url = await makeDatabase();
+    const proxy = await proxyTo(t, url);
+    const store = await open(t, through(url, proxy));
+    const heard: Change[] = [];
+    store.onChange((change) => heard.push(change));
+    proxy.cutAll();
+    await until(
+      'unsure',
+      () => heard,
+      (changes) => changes.length > 0,
+    );
+    assert.deepEqual(heard, [{ kind: 'unsure' }]);
+    const other = await open(t, url);
+    await other.cluster!.tell('topic', 'again');
+    await until(
+      'what is told',
+      () => heard,
+      (changes) => changes.length > 1,
+    );
+  });
+});
+
+describe('tables that have grown since the plans were made', () => {
+  const ROWS = 2_000;
+  const FILLED = [
+    `INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret,
+       success_statuses, webhook_enabled, is_active, created_at, updated_at)
+     SELECT 'other' || n, 0, 'n', '["a"]', 'http://other.test/', '{}', '', '200', 1, 1, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
+     SELECT 'other' || n, 0, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at)
+     SELECT 'other' || n, 'other' || n, '["a"]', 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
+     SELECT n, n, 'other' || n, 1, 'other' || n, 0, '["a"]', 1, 1 FROM generate_series(1, ${ROWS}) n`,
+    `INSERT INTO idempotency_keys (meeting_id, key, fingerprint, message_no, seq, accepted_at, deliveries_queued, created_at)
+     SELECT 'other' || n, 'k', 'f', 1, 1, 1, 1, 1 FROM generate_series(1, ${ROWS}) n`,
+  ];
+  const READ = `
+    SELECT max(coalesce(seq_tup_read, 0) + (SELECT sum(i.idx_tup_read) FROM pg_stat_user_indexes i WHERE i.relid = t.relid))::int AS rows
+    FROM pg_stat_user_tables t WHERE relname IN ('instances', 'meetings', 'memberships', 'deliveries', 'idempotency_keys')`;
+
+  for (const goes_by_keys of [true, false]) {
+    const name = 'are not read as a whole to accept a message, or to settle a delivery';
+    test(goes_by_keys ? name : 'control: without all keys of the batch as a condition they are', async (t) => {
+      const url = await makeDatabase();
+      if (!goes_by_keys) await withoutPart(url, SETTLE_DELIVERIES, 'd.delivery_no = ANY (delivery_nos) AND', '');
+      for (const table of ['instances', 'meetings', 'memberships', 'deliveries', 'idempotency_keys']) {
+        await sql(url, `ALTER TABLE ${table} SET (autovacuum_enabled = off)`);
+      }
+      const store = await open(t, url);
+      await meeting(store, 'm', 'i');
+      const once = async (key: string): Promise<void> => {
+        await store.messages.accept([
+          newMessage('m', { idempotency: { key, sender: '', fingerprint: 'f' }, target_agents: ['a'] }),
+          newMessage('m'),
+        ]);
+        await store.deliveries.settle(
+          (await lane(store, 'i', 'm')).map((each) => settled(each)),
+          [],
+        );
+      };
+      await once('first');
+      for (const text of FILLED) await sql(url, text);
+      await once('second');
+      // Counts are told when a session ends.
+      await store.close();
+      const [read] = await sql<{ rows: number }>(url, READ);
+      assert.equal(read!.rows < ROWS / 2, goes_by_keys, `${read!.rows} rows were read of one table`);
+    });
+  }
+});
+
+describe('an instance that is removed while others send', () => {
+  test('leaves nothing pending behind, however many nodes send', async (t) => {
+    const url = await makeDatabase();
+    const [a, b] = [await open(t, url), await open(t, url)];
+    for (let round = 0; round < 5; round++) {
+      await meeting(a, 'm', 'i');
+      const sends = [a, b].flatMap((each) => Array.from({ length: 10 }, () => each.messages.accept(messages('m', 5))));
+      for (let done = false; !done;) ({ done } = await b.instances.remove('i', 20, 1));
+      await Promise.all(sends);
+      assert.equal(await a.deliveries.countPending(), 0, `round ${round}`);
+    }
+  });
+
+  for (const excludes of [true, false]) {
+    const name = 'waits for those who have looked already who is to hear';
+    test(excludes ? name : 'control: without waiting something is stored for nobody', async (t) => {
+      const url = await makeDatabase();
+      const [a, b] = [await open(t, url), await open(t, url)];
+      await meeting(a, 'm', 'i');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_2, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      const waiting = async () =>
+        (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
+      // Somebody else is about to store the same key: that is waited for after the recipients were found.
+      const other = new pg.Client(url);
+      await other.connect();
+      t.after(() => other.end());
+      await other.query('BEGIN');
+      await other.query(`INSERT INTO idempotency_keys VALUES ('m', 'k', 'f', 1, 1, 1, 1, 1)`);
+      const sent = a.messages.accept([newMessage('m', { idempotency: { key: 'k', sender: '', fingerprint: 'f' } })]);
+      await until('the send to wait', waiting, (count) => count === 1);
+      const removed = b.instances.remove('i', 10, 1);
+      if (excludes) await until('the removal to wait', waiting, (count) => count === 2);
+      else await removed;
+      await other.query('ROLLBACK');
+      assert.equal((await sent)[0]?.kind, 'accepted');
+      assert.equal((await removed).done, true);
+      assert.equal(await a.deliveries.countPending(), excludes ? 0 : 1);
+    });
+  }
+});
+
+describe('a database', () => {
+  const openAt = (url: string, keys = POSTGRES_KEYS) =>
+    Running.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} });
+
+  test('is brought up to date by whoever comes first, when many nodes start at once', async (t) => {
+    const url = await makeDatabase({ migrated: false });
+    const opened = await Promise.all(Array.from({ length: 4 }, () => openAt(url)));
+    t.after(() => Promise.all(opened.map((each) => each.close())));
+    assert.deepEqual(await sql(url, 'SELECT count(*)::int AS tags FROM this_database'), [{ tags: 1 }]);
+    const { to } = await migrateDatabase(url);
+    assert.deepEqual(await sql(url, 'SELECT version FROM schema_version'), [{ version: to }]);
+  });
+
+  test('of a newer schema is refused, and left as it is', async () => {
+    const url = await makeDatabase();
+    await sql(url, 'UPDATE schema_version SET version = 99, steps_known_min = 99');
+    await assert.rejects(openAt(url), {
+      name: 'StoreError',
+      code: 'SCHEMA_NEWER',
+      message: /schema 99.*newer version/,
+    });
+    assert.deepEqual(await sql(url, 'SELECT version FROM schema_version'), [{ version: 99 }]);
+  });
+
+  test('under the key of another node is refused, and the sentence says what to do', async (t) => {
+    const url = await makeDatabase();
+    const first = await openAt(url);
+    t.after(() => first.close());
+    const other = { current: createSecretKey(Buffer.alloc(32, 1)), former: null };
+    const refused = {
+      name: 'StoreError',
+      code: 'ENCRYPTION_KEY_WRONG',
+      message: /all nodes need the same.*CONVOKE_ENCRYPTION_KEY/,
+    };
+    await assert.rejects(openAt(url, { kind: 'given', keys: other }), refused);
+    const path = join(temporaryFile(t), '..', 'encryption.key');
+    const missing = {
+      name: 'StoreError',
+      code: 'ENCRYPTION_KEY_MISSING',
+      message: /give it as CONVOKE_ENCRYPTION_KEY/,
+    };
+    await assert.rejects(openAt(url, { kind: 'file', path }), missing);
+  });
+
+  test('that would lose what it confirms, or cannot hold every text, is refused', async (t) => {
+    const server = await PostgresServer.start(['-cfsync=off']);
+    t.after(() => server.stop());
+    await assert.rejects(openAt(server.urlOf('postgres')), { code: 'POSTGRES_FSYNC_OFF', message: /Set fsync=on/ });
+    const url = await makeDatabase();
+    const ascii = `ascii_${Date.now()}`;
+    await sql(url, `CREATE DATABASE ${ascii} ENCODING 'SQL_ASCII' TEMPLATE template0`);
+    const of_ascii = new URL(url);
+    of_ascii.pathname = `/${ascii}`;
+    await assert.rejects(openAt(of_ascii.href), { code: 'POSTGRES_ENCODING', message: /ENCODING 'UTF8'/ });
+    await sql(url, `DROP DATABASE ${ascii}`);
+  });
+
+  test('that cannot be reached or is not there is named in words, without the password', async (t) => {
+    const url = new URL(await makeDatabase());
+    url.password = 'hunter2';
+    url.pathname = '/nowhere';
+    const { store, opened } = openPostgresStore(url.href, '', null);
+    t.after(() => store.close());
+    await assert.rejects(opened, (error: StoreError) => {
+      assert.deepEqual(
+        [error.code, /no database "nowhere".*CREATE DATABASE/.test(error.message)],
+        ['POSTGRES_NO_DATABASE', true],
+      );
+      return !error.message.includes('hunter2');
+    });
+    url.port = '1';
+    await assert.rejects(openAt(url.href), (error: StoreError) => {
+      assert.deepEqual(
+        [error.code, /does not answer.*CONVOKE_DATABASE_URL/.test(error.message)],
+        ['POSTGRES_UNREACHABLE', true],
+      );
+      return !error.message.includes('hunter2');
+    });
+  });
+});

@@ -1,0 +1,102 @@
+/** What SQLite promises beyond the contract of the store (test/store/contract.test.ts): of its file. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { statSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { describe, test, type TestContext } from 'node:test';
+import { promisify } from 'node:util';
+import type { Store } from '../../src/store/store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openStoreHere, temporaryFile } from '../support/node.ts';
+import { lane, meeting, messages, register } from '../support/store_contents.ts';
+
+async function threadedStore(t: TestContext, file = temporaryFile(t)): Promise<Store> {
+  const { store, opened } = openSqliteStore(file, null);
+  t.after(() => store.close());
+  await opened;
+  return store;
+}
+
+function storeHere(t: TestContext, file?: string): Store {
+  const store = openStoreHere(file);
+  t.after(() => store.close());
+  return store;
+}
+
+describe('the file', () => {
+  test('holds after a close what was written before', async (t) => {
+    const file = temporaryFile(t);
+    const first = await threadedStore(t, file);
+    await meeting(first, 'm', 'i');
+    await first.messages.accept(messages('m', 3));
+    await first.close();
+    const second = await threadedStore(t, file);
+    assert.equal(await second.deliveries.countPending(), 3);
+    assert.equal((await second.messages.accept(messages('m', 1)))[0]?.kind, 'accepted');
+    assert.equal((await lane(second, 'i', 'm')).at(-1)?.seq, 4);
+  });
+
+  test('that is open is refused a second time, by this process and by another, in words that help', async (t) => {
+    const file = temporaryFile(t);
+    await threadedStore(t, file);
+    const here = openSqliteStore(file, null).opened;
+    const code = `
+      import { openSqliteStore } from ${JSON.stringify(new URL('../../src/store/sqlite/sqlite_store.ts', import.meta.url).href)};
+      await openSqliteStore(${JSON.stringify(file)}, null).opened.then(() => console.log('opened'), (error) => console.log(error.code, error.message));`;
+    const program = join(dirname(file), 'second.mjs');
+    writeFileSync(program, code);
+    const there = promisify(execFile)(process.execPath, [program]);
+    await assert.rejects(here, {
+      name: 'StoreError',
+      code: 'SQLITE_BUSY',
+      message: /is in use by another process.*--data/,
+    });
+    assert.match((await there).stdout, /^SQLITE_BUSY .*is in use by another process/);
+  });
+
+  test('can be read by its owner alone, and so can what SQLite puts beside it', async (t) => {
+    const file = temporaryFile(t);
+    const store = await threadedStore(t, file);
+    await register(store, 'a');
+    for (const path of [file, `${file}-wal`]) assert.equal(statSync(path).mode & 0o777, 0o600, path);
+  });
+
+  test('is written to before it is called ready', async (t) => {
+    const file = temporaryFile(t);
+    const store = await threadedStore(t, file);
+    const before = statSync(`${file}-wal`).size;
+    await store.ping();
+    assert.ok(statSync(`${file}-wal`).size > before);
+  });
+
+  test('of a newer schema is refused, and left as it is', async (t) => {
+    const file = temporaryFile(t);
+    const newer = new DatabaseSync(file);
+    newer.exec('PRAGMA user_version = 99; CREATE TABLE of_the_future (id INTEGER)');
+    newer.close();
+    await assert.rejects(openSqliteStore(file, null).opened, {
+      name: 'StoreError',
+      code: 'SCHEMA_NEWER',
+      message: /schema 99.*newer version/,
+    });
+    const after = new DatabaseSync(file);
+    assert.equal(after.prepare('PRAGMA user_version').get()?.['user_version'], 99);
+    assert.equal(after.prepare('SELECT count(*) AS n FROM sqlite_schema').get()?.['n'], 1);
+    after.close();
+  });
+
+  test('that is no data file is refused', async (t) => {
+    const file = temporaryFile(t);
+    writeFileSync(file, 'this is no database, and nobody should write into it\n'.repeat(100));
+    const { size } = statSync(file);
+    await assert.rejects(openSqliteStore(file, null).opened, { name: 'StoreError' });
+    assert.equal(statSync(file).size, size);
+  });
+
+  test('is in WAL mode and written through to the disk at each commit', (t) => {
+    const file = temporaryFile(t);
+    storeHere(t, file);
+    assert.ok(statSync(`${file}-wal`).size > 0);
+  });
+});

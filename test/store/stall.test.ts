@@ -1,0 +1,115 @@
+/** When a storage counts as standing still, and when those who wait for it hear so. */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { Batcher } from '../../src/delivery/batcher.ts';
+import { inDoubt, stalled, StallWatch, type Telling, type Waiting } from '../../src/store/stall.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+/** A watch over calls that are made and answered by hand, every half second of which is told. */
+function watched(t: TestContext, telling: Telling = 'all') {
+  t.mock.timers.enable({ apis: ['setInterval'] });
+  const waiting: (Waiting | null)[] = [];
+  const watch = new StallWatch(waiting, telling);
+  const told: boolean[] = [];
+  watch.onStall((is_long) => told.push(is_long));
+  return {
+    watch,
+    told,
+    pass: (ms: number) => t.mock.timers.tick(ms),
+    call: (name: string) => {
+      const failed: Error[] = [];
+      const at = waiting.length;
+      const reject = (error: Error): void => void failed.push(error);
+      waiting.push({ method: name, resolve() {}, reject, ...watch.begin(name) });
+      const answer = (): void => {
+        waiting[at] = null;
+        watch.answered();
+      };
+      return { failed, answer };
+    },
+  };
+}
+
+test('a call without an answer for 3 s stalls the storage, until the answer comes', (t) => {
+  const { watch, told, pass, call } = watched(t);
+  const commit = call('messages.accept');
+  pass(3_000);
+  assert.equal(watch.is_stalled, false);
+  pass(500);
+  assert.deepEqual([watch.is_stalled, watch.holds_up_reading, told], [true, true, [false]]);
+  pass(3_000);
+  assert.equal(told.at(-1), true, 'after 6 s those who wait are told not to');
+  assert.equal(commit.failed.length, 0, 'and the call goes on');
+  commit.answer();
+  assert.equal(watch.is_stalled, false);
+});
+
+test('many calls that are answered one after another stall nothing', (t) => {
+  const { watch, told, pass, call } = watched(t);
+  let last = call('messages.accept');
+  for (let i = 0; i < 40; i++) {
+    const next = call('deliveries.settle');
+    pass(500);
+    last.answer();
+    last = next;
+  }
+  assert.deepEqual([watch.is_stalled, told], [false, []]);
+});
+
+test('where calls do not wait for each other, a long read stalls nothing, and a stall holds up no read', (t) => {
+  const { watch, pass, call } = watched(t, new Set(['messages.accept']));
+  call('deliveries.list');
+  pass(60_000);
+  assert.equal(watch.is_stalled, false);
+  call('messages.accept');
+  pass(4_000);
+  assert.deepEqual([watch.is_stalled, watch.holds_up_reading], [true, false]);
+});
+
+test('who only asks whether it can be written to is answered after 3 s', (t) => {
+  const { pass, call } = watched(t);
+  const ping = call('storage.touch');
+  pass(3_500);
+  assert.deepEqual(ping.failed, [inDoubt()]);
+  pass(10_000);
+  assert.equal(ping.failed.length, 1);
+});
+
+test('who waits for a batch is refused, who is in one is answered early, and the batch ends as ever', async () => {
+  const clock = new VirtualClock();
+  const flights: PromiseWithResolvers<number[]>[] = [];
+  const ended: number[][] = [];
+  const batcher = new Batcher<number, number>(
+    clock,
+    { items_max: () => 1, weight_max: Infinity, flights_max: 1 },
+    async () => {
+      const flight = Promise.withResolvers<number[]>();
+      flights.push(flight);
+      const results = await flight.promise;
+      ended.push(results);
+      return results;
+    },
+  );
+  const heard: string[] = [];
+  const add = (item: number): void =>
+    void batcher.add(item, 1).then(
+      () => heard.push(`${item} stored`),
+      (error: Error) => heard.push(`${item} ${(error as { code?: string }).code}`),
+    );
+  add(1);
+  await clock.settle();
+  add(2);
+  batcher.refuseWaiting(stalled());
+  assert.equal(batcher.waiting_weight, 0);
+  batcher.giveUpUnderWay(inDoubt());
+  await clock.settle();
+  assert.deepEqual(heard, ['2 STORE_STALLED', '1 IN_DOUBT']);
+  flights[0]?.resolve([10]);
+  await clock.settle();
+  assert.deepEqual(ended, [[10]], 'whoever keeps what was stored hears of it');
+  add(3);
+  await clock.settle();
+  flights[1]?.resolve([30]);
+  await clock.settle();
+  assert.equal(heard.at(-1), '3 stored');
+});

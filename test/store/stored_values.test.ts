@@ -1,0 +1,82 @@
+/** Nonsense in a row is told once, with its place, and taken for the emptiest thing that it could be. All columns: test/faults/damaged_rows.faults.ts. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import {
+  type DamagedValue,
+  onDamagedValue,
+  storedAttempts,
+  storedCount,
+  storedFailure,
+  storedHeaders,
+  storedObjectJson,
+  storedStatuses,
+  storedTexts,
+  storedTextsJson,
+  storedTime,
+} from '../../src/store/stored_values.ts';
+
+const ATTEMPT = {
+  attempt: 1,
+  started_at: '2026-11-22T00:00:00.000Z',
+  duration_ms: 1.5,
+  outcome: 'ok',
+  status_code: 200,
+  detail: '',
+  response_excerpt: '',
+} as const;
+const FAILURE = { at: '2026-11-22T00:00:00.000Z', outcome: 'timeout', status_code: null, detail: 'x' } as const;
+
+test('what this service writes is read as it was written, and nothing is told', () => {
+  onDamagedValue((damaged) => assert.fail(JSON.stringify(damaged)));
+  assert.deepEqual(storedTexts('["a","é"]', 't', 'c', 'r'), ['a', 'é']);
+  assert.equal(storedTextsJson('["a" , "b"]', 't', 'c', 'r'), '["a" , "b"]');
+  assert.deepEqual(storedHeaders('{"a":"b"}', 't', 'c', 'r'), { a: 'b' });
+  assert.deepEqual(storedFailure(JSON.stringify(FAILURE), 'r'), FAILURE);
+  assert.equal(storedFailure(null, 'r'), null);
+  assert.deepEqual(
+    storedAttempts(JSON.stringify([ATTEMPT, ATTEMPT]), () => 'r'),
+    [ATTEMPT, ATTEMPT],
+  );
+  assert.equal(storedStatuses('2xx', 'r'), '2xx');
+  assert.equal(storedObjectJson('{"n":1e400}', 't', 'c', 'r'), '{"n":1e400}');
+  assert.deepEqual(
+    [storedCount(7, 't', 'c', 'r'), storedTime(8.64e15, 't', 'c', 'r'), storedTime(null, 't', 'c', 'r')],
+    [7, 8.64e15, null],
+  );
+});
+
+test('nonsense is empty, and told once', () => {
+  const told: DamagedValue[] = [];
+  onDamagedValue((damaged) => told.push(damaged));
+  const nonsense = ['', '{"a":', 'null', '[1,{}]', '1', '"x"', '{"a":1}'];
+  for (const text of [...nonsense, ...nonsense]) {
+    assert.deepEqual(storedTexts(text, 'memberships', 'agent_ids', text), []);
+    assert.deepEqual(storedHeaders(text, 'instances', 'webhook_headers', text), {});
+    assert.equal(storedFailure(text, text), null);
+    assert.deepEqual(
+      storedAttempts(text, () => text),
+      [],
+    );
+    assert.equal(storedStatuses(text, text), '200');
+  }
+  assert.equal(storedTextsJson('nonsense', 't', 'c', 'r'), '[]');
+  assert.equal(storedObjectJson('[1]', 't', 'c', 'r2'), '{}');
+  for (const number of [-1, 0.5, NaN, Infinity, 2 ** 53])
+    assert.equal(storedCount(number, 't', 'n', String(number)), 0);
+  for (const ms of [8.7e15, -8.7e15, NaN]) assert.equal(storedTime(ms, 't', 'at', String(ms)), 0);
+  assert.equal(told.length, 5 * nonsense.length + 2 + 5 + 3);
+  assert.deepEqual(told[0], { table: 'memberships', column: 'agent_ids', row: '' });
+});
+
+test('no JSON makes any of them throw', () => {
+  onDamagedValue(() => {});
+  fc.assert(
+    fc.property(fc.oneof(fc.string(), fc.json()), (text) => {
+      assert.ok(storedTexts(text, 't', 'c', 'r').every((each) => typeof each === 'string'));
+      assert.ok(storedAttempts(text, () => 'r').every(({ started_at }) => !Number.isNaN(Date.parse(started_at))));
+      storedHeaders(text, 't', 'c', 'r');
+      storedFailure(text, 'r');
+    }),
+  );
+});
