@@ -9,7 +9,7 @@ export interface Ownership {
 }
 
 /** What a key may look at: what belongs to instances that it owns, and what belongs to some meetings. */
-export interface Sight {
+export interface Visibility {
   owned: Ownership | null;
   meeting_ids: string[];
 }
@@ -24,7 +24,7 @@ export interface Principal {
   /** The instances that it may touch; null: every one. */
   owned: Ownership | null;
   /** What it may look at; null: everything. */
-  sight: Sight | null;
+  visibility: Visibility | null;
 }
 
 /** Everybody while the API is open, and whoever holds the data file itself. */
@@ -33,14 +33,14 @@ export const EVERYTHING_ALLOWED: Principal = {
   scopes: ['admin'],
   meeting_ids: null,
   owned: null,
-  sight: null,
+  visibility: null,
 };
 
 /** Of a key that is not known yet. */
 export const NOTHING_ALLOWED: Principal = {
   ...EVERYTHING_ALLOWED,
   scopes: [],
-  sight: { owned: null, meeting_ids: [] },
+  visibility: { owned: null, meeting_ids: [] },
 };
 
 /** Whoever uses a key. */
@@ -53,7 +53,7 @@ export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey
     scopes,
     meeting_ids: meeting_ids === null ? null : new Set(meeting_ids),
     owned,
-    sight: sees_all
+    visibility: sees_all
       ? null
       : {
           owned: scopes.includes('instance') ? owned : null,

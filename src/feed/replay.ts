@@ -59,9 +59,9 @@ function advance(position: FeedPosition, { name, data }: FeedEvent): void {
 async function messagesAfter(
   store: Pick<Store, 'messages'>,
   from: FeedPosition,
-  { sight, meeting_id, instance_id }: FeedViewer,
+  { visibility, meeting_id, instance_id }: FeedViewer,
 ): Promise<Found[] | null> {
-  const meeting_ids = meeting_id === undefined ? sight?.meeting_ids : [meeting_id];
+  const meeting_ids = meeting_id === undefined ? visibility?.meeting_ids : [meeting_id];
   if (meeting_ids?.length === 0) return [];
   const heads = await store.messages.since(from.message_id, { meeting_ids, instance_id, limit: MESSAGES_MAX + 1 });
   if (heads.length > MESSAGES_MAX) return null;
@@ -72,7 +72,7 @@ async function messagesAfter(
 async function deliveriesChangedAfter(
   store: Pick<Store, 'deliveries'>,
   from: FeedPosition,
-  { sight, meeting_id, instance_id }: FeedViewer,
+  { visibility, meeting_id, instance_id }: FeedViewer,
   now_ms: number,
 ): Promise<Found[] | null> {
   const found: Found[] = [];
@@ -80,7 +80,7 @@ async function deliveriesChangedAfter(
   let cursor: string | undefined;
   do {
     const filter = { meeting_id, instance_id, limit: DELIVERIES_PAGE, cursor };
-    const page = await store.deliveries.list(filter, now_ms, sight);
+    const page = await store.deliveries.list(filter, now_ms, visibility);
     seen += page.data.length;
     cursor = page.next_cursor ?? undefined;
     if (seen > DELIVERIES_MAX || (seen === DELIVERIES_MAX && cursor !== undefined)) return null;

@@ -1,5 +1,5 @@
 import type { Clock } from '../delivery/clock.ts';
-import type { Sight } from '../domain/access.ts';
+import type { Visibility } from '../domain/access.ts';
 import type { About } from '../domain/feed_event.ts';
 import type { FeedMemory, Told } from './memory.ts';
 import type { Session } from '../domain/session.ts';
@@ -8,7 +8,7 @@ import type { Store } from '../store/store.ts';
 /** Who listens, and to what. */
 export interface FeedViewer {
   /** What he may look at; null: everything. */
-  sight: Sight | null;
+  visibility: Visibility | null;
   /** Only what is about this instance, and this meeting. */
   instance_id: string | undefined;
   meeting_id: string | undefined;
@@ -22,7 +22,7 @@ const PAGE = 500;
 const YOUNG_MS = 60_000;
 
 /**
- * What a listener sees of what is told. With a limited sight it knows by name the instances that are in it: those that the
+ * What a listener sees of what is told. With a limited visibility it knows by name the instances that are in it: those that the
  * key owns, and those in its meetings. They are read once, and kept true by what is told of instances.
  */
 export class FeedView {
@@ -49,22 +49,22 @@ export class FeedView {
     this.#store = store;
     this.#clock = clock;
     this.#onError = onError;
-    this.#meetings = new Set(viewer.sight?.meeting_ids);
+    this.#meetings = new Set(viewer.visibility?.meeting_ids);
   }
 
   /** Whether it sees everything. */
   get isWhole(): boolean {
-    const { sight, instance_id, meeting_id } = this.viewer;
-    return sight === null && instance_id === undefined && meeting_id === undefined;
+    const { visibility, instance_id, meeting_id } = this.viewer;
+    return visibility === null && instance_id === undefined && meeting_id === undefined;
   }
 
-  /** Reads what is in sight; to be called after the listener has its place, so that no change is missed. */
+  /** Reads what is visible; to be called after the listener has its place, so that no change is missed. */
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
-    const { sight } = this.viewer;
-    if (sight === null) return;
-    if (sight.owned !== null) await this.#loadInto(this.#owned, { owned: sight.owned, meeting_ids: [] });
-    if (sight.meeting_ids.length > 0) {
-      await this.#loadInto(this.#in_meetings, { owned: null, meeting_ids: sight.meeting_ids });
+    const { visibility } = this.viewer;
+    if (visibility === null) return;
+    if (visibility.owned !== null) await this.#loadInto(this.#owned, { owned: visibility.owned, meeting_ids: [] });
+    if (visibility.meeting_ids.length > 0) {
+      await this.#loadInto(this.#in_meetings, { owned: null, meeting_ids: visibility.meeting_ids });
     }
     for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
       const removal = memory.removalOf(instance_id);
@@ -72,33 +72,33 @@ export class FeedView {
     }
   }
 
-  async #loadInto(known: Map<string, number>, sight: Sight): Promise<void> {
+  async #loadInto(known: Map<string, number>, visibility: Visibility): Promise<void> {
     let cursor: string | undefined;
     do {
-      const page = await this.#store.instances.list({ limit: PAGE, cursor }, sight);
+      const page = await this.#store.instances.list({ limit: PAGE, cursor }, visibility);
       for (const { instance_id, created_at } of page.data) known.set(instance_id, created_at);
       cursor = page.next_cursor ?? undefined;
     } while (cursor !== undefined);
   }
 
   sees({ about, number }: Pick<Told, 'about' | 'number'>): boolean {
-    const { sight, instance_id, meeting_id } = this.viewer;
+    const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
     // Asked before the filters: it learns from what is told.
-    const in_sight = sight === null || this.#isInSight(about, number, sight);
+    const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
-    return in_sight;
+    return is_visible;
   }
 
-  #isInSight(about: About, number: number, sight: Sight): boolean {
+  #isVisible(about: About, number: number, visibility: Visibility): boolean {
     const { kind, meeting_id, instance_ids } = about;
     if (meeting_id !== null && this.#meetings.has(meeting_id)) {
       if (kind === 'instance') this.#learnMember(instance_ids);
       return true;
     }
     if (kind === 'message') return false;
-    if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, sight);
+    if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
     // Of an instance in its meetings it sees how it does, and not in which others it is.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
@@ -117,7 +117,7 @@ export class FeedView {
     return age_ms >= 0 && age_ms < YOUNG_MS;
   }
 
-  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owned }: Sight): void {
+  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owned }: Visibility): void {
     if (owned === null) return;
     for (const instance_id of instance_ids) {
       const is_ours = owner_key_id === owned.key_id && (owned.instance_id ?? instance_id) === instance_id;

@@ -1,5 +1,5 @@
 /** Deliveries as both engines read them. */
-import type { Sight } from '../domain/access.ts';
+import type { Visibility } from '../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
 import type { IdCodec } from '../domain/id.ts';
 import { Problem } from '../domain/problem.ts';
@@ -96,10 +96,10 @@ export function notRetryable(state: string): Problem {
 /** The meetings that a list is about; null when it is about deliveries of any. */
 export function meetingsOf(
   { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
-  sight: Sight | null | undefined,
+  visibility: Visibility | null | undefined,
 ): string[] | null {
   if (meeting_id !== undefined) return [meeting_id];
   // An instance or a message leads to few deliveries by itself.
-  if (!sight || sight.owned !== null || instance_id !== undefined || message_id !== undefined) return null;
-  return sight.meeting_ids;
+  if (!visibility || visibility.owned !== null || instance_id !== undefined || message_id !== undefined) return null;
+  return visibility.meeting_ids;
 }

@@ -8,12 +8,12 @@
  *
  * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
  *
- * `owned` says which instances the caller may touch, and `sight` what he may look at; absent or null: everything. What is
+ * `owned` says which instances the caller may touch, and `visibility` what he may look at; absent or null: everything. What is
  * not his is answered as what does not exist, by the same statement, so that neither answer nor time tells the two apart.
  *
  * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
  */
-import type { Ownership, Sight } from '../domain/access.ts';
+import type { Ownership, Visibility } from '../domain/access.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } from '../domain/audit.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
@@ -94,10 +94,10 @@ export interface InstanceStore {
     wall_ms: number,
     owned?: Ownership | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
-  get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null>;
+  get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
   /** Those that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
-  list(filter: InstanceFilter, sight?: Sight | null): Promise<Page<InstanceRow>>;
+  list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /** In the order of instance_id, those after one. */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on lifts the back-off. */
@@ -176,7 +176,7 @@ export interface MeetingStore {
     wall_ms: number,
     owned?: Ownership | null,
   ): Promise<{ left_at: number } | null>;
-  list(filter: MeetingFilter, sight?: Sight | null): Promise<Page<MeetingRow>>;
+  list(filter: MeetingFilter, visibility?: Visibility | null): Promise<Page<MeetingRow>>;
   /** Null when there is no such meeting. */
   instances(
     meeting_id: string,
@@ -393,8 +393,8 @@ export interface DeliveryStore {
    * `partitions` as above. Answers how many these were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
-  get(delivery_id: string, now_ms: number, sight?: Sight | null): Promise<DeliveryRow | null>;
-  list(filter: DeliveryFilter, now_ms: number, sight?: Sight | null): Promise<Page<DeliveryRow>>;
+  get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
+  list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**
    * Queues a failed delivery again, beside its lane and at once; brings a pending one that waits for its time forward.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.

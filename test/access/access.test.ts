@@ -505,7 +505,7 @@ describe('the walk finds what is missing; control:', () => {
 
   test('without the limits of what is seen', async (t) => {
     const house = await startHouse(t);
-    replacePrincipals(t, (principal) => ({ ...principal, sight: null }));
+    replacePrincipals(t, (principal) => ({ ...principal, visibility: null }));
     assert.deepEqual(rows(await house.walk(['other'])), [
       'listInstances',
       'listInstances (meeting)',

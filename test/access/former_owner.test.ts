@@ -121,7 +121,12 @@ test('an attempt that was in flight when an id was removed is not told to whoeve
   const store = { instances: { list: async () => ({ data, next_cursor: null }) } };
   const view = (wall: number) => {
     const owned = { key_id: 'ben', instance_id: null };
-    const viewer = { sight: { owned, meeting_ids: [] }, instance_id: undefined, meeting_id: undefined, session: null };
+    const viewer = {
+      visibility: { owned, meeting_ids: [] },
+      instance_id: undefined,
+      meeting_id: undefined,
+      session: null,
+    };
     return new FeedView(viewer, {
       store: store as never,
       clock: { wall: () => wall },

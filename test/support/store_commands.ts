@@ -110,7 +110,7 @@ function drawOf(known: Known, numbers: number[], text: string, wall: number, uni
     now: wall + 5,
     owner,
     owned,
-    sight: flag(5) ? { owned, meeting_ids } : null,
+    visibility: flag(5) ? { owned, meeting_ids } : null,
     text,
     unique,
     pick,
@@ -223,7 +223,7 @@ const COMMANDS = {
     while (steps.at(-1)?.done === false);
     return steps;
   },
-  'get instance': (store, d) => store.instances.get(d.instance_id, d.sight),
+  'get instance': (store, d) => store.instances.get(d.instance_id, d.visibility),
   load: async (store, d) => (await store.instances.load([d.instance_id, 'nobody', INSTANCE_IDS[0]!])).toSorted(byId),
   'list instances': (store, d) =>
     store.instances.list(
@@ -236,7 +236,7 @@ const COMMANDS = {
         ...(d.flag(6) && { health: d.pick(7, HEALTH) }),
         ...(d.flag(7) && { q: d.pick(0, QUERIES) }),
       },
-      d.sight,
+      d.visibility,
     ),
   webhookUrls: (store, d) => store.instances.webhookUrls(d.flag(1) ? d.instance_id : null, d.limit),
   'list meetings': (store, d) =>
@@ -247,7 +247,7 @@ const COMMANDS = {
         ...(d.flag(7) && { q: d.pick(1, QUERIES) }),
         ...(d.flag(3) && { instance_id: d.instance_id, include_left: d.flag(5) }),
       },
-      d.sight,
+      d.visibility,
     ),
   members: (store, d) =>
     store.meetings.instances(d.meeting_id, {
@@ -291,7 +291,7 @@ const COMMANDS = {
   boundAside: (store, d) => store.deliveries.boundAside(d.now + d.pick(0, [1_000, 60_000, 86_400_000])),
   noteTime: (store, d) => store.deliveries.noteTime(d.now),
   timeNoted: (store) => store.deliveries.timeNoted(),
-  'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.sight),
+  'get delivery': (store, d) => store.deliveries.get(d.delivery_id, d.now, d.visibility),
   'list deliveries': (store, d) =>
     store.deliveries.list(
       {
@@ -303,7 +303,7 @@ const COMMANDS = {
         ...(d.flag(7) && { message_id: d.message_id }),
       },
       d.now,
-      d.sight,
+      d.visibility,
     ),
   retry: (store, d) => audited(store, d).deliveries.retry(d.delivery_id, d.now, d.wall + 60_000, rarely(d)),
   recover: (store, d) =>

@@ -31,7 +31,11 @@ export function deliveryRoutes(
     },
     async ({ query, principal }) => {
       if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
-      const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now(), principal.sight);
+      const page = await store.deliveries.list(
+        { ...query, limit: query.limit ?? 50 },
+        clock.now(),
+        principal.visibility,
+      );
       return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
     },
   );
@@ -53,7 +57,7 @@ export function deliveryRoutes(
       },
     },
     async ({ params: { delivery_id }, principal }) => {
-      const row = await store.deliveries.get(delivery_id, clock.now(), principal.sight);
+      const row = await store.deliveries.get(delivery_id, clock.now(), principal.visibility);
       if (row === null) throw noSuchDelivery(delivery_id);
       return wireDeliveryWithAttempts(row);
     },

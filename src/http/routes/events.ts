@@ -34,10 +34,10 @@ export function eventRoutes(app: App, parts: HttpParts): void {
       const { query, headers, principal, standing } = request;
       const { instance_id, meeting_id } = query;
       if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
-      const { sight } = principal;
+      const { visibility } = principal;
       const session = request.signed_in?.session ?? null;
       const opened = await parts.feed.open({
-        viewer: { sight, instance_id, meeting_id, session },
+        viewer: { visibility, instance_id, meeting_id, session },
         last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
         standing: standing as Standing,
       });

@@ -109,7 +109,7 @@ export function instanceRoutes(
     },
     async ({ query, principal }) => {
       if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
-      const page = await store.instances.list({ ...query, limit: query.limit ?? 50 }, principal.sight);
+      const page = await store.instances.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
       return { data: page.data.map(wireInstance), next_cursor: page.next_cursor };
     },
   );
@@ -128,7 +128,7 @@ export function instanceRoutes(
       },
     },
     async ({ params: { instance_id }, principal }) =>
-      wireInstance(existing(await store.instances.get(instance_id, principal.sight), instance_id)),
+      wireInstance(existing(await store.instances.get(instance_id, principal.visibility), instance_id)),
   );
 
   app.patch(
@@ -301,8 +301,8 @@ export function instanceRoutes(
     async (request) => {
       const { body, principal } = request;
       const { owned } = principal;
-      const sight = owned === null ? null : { owned, meeting_ids: [] };
-      const row = existing(await store.instances.get(body.instance_id, sight), body.instance_id);
+      const visibility = owned === null ? null : { owned, meeting_ids: [] };
+      const row = existing(await store.instances.get(body.instance_id, visibility), body.instance_id);
       await audit_trail.done(request);
       return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), parts.user_agent);
     },

@@ -95,7 +95,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       },
     },
     async ({ query, principal }) => {
-      const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.sight);
+      const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
       return { data: page.data.map(wireMeeting), next_cursor: page.next_cursor };
     },
   );

@@ -20,7 +20,7 @@ import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './cursor.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import type { Parts } from './operations.ts';
-import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { LAST_OF_MESSAGE, timestampOf } from './messages.ts';
 
 const QUEUED_COLUMNS = `
@@ -219,14 +219,14 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
-    async get(delivery_id, now_ms, sight) {
+    async get(delivery_id, now_ms, visibility) {
       const found = selectDeliveries(now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
-      const [row] = await session.built(sight ? found.where(deliveryInSight(sight)) : found);
+      const [row] = await session.built(visibility ? found.where(isDeliveryVisible(visibility)) : found);
       return row === undefined ? null : deliveryRowOf(row, ids);
     },
-    async list({ limit, cursor, ...filter }: DeliveryFilter, now_ms, sight) {
+    async list({ limit, cursor, ...filter }: DeliveryFilter, now_ms, visibility) {
       let query = selectDeliveries(now_ms).limit(limit + 1);
-      if (sight) query = query.where(deliveryInSight(sight));
+      if (visibility) query = query.where(isDeliveryVisible(visibility));
       if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
       if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
       if (filter.message_id !== undefined) {
@@ -241,7 +241,7 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
       query = query.where('d.delivery_no', '<', before);
       // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
       // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
-      const meeting_ids = meetingsOf(filter, sight);
+      const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
         const [first] = meeting_ids;

@@ -5,13 +5,13 @@ import { keyOf, rowsOfPage } from './cursor.ts';
 import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
 import { likePattern } from '../like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../store.ts';
-import type { Sight } from '../../domain/access.ts';
+import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
 import type { Parts } from './operations.ts';
-import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
@@ -118,13 +118,16 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
     leftBehind,
   } = instanceReader(keys);
 
-  async function get(instance_id: string, sight?: Sight | null): Promise<InstanceRow | null> {
-    if (sight) return (await list({ limit: 1, instance_id }, sight)).data[0] ?? null;
+  async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
+    if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
     const row = await session.one<InstancesTable & { pending_deliveries: number }>(GET, { instance_id });
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  async function list({ limit, cursor, ...filter }: InstanceFilter & { instance_id?: string }, sight?: Sight | null) {
+  async function list(
+    { limit, cursor, ...filter }: InstanceFilter & { instance_id?: string },
+    visibility?: Visibility | null,
+  ) {
     let query = build
       .selectFrom('instances as i')
       .select(of('i', INSTANCE_COLUMNS))
@@ -135,7 +138,7 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
       .orderBy('i.instance_id')
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
-    if (sight) query = query.where(instanceInSight(sight));
+    if (visibility) query = query.where(isInstanceVisible(visibility));
     if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
     if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
     if (filter.health !== undefined) query = query.where(healthCondition(filter.health));

@@ -79,7 +79,7 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
       await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });
       return { left_at: left.left_at };
     },
-    async list({ limit, cursor, q, instance_id, include_left }, sight) {
+    async list({ limit, cursor, q, instance_id, include_left }, visibility) {
       let query = build
         .selectFrom('meetings as m')
         .leftJoinLateral(
@@ -117,7 +117,7 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
         .orderBy('m.meeting_id')
         .limit(limit + 1);
       if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
-      if (sight) query = query.where(sql<boolean>`m.meeting_id = ANY (${sight.meeting_ids}::text[])`);
+      if (visibility) query = query.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
       if (instance_id !== undefined) {
         query = query.where('m.meeting_id', 'in', (sub) => {
           const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
-import type { Ownership, Sight } from '../../domain/access.ts';
+import type { Ownership, Visibility } from '../../domain/access.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import {
@@ -23,7 +23,7 @@ import {
 } from '../store.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
-import { deliveryInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
 import type { DeliveriesTable } from '../tables.ts';
 
@@ -146,14 +146,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .run({ latest_ms });
       return Number(changes);
     },
-    get(delivery_id: string, now_ms: number, sight?: Sight | null) {
+    get(delivery_id: string, now_ms: number, visibility?: Visibility | null) {
       const found = selectDeliveries(db, now_ms).where('d.delivery_no', '=', numberOf(delivery_id));
-      const row = db.all(sight ? found.where(deliveryInSight(sight)) : found)[0];
+      const row = db.all(visibility ? found.where(isDeliveryVisible(visibility)) : found)[0];
       return row === undefined ? null : deliveryRowOf(row, ids);
     },
-    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number, sight?: Sight | null) {
+    list({ limit, cursor, ...filter }: DeliveryFilter, now_ms: number, visibility?: Visibility | null) {
       let query = selectDeliveries(db, now_ms).limit(limit + 1);
-      if (sight) query = query.where(deliveryInSight(sight));
+      if (visibility) query = query.where(isDeliveryVisible(visibility));
       if (filter.instance_id !== undefined) query = query.where('d.instance_id', '=', filter.instance_id);
       if (filter.state !== undefined) query = query.where('d.state', '=', filter.state);
       if (filter.message_id !== undefined) {
@@ -168,7 +168,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       query = query.where('d.delivery_no', '<', before);
       // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
       // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
-      const meeting_ids = meetingsOf(filter, sight);
+      const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
         const of_meetings = query

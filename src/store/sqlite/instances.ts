@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Ownership, Sight } from '../../domain/access.ts';
+import type { Ownership, Visibility } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
@@ -17,7 +17,7 @@ import {
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
 import type { Sync } from './operations.ts';
-import { instanceInSight, IS_OWNED, ownedBy } from './ownership.ts';
+import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
 import type { InstancesTable } from '../tables.ts';
@@ -103,13 +103,16 @@ export function instanceOperations(
     leftBehind,
   } = instanceReader(keys);
 
-  function get(instance_id: string, sight?: Sight | null): InstanceRow | null {
-    if (sight) return list({ limit: 1, instance_id }, sight).data[0] ?? null;
+  function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
+    if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
     const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
     return row === undefined ? null : instanceRowOf(row);
   }
 
-  function list({ limit, cursor, ...filter }: InstanceFilter & { instance_id?: string }, sight?: Sight | null) {
+  function list(
+    { limit, cursor, ...filter }: InstanceFilter & { instance_id?: string },
+    visibility?: Visibility | null,
+  ) {
     let query = db.build
       .selectFrom('instances as i')
       .selectAll('i')
@@ -120,7 +123,7 @@ export function instanceOperations(
       .orderBy('i.instance_id')
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-    if (sight) query = query.where(instanceInSight(sight));
+    if (visibility) query = query.where(isInstanceVisible(visibility));
     if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
     if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
     if (filter.health !== undefined) query = query.where(healthCondition(filter.health));

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
-import type { Ownership, Sight } from '../../domain/access.ts';
+import type { Ownership, Visibility } from '../../domain/access.ts';
 import { type MeetingFilter, type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
@@ -65,7 +65,7 @@ export function meetingOperations(
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
       return { left_at: left.left_at };
     },
-    list({ limit, cursor, q, instance_id, include_left }: MeetingFilter, sight?: Sight | null) {
+    list({ limit, cursor, q, instance_id, include_left }: MeetingFilter, visibility?: Visibility | null) {
       let query = db.build
         .selectFrom('meetings as m')
         .selectAll('m')
@@ -84,11 +84,11 @@ export function meetingOperations(
         .orderBy('m.meeting_id')
         .limit(limit + 1);
       if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-      if (sight)
+      if (visibility)
         query = query.where(
           'm.meeting_id',
           'in',
-          sql<string>`(SELECT value FROM json_each(${JSON.stringify(sight.meeting_ids)}))`,
+          sql<string>`(SELECT value FROM json_each(${JSON.stringify(visibility.meeting_ids)}))`,
         );
       if (instance_id !== undefined) {
         query = query.where('m.meeting_id', 'in', (sub) => {

@@ -1,6 +1,6 @@
 /** What a caller may touch and look at, as conditions of the statement itself: what is not his is not found. */
 import { type RawBuilder, sql } from 'kysely';
-import type { Ownership, Sight } from '../../domain/access.ts';
+import type { Ownership, Visibility } from '../../domain/access.ts';
 
 /** For statements over instances, with the parameters that `ownedBy` makes. `IS`: what nobody owns is 0 here, not NULL. */
 export const IS_OWNED =
@@ -12,7 +12,7 @@ export function ownedBy(owned: Ownership | null | undefined) {
 }
 
 /** For queries over the instances `i`. */
-export function instanceInSight({ owned, meeting_ids }: Sight): RawBuilder<boolean> {
+export function isInstanceVisible({ owned, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owned?.key_id ?? null, owned?.instance_id ?? null];
   const is_owned = sql<boolean>`(i.owner_key_id = ${key_id} AND i.instance_id = coalesce(${limit}, i.instance_id))`;
   if (meeting_ids.length === 0) return is_owned;
@@ -24,7 +24,7 @@ export function instanceInSight({ owned, meeting_ids }: Sight): RawBuilder<boole
  * For queries over the deliveries `d`, with their instances `i` where there are any. An owner sees those that were made
  * since his instance is there: the id may have belonged to somebody else before.
  */
-export function deliveryInSight({ owned, meeting_ids }: Sight): RawBuilder<boolean> {
+export function isDeliveryVisible({ owned, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owned?.key_id ?? null, owned?.instance_id ?? null];
   // By the index of the owner, and from there by that of each instance: others may have a million deliveries.
   const is_owned = sql<boolean>`(d.instance_id IN (SELECT instance_id FROM instances
