@@ -3,14 +3,14 @@ import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
 /** The instances that a key owns: all of them, or only the one that it is limited to. */
-export interface Ownership {
+export interface OwnerScope {
   key_id: string;
   instance_id: string | null;
 }
 
 /** What a key may look at: what belongs to instances that it owns, and what belongs to some meetings. */
 export interface Visibility {
-  owned: Ownership | null;
+  owner_scope: OwnerScope | null;
   meeting_ids: string[];
 }
 
@@ -22,7 +22,7 @@ export interface Principal {
   /** Null: no limit. */
   meeting_ids: ReadonlySet<string> | null;
   /** The instances that it may touch; null: every one. */
-  owned: Ownership | null;
+  owner_scope: OwnerScope | null;
   /** What it may look at; null: everything. */
   visibility: Visibility | null;
 }
@@ -32,7 +32,7 @@ export const EVERYTHING_ALLOWED: Principal = {
   key_id: null,
   scopes: ['admin'],
   meeting_ids: null,
-  owned: null,
+  owner_scope: null,
   visibility: null,
 };
 
@@ -40,23 +40,23 @@ export const EVERYTHING_ALLOWED: Principal = {
 export const NOTHING_ALLOWED: Principal = {
   ...EVERYTHING_ALLOWED,
   scopes: [],
-  visibility: { owned: null, meeting_ids: [] },
+  visibility: { owner_scope: null, meeting_ids: [] },
 };
 
 /** Whoever uses a key. */
 export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey): Principal {
   if (scopes.includes('admin')) return { ...EVERYTHING_ALLOWED, key_id, scopes };
-  const owned = { key_id, instance_id };
+  const owner_scope = { key_id, instance_id };
   const sees_all = scopes.includes('read') && meeting_ids === null;
   return {
     key_id,
     scopes,
     meeting_ids: meeting_ids === null ? null : new Set(meeting_ids),
-    owned,
+    owner_scope,
     visibility: sees_all
       ? null
       : {
-          owned: scopes.includes('instance') ? owned : null,
+          owner_scope: scopes.includes('instance') ? owner_scope : null,
           meeting_ids: scopes.includes('read') ? (meeting_ids ?? []) : [],
         },
   };
@@ -99,7 +99,7 @@ export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */
-export function assertMayRegister({ owned }: Principal, instance_id: string): void {
-  if (owned === null || owned.instance_id === null || owned.instance_id === instance_id) return;
-  throw new Problem('not_permitted', `This key is limited to the instance ${JSON.stringify(owned.instance_id)}.`);
+export function assertMayRegister({ owner_scope }: Principal, instance_id: string): void {
+  if (owner_scope === null || owner_scope.instance_id === null || owner_scope.instance_id === instance_id) return;
+  throw new Problem('not_permitted', `This key is limited to the instance ${JSON.stringify(owner_scope.instance_id)}.`);
 }

@@ -62,9 +62,10 @@ export class FeedView {
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;
-    if (visibility.owned !== null) await this.#loadInto(this.#owned, { owned: visibility.owned, meeting_ids: [] });
+    if (visibility.owner_scope !== null)
+      await this.#loadInto(this.#owned, { owner_scope: visibility.owner_scope, meeting_ids: [] });
     if (visibility.meeting_ids.length > 0) {
-      await this.#loadInto(this.#in_meetings, { owned: null, meeting_ids: visibility.meeting_ids });
+      await this.#loadInto(this.#in_meetings, { owner_scope: null, meeting_ids: visibility.meeting_ids });
     }
     for (const instance_id of [...this.#owned.keys(), ...this.#in_meetings.keys()]) {
       const removal = memory.removalOf(instance_id);
@@ -117,10 +118,10 @@ export class FeedView {
     return age_ms >= 0 && age_ms < YOUNG_MS;
   }
 
-  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owned }: Visibility): void {
-    if (owned === null) return;
+  #learnOwner({ instance_ids, owner_key_id, created_at = 0 }: About, { owner_scope }: Visibility): void {
+    if (owner_scope === null) return;
     for (const instance_id of instance_ids) {
-      const is_ours = owner_key_id === owned.key_id && (owned.instance_id ?? instance_id) === instance_id;
+      const is_ours = owner_key_id === owner_scope.key_id && (owner_scope.instance_id ?? instance_id) === instance_id;
       if (is_ours) this.#owned.set(instance_id, created_at);
       else this.#owned.delete(instance_id);
     }
@@ -131,7 +132,7 @@ export class FeedView {
     const meeting_ids = [...this.#meetings];
     for (const instance_id of instance_ids) {
       if (!this.#in_meetings.has(instance_id)) this.#in_meetings.set(instance_id, 0);
-      this.#store.instances.get(instance_id, { owned: null, meeting_ids }).then((row) => {
+      this.#store.instances.get(instance_id, { owner_scope: null, meeting_ids }).then((row) => {
         if (row === null) this.#in_meetings.delete(instance_id);
         else this.#in_meetings.set(instance_id, row.created_at);
       }, this.#onError);

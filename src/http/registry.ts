@@ -1,5 +1,5 @@
 /** Changes of the registry, each with what the engine and the live feed have to hear of it. */
-import type { Ownership } from '../domain/access.ts';
+import type { OwnerScope } from '../domain/access.ts';
 import type { AuditedStore, InstanceStore } from '../store/store.ts';
 import { registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
 import type { HttpParts } from './parts.ts';
@@ -14,9 +14,9 @@ export async function registerInstance(
   { engine, feed, clock }: Omit<RegistryParts, 'store'>,
   instances: AuditedStore['instances'],
   registration: Parameters<InstanceStore['register']>[0],
-  owned: Ownership | null,
+  owner_scope: OwnerScope | null,
 ): ReturnType<InstanceStore['register']> {
-  const registered = await instances.register(registration, clock.wall(), owned);
+  const registered = await instances.register(registration, clock.wall(), owner_scope);
   const { created, instance } = registered;
   engine.instanceChanged(instance, true);
   feed.tell(registeredEvent(instance, created, clock.wall()));
@@ -32,14 +32,14 @@ export async function removeInstance(
   { store, engine, feed, clock }: RegistryParts,
   instances: AuditedStore['instances'],
   instance_id: string,
-  owned: Ownership | null,
+  owner_scope: OwnerScope | null,
 ): Promise<boolean> {
   let existed = false;
   let cancelled = 0;
   // The first step switches it off for good; the others are part of that.
   let step: Pick<InstanceStore, 'remove'> = instances;
   for (let done = false; !done; step = store.instances) {
-    const removed = await step.remove(instance_id, CANCEL_BATCH, clock.wall(), owned).catch((error: unknown) => {
+    const removed = await step.remove(instance_id, CANCEL_BATCH, clock.wall(), owner_scope).catch((error: unknown) => {
       // It may have been done all the same.
       engine.instanceUnsure(instance_id);
       throw error;

@@ -100,6 +100,7 @@ export function meetingsOf(
 ): string[] | null {
   if (meeting_id !== undefined) return [meeting_id];
   // An instance or a message leads to few deliveries by itself.
-  if (!visibility || visibility.owned !== null || instance_id !== undefined || message_id !== undefined) return null;
+  if (!visibility || visibility.owner_scope !== null || instance_id !== undefined || message_id !== undefined)
+    return null;
   return visibility.meeting_ids;
 }

@@ -8,12 +8,12 @@
  *
  * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
  *
- * `owned` says which instances the caller may touch, and `visibility` what he may look at; absent or null: everything. What is
+ * `owner_scope` says which instances the caller may touch, and `visibility` what he may look at; absent or null: everything. What is
  * not his is answered as what does not exist, by the same statement, so that neither answer nor time tells the two apart.
  *
  * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
  */
-import type { Ownership, Visibility } from '../domain/access.ts';
+import type { OwnerScope, Visibility } from '../domain/access.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } from '../domain/audit.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delivery.ts';
@@ -92,7 +92,7 @@ export interface InstanceStore {
   register(
     registration: Registration,
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
   /** Those that exist, without counts: what the engine needs to deliver. */
@@ -105,16 +105,16 @@ export interface InstanceStore {
     instance_id: string,
     patch: InstancePatch,
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
-  heartbeat(instance_id: string, wall_ms: number, owned?: Ownership | null): Promise<InstanceRow | null>;
+  heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;
   /** The former secret signs as well for `overlap_ms`. */
   rotateSecret(
     instance_id: string,
     new_secret: string,
     overlap_ms: number,
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
   /**
    * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
@@ -124,7 +124,7 @@ export interface InstanceStore {
     instance_id: string,
     limit: number,
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
 }
 
@@ -167,14 +167,14 @@ export interface MeetingStore {
     instance_id: string,
     agent_ids: string[],
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; membership: Membership }>;
   /** Null when there was nothing to leave. Leaving again answers the first time of leaving. */
   leave(
     meeting_id: string,
     instance_id: string,
     wall_ms: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ left_at: number } | null>;
   list(filter: MeetingFilter, visibility?: Visibility | null): Promise<Page<MeetingRow>>;
   /** Null when there is no such meeting. */
@@ -403,7 +403,7 @@ export interface DeliveryStore {
     delivery_id: string,
     now_ms: number,
     expires_at: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
   /** Queues what failed for an instance at or after `since_ms` again, in order; null when there is no such instance. */
   recover(
@@ -411,7 +411,7 @@ export interface DeliveryStore {
     since_ms: number,
     now_ms: number,
     expires_at: number,
-    owned?: Ownership | null,
+    owner_scope?: OwnerScope | null,
   ): Promise<{ recovered: number } | null>;
   /**
    * Fails the pending deliveries whose time is up, in at most `lanes_max` lanes after one; `next` is where to go on, null

@@ -7,7 +7,7 @@ import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
 import type { CreateKeyInput, OpenSession, Page } from '@convoke/sdk';
-import type { Ownership, Principal } from '../../src/domain/access.ts';
+import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
@@ -487,7 +487,7 @@ describe('the walk finds what is missing; control:', () => {
 
   test('without the check of ownership', async (t) => {
     const house = await startHouse(t);
-    replacePrincipals(t, (principal) => ({ ...principal, owned: null }));
+    replacePrincipals(t, (principal) => ({ ...principal, owner_scope: null }));
     assert.deepEqual(rows(await house.walk(['other'])), [
       'register',
       'updateInstance',
@@ -553,18 +553,19 @@ describe('neither answer nor time tells what is not yours from what is not there
   /** Calls of a key about an instance and a delivery. */
   const CALLS: Record<
     string,
-    (store: Store, owned: Ownership, instance_id: string, delivery_id: string) => Promise<unknown>
+    (store: Store, owner_scope: OwnerScope, instance_id: string, delivery_id: string) => Promise<unknown>
   > = {
-    get: (store, owned, id) => store.instances.get(id, { owned, meeting_ids: [] }),
-    patch: (store, owned, id) => store.instances.patch(id, { is_active: false }, 1, owned),
-    heartbeat: (store, owned, id) => store.instances.heartbeat(id, 1, owned),
-    rotateSecret: (store, owned, id) => store.instances.rotateSecret(id, SECRET, 0, 1, owned),
-    join: (store, owned, id) => store.meetings.join('m', id, [], 1, owned).catch(({ code }: Problem) => code),
-    leave: (store, owned, id) => store.meetings.leave('m', id, 1, owned),
-    getDelivery: (store, owned, _, id) => store.deliveries.get(id, 1, { owned, meeting_ids: [] }),
-    retry: (store, owned, _, id) => store.deliveries.retry(id, 1, 1, owned),
-    recover: (store, owned, id) => store.deliveries.recover(id, 0, 1, 1, owned),
-    remove: (store, owned, id) => store.instances.remove(id, 10, 1, owned),
+    get: (store, owner_scope, id) => store.instances.get(id, { owner_scope, meeting_ids: [] }),
+    patch: (store, owner_scope, id) => store.instances.patch(id, { is_active: false }, 1, owner_scope),
+    heartbeat: (store, owner_scope, id) => store.instances.heartbeat(id, 1, owner_scope),
+    rotateSecret: (store, owner_scope, id) => store.instances.rotateSecret(id, SECRET, 0, 1, owner_scope),
+    join: (store, owner_scope, id) =>
+      store.meetings.join('m', id, [], 1, owner_scope).catch(({ code }: Problem) => code),
+    leave: (store, owner_scope, id) => store.meetings.leave('m', id, 1, owner_scope),
+    getDelivery: (store, owner_scope, _, id) => store.deliveries.get(id, 1, { owner_scope, meeting_ids: [] }),
+    retry: (store, owner_scope, _, id) => store.deliveries.retry(id, 1, 1, owner_scope),
+    recover: (store, owner_scope, id) => store.deliveries.recover(id, 0, 1, 1, owner_scope),
+    remove: (store, owner_scope, id) => store.instances.remove(id, 10, 1, owner_scope),
   };
   const OWNER = { key_id: 'a', instance_id: null };
   const OTHER = { key_id: 'b', instance_id: null };
@@ -592,16 +593,16 @@ describe('neither answer nor time tells what is not yours from what is not there
       assert.ok(accepted?.kind === 'accepted');
 
       const prepare = t.mock.method(Database.prototype, 'prepare');
-      const traceOf = async (owned: Ownership, instance_id: string, delivery_id: string) => {
+      const traceOf = async (owner_scope: OwnerScope, instance_id: string, delivery_id: string) => {
         prepare.mock.resetCalls();
-        const answer = await call(store, owned, instance_id, delivery_id);
+        const answer = await call(store, owner_scope, instance_id, delivery_id);
         return { answer, statements: prepare.mock.calls.map(({ arguments: [sql] }) => sql) };
       };
       const { delivery_id } = accepted.deliveries[0]!;
-      for (const owned of [OTHER, BOUND]) {
-        const missing = await traceOf(owned, 'missing', MISSING.delivery_id);
+      for (const owner_scope of [OTHER, BOUND]) {
+        const missing = await traceOf(owner_scope, 'missing', MISSING.delivery_id);
         assert.ok(missing.statements.length > 0);
-        assert.deepEqual(await traceOf(owned, 'present', delivery_id), missing);
+        assert.deepEqual(await traceOf(owner_scope, 'present', delivery_id), missing);
       }
       // Control: whoever owns it is answered otherwise.
       const missing = await traceOf(OWNER, 'missing', MISSING.delivery_id);

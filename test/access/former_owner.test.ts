@@ -120,9 +120,9 @@ test('an attempt that was in flight when an id was removed is not told to whoeve
   const data = [{ instance_id: 'laptop', created_at }];
   const store = { instances: { list: async () => ({ data, next_cursor: null }) } };
   const view = (wall: number) => {
-    const owned = { key_id: 'ben', instance_id: null };
+    const owner_scope = { key_id: 'ben', instance_id: null };
     const viewer = {
-      visibility: { owned, meeting_ids: [] },
+      visibility: { owner_scope, meeting_ids: [] },
       instance_id: undefined,
       meeting_id: undefined,
       session: null,

@@ -144,7 +144,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.deepEqual(await of_instance('j4', false), ['m0', 'm4']);
       const seen = await store.meetings.list(
         { limit: 5, instance_id: 'j4' },
-        { owned: null, meeting_ids: ['m4', 'm5'] },
+        { owner_scope: null, meeting_ids: ['m4', 'm5'] },
       );
       assert.deepEqual(
         seen.data.map(({ meeting_id }) => meeting_id),

@@ -1,6 +1,6 @@
 /** A log of random commands on a store: plain data, so that it can be repeated on another engine, and shortened. */
 import fc from 'fast-check';
-import type { Ownership } from '../../src/domain/access.ts';
+import type { OwnerScope } from '../../src/domain/access.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
@@ -98,7 +98,7 @@ function drawOf(known: Known, numbers: number[], text: string, wall: number, uni
   const pick = <T>(i: number, from: readonly T[]): T => from[numbers[i]! % from.length]!;
   const flag = (i: number, bit = 0): boolean => ((numbers[i]! >> bit) & 1) === 1;
   const owner = pick(3, [null, null, null, ...KEY_IDS]);
-  const owned: Ownership | null =
+  const owner_scope: OwnerScope | null =
     owner === null ? null : { key_id: owner, instance_id: pick(4, [null, null, ...INSTANCE_IDS]) };
   const meeting_ids = MEETING_IDS.filter((_, i) => flag(6, i));
   return {
@@ -109,8 +109,8 @@ function drawOf(known: Known, numbers: number[], text: string, wall: number, uni
     wall,
     now: wall + 5,
     owner,
-    owned,
-    visibility: flag(5) ? { owned, meeting_ids } : null,
+    owner_scope,
+    visibility: flag(5) ? { owner_scope, meeting_ids } : null,
     text,
     unique,
     pick,
@@ -138,7 +138,7 @@ const COMMANDS = {
         owner_key_id: d.owner,
       },
       d.wall,
-      d.flag(6) ? null : d.owned,
+      d.flag(6) ? null : d.owner_scope,
     ),
   join: (store, d) => audited(store, d).meetings.join(d.meeting_id, d.instance_id, d.agent_ids, d.wall, rarely(d)),
   accept: (store, d) =>
@@ -423,8 +423,8 @@ export const commandLogs = (commands_max: number): fc.Arbitrary<Command[]> =>
   );
 
 /** Often everything, so that most of what is asked for is found. */
-function rarely({ owned, flag }: Draw): Ownership | null {
-  return flag(7, 1) && flag(7, 2) ? owned : null;
+function rarely({ owner_scope, flag }: Draw): OwnerScope | null {
+  return flag(7, 1) && flag(7, 2) ? owner_scope : null;
 }
 
 function subjectOf({ owner, instance_id, pick, text }: Draw): AuditSubject {

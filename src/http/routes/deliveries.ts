@@ -85,7 +85,7 @@ export function deliveryRoutes(
       const { delivery_id } = params;
       const now = clock.now();
       const { deliveries } = audit_trail.changing(request);
-      const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owned);
+      const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owner_scope);
       if (retried === null) throw noSuchDelivery(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });

@@ -78,7 +78,7 @@ export function instanceRoutes(
           success_statuses: body.success_statuses,
           owner_key_id: principal.key_id,
         },
-        principal.owned,
+        principal.owner_scope,
       );
       if (dropped_header_names.length > 0) {
         const { instance_id } = body;
@@ -156,7 +156,7 @@ export function instanceRoutes(
       if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
       const { instances } = audit_trail.changing(request, handOver(body.owner_key_id));
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
-      const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owned), instance_id);
+      const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owner_scope), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
       feed.tell(changedEvent(row, Object.keys(body), clock.wall()));
       return wireInstance(row);
@@ -180,7 +180,12 @@ export function instanceRoutes(
       const { params, principal } = request;
       const { instance_id } = params;
       const { instances } = audit_trail.changing(request);
-      const existed = await removeInstance({ store, engine, feed, clock }, instances, instance_id, principal.owned);
+      const existed = await removeInstance(
+        { store, engine, feed, clock },
+        instances,
+        instance_id,
+        principal.owner_scope,
+      );
       if (!existed) throw noSuchInstance(instance_id);
       return reply.code(204).send();
     },
@@ -202,7 +207,10 @@ export function instanceRoutes(
       },
     },
     async ({ params: { instance_id }, principal }) => {
-      const row = existing(await store.instances.heartbeat(instance_id, clock.wall(), principal.owned), instance_id);
+      const row = existing(
+        await store.instances.heartbeat(instance_id, clock.wall(), principal.owner_scope),
+        instance_id,
+      );
       engine.instanceChanged(row, true);
       return wireInstance(row);
     },
@@ -237,7 +245,7 @@ export function instanceRoutes(
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
       const { instances } = audit_trail.changing(request);
       const row = existing(
-        await instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owned),
+        await instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owner_scope),
         instance_id,
       );
       engine.instanceChanged(row, false);
@@ -271,7 +279,7 @@ export function instanceRoutes(
       const recovered = existing(
         await audit_trail
           .changing(request)
-          .deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owned),
+          .deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owner_scope),
         instance_id,
       );
       engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
@@ -300,8 +308,8 @@ export function instanceRoutes(
     },
     async (request) => {
       const { body, principal } = request;
-      const { owned } = principal;
-      const visibility = owned === null ? null : { owned, meeting_ids: [] };
+      const { owner_scope } = principal;
+      const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
       const row = existing(await store.instances.get(body.instance_id, visibility), body.instance_id);
       await audit_trail.done(request);
       return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), parts.user_agent);
@@ -324,8 +332,8 @@ function handOver(owner_key_id: string | null | undefined): Partial<AuditSubject
 }
 
 /** Who owns an instance is for admins to say. */
-function assertHandOver({ owned }: Principal, key_id: string | null, keyring: Keyring): void {
-  if (owned !== null) throw new Problem('not_permitted', 'Only an admin key may hand an instance over.');
+function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyring: Keyring): void {
+  if (owner_scope !== null) throw new Problem('not_permitted', 'Only an admin key may hand an instance over.');
   if (key_id === null || keyring.canOwn(key_id)) return;
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }

@@ -48,7 +48,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       assertMeeting(principal, meeting_id);
       const { created, membership } = await audit_trail
         .changing(request, { details: { meeting_id } })
-        .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owned);
+        .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owner_scope);
       feed.tell(membershipEvent('instance.joined', body.instance_id, meeting_id, membership.joined_at));
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
     },
@@ -74,7 +74,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       const meeting_id = meetingIdOf(given_id, json);
       assertMeeting(principal, meeting_id);
       const { meetings } = audit_trail.changing(request, { details: { meeting_id } });
-      const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owned);
+      const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owner_scope);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
       else feed.tell(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
       return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };

@@ -200,14 +200,14 @@ function described(
   signed_in: SignedIn | null,
   { keyring, store }: HttpParts,
 ): Static<typeof SessionSchema> {
-  const { key_id = null, scopes = [], owned = null } = principal ?? {};
+  const { key_id = null, scopes = [], owner_scope = null } = principal ?? {};
   return {
     state: keyring.is_open ? 'open' : principal === null ? 'signed_out' : 'signed_in',
     key_id,
     key_name: key_id === null ? null : (keyring.known(key_id)?.key.name ?? null),
     scopes: [...scopes],
     meeting_ids: principal?.meeting_ids === null || principal === null ? null : [...principal.meeting_ids],
-    instance_id: owned?.instance_id ?? null,
+    instance_id: owner_scope?.instance_id ?? null,
     expires_at: isoTimeOrNull(signed_in?.session.expires_at ?? null),
     csrf_token: signed_in?.csrf_token ?? null,
     version: VERSION,

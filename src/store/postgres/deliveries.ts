@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Ownership } from '../../domain/access.ts';
+import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
 import { pageOf } from '../cursor.ts';
 import {
@@ -264,9 +264,9 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
         (row) => deliveryRowOf(row, ids),
       );
     },
-    async retry(delivery_id: string, now_ms: number, expires_at: number, owned?: Ownership | null) {
+    async retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
-      const found = await session.one<{ instance_id: string }>(FIND_OWNED, { delivery_no, ...ownedBy(owned) });
+      const found = await session.one<{ instance_id: string }>(FIND_OWNED, { delivery_no, ...ownedBy(owner_scope) });
       if (found === undefined) return null;
       const instance = await session.one(LOCK_INSTANCE, { instance_id: found.instance_id });
       const row = await session.one<
@@ -287,11 +287,11 @@ export function deliveryOperations(session: Session, { ids }: Parts): Omit<Deliv
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { instance_id, meeting_id, aside: row.state === 'failed' || row.aside === 1 };
     },
-    async recover(instance_id, since_ms, now_ms, expires_at, owned) {
-      const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owned) });
+    async recover(instance_id, since_ms, now_ms, expires_at, owner_scope) {
+      const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) return null;
       await session.run(LIFT_BACKOFF, { instance_id });
-      const first_no = owned ? instance.first_no : 0;
+      const first_no = owner_scope ? instance.first_no : 0;
       const recovered = await session.run(REQUEUE_OF_INSTANCE, { instance_id, since_ms, first_no, now_ms, expires_at });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
       return { recovered };

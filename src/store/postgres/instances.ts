@@ -170,14 +170,14 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
   async function register(
     registration: Registration,
     wall_ms: number,
-    owned: Parameters<InstanceStore['register']>[2],
+    owner_scope: Parameters<InstanceStore['register']>[2],
   ) {
     const { instance_id, webhook_headers, webhook_secret } = registration;
     const owner = registration.owner_key_id ?? null;
     for (;;) {
       const former = await session.one<Former & { switched_on: boolean; is_owned: boolean }>(GET_FORMER, {
         instance_id,
-        ...ownedBy(owned),
+        ...ownedBy(owner_scope),
       });
       if (former?.is_owned === false) throw new Problem('instance_id_taken');
       const created = former === undefined;
@@ -209,8 +209,8 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
   return {
     get,
     list,
-    async register(registration, wall_ms, owned) {
-      const registered = await register(registration, wall_ms, owned);
+    async register(registration, wall_ms, owner_scope) {
+      const registered = await register(registration, wall_ms, owner_scope);
       tellOf(registration.instance_id, true);
       return registered;
     },
@@ -218,7 +218,7 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
       return (await session.all<InstancesTable>(LOAD, { instance_ids })).map((row) => instanceOf(row));
     },
     webhookUrls: (after, limit) => session.all(WEBHOOK_URLS, { after: after ?? '', limit }),
-    async patch(instance_id, patch, wall_ms, owned) {
+    async patch(instance_id, patch, wall_ms, owner_scope) {
       const changes = await session.run(PATCH, {
         instance_id,
         instance_name: patch.instance_name ?? null,
@@ -229,24 +229,24 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,
-        ...ownedBy(owned),
+        ...ownedBy(owner_scope),
       });
       if (changes === 0) return null;
       tellOf(instance_id, patch.is_active === true || patch.webhook_enabled === true);
       return get(instance_id);
     },
-    async heartbeat(instance_id, wall_ms, owned) {
+    async heartbeat(instance_id, wall_ms, owner_scope) {
       const former = await session.one<{ backoff_step: number }>(HEARTBEAT, {
         instance_id,
         wall_ms,
-        ...ownedBy(owned),
+        ...ownedBy(owner_scope),
       });
       if (former === undefined) return null;
       if (former.backoff_step > 0) tellOf(instance_id, true);
       return get(instance_id);
     },
-    async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owned) {
-      const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owned) });
+    async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owner_scope) {
+      const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owner_scope) });
       if (row === undefined) return null;
       const former = secretOf(instance_id, row.webhook_secret);
       await session.run(ROTATE_SECRET, {
@@ -259,10 +259,10 @@ export function instanceOperations(session: Session, { keys, quotas }: Parts): I
       tellOf(instance_id, false);
       return get(instance_id);
     },
-    async remove(instance_id, limit, wall_ms, owned) {
+    async remove(instance_id, limit, wall_ms, owner_scope) {
       // Nobody is storing anything for it at this moment, and whoever comes next finds it switched off, or gone.
       await session.all(WAIT_FOR_ACCEPTS);
-      const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owned) });
+      const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };
       tellOf(instance_id, false, true);
       let cancelled = 0;

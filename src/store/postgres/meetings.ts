@@ -53,8 +53,8 @@ const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id'
 
 export function meetingOperations(session: Session, { quotas }: Parts): MeetingStore {
   return {
-    async join(meeting_id, instance_id, agent_ids, wall_ms, owned) {
-      const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owned) });
+    async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope) {
+      const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) throw notRegistered(instance_id);
       await session.run(TOUCH, { meeting_id, wall_ms });
       const former = await session.one<{ left_at: number | null }>(FORMER, { meeting_id, instance_id });
@@ -67,13 +67,13 @@ export function meetingOperations(session: Session, { quotas }: Parts): MeetingS
       const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
       return { created: former === undefined, membership };
     },
-    async leave(meeting_id, instance_id, wall_ms, owned) {
+    async leave(meeting_id, instance_id, wall_ms, owner_scope) {
       await session.all(LOCK_MEETING, { meeting_id });
       const left = await session.one<{ left_at: number }>(LEAVE, {
         meeting_id,
         instance_id,
         wall_ms,
-        ...ownedBy(owned),
+        ...ownedBy(owner_scope),
       });
       if (left === undefined) return null;
       await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });

@@ -1,6 +1,6 @@
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
-import type { Ownership, Visibility } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import {
@@ -185,9 +185,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         (row) => deliveryRowOf(row, ids),
       );
     },
-    retry(delivery_id: string, now_ms: number, expires_at: number, owned?: Ownership | null) {
+    retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
-      const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owned) }) as
+      const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owner_scope) }) as
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
@@ -206,8 +206,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         aside: row.state === 'failed' || row.aside === 1,
       };
     },
-    recover(instance_id: string, since_ms: number, now_ms: number, expires_at: number, owned?: Ownership | null) {
-      const instance = db.prepare(FIRST_OWNED).get({ instance_id, ...ownedBy(owned) }) as
+    recover(
+      instance_id: string,
+      since_ms: number,
+      now_ms: number,
+      expires_at: number,
+      owner_scope?: OwnerScope | null,
+    ) {
+      const instance = db.prepare(FIRST_OWNED).get({ instance_id, ...ownedBy(owner_scope) }) as
         { first_no: number } | undefined;
       if (instance === undefined) return null;
       liftBackoff(db, instance_id);
@@ -215,7 +221,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         recovered: requeue(
           db,
           `instance_id = ? AND settled_at >= ? AND state = 'failed' AND delivery_no >= ?`,
-          [instance_id, since_ms, owned ? instance.first_no : 0],
+          [instance_id, since_ms, owner_scope ? instance.first_no : 0],
           now_ms,
           expires_at,
         ),

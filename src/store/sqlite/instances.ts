@@ -1,5 +1,5 @@
 import { sql } from 'kysely';
-import type { Ownership, Visibility } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
@@ -155,9 +155,9 @@ export function instanceOperations(
   return {
     get,
     list,
-    register(registration: Registration, wall_ms: number, owned?: Ownership | null) {
+    register(registration: Registration, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { instance_id, webhook_headers, webhook_secret } = registration;
-      const former = db.prepare(GET_FORMER).get({ instance_id, ...ownedBy(owned) }) as
+      const former = db.prepare(GET_FORMER).get({ instance_id, ...ownedBy(owner_scope) }) as
         (Former & { switched_on: number; is_owned: number }) | undefined;
       if (former !== undefined && former.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new one is in no meeting yet.
@@ -193,7 +193,7 @@ export function instanceOperations(
         .prepare('SELECT instance_id, webhook_url FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?')
         .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
     },
-    patch(instance_id: string, patch: InstancePatch, wall_ms: number, owned?: Ownership | null) {
+    patch(instance_id: string, patch: InstancePatch, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { changes } = db.prepare(PATCH).run({
         instance_id,
         instance_name: patch.instance_name ?? null,
@@ -204,14 +204,14 @@ export function instanceOperations(
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,
-        ...ownedBy(owned),
+        ...ownedBy(owner_scope),
       });
       if (changes === 0) return null;
       if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
       return get(instance_id);
     },
-    heartbeat(instance_id: string, wall_ms: number, owned?: Ownership | null) {
-      const { changes } = db.prepare(HEARTBEAT).run({ instance_id, wall_ms, ...ownedBy(owned) });
+    heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null) {
+      const { changes } = db.prepare(HEARTBEAT).run({ instance_id, wall_ms, ...ownedBy(owner_scope) });
       return changes === 0 ? null : get(instance_id);
     },
     rotateSecret(
@@ -219,9 +219,9 @@ export function instanceOperations(
       new_secret: string,
       overlap_ms: number,
       wall_ms: number,
-      owned?: Ownership | null,
+      owner_scope?: OwnerScope | null,
     ) {
-      const row = db.prepare(GET_SECRET).get({ instance_id, ...ownedBy(owned) }) as
+      const row = db.prepare(GET_SECRET).get({ instance_id, ...ownedBy(owner_scope) }) as
         { webhook_secret: string } | undefined;
       if (row === undefined) return null;
       const former = secretOf(instance_id, row.webhook_secret);
@@ -234,8 +234,8 @@ export function instanceOperations(
       );
       return get(instance_id);
     },
-    remove(instance_id: string, limit: number, wall_ms: number, owned?: Ownership | null) {
-      const switched_off = db.prepare(SWITCH_OFF).run({ instance_id, wall_ms, ...ownedBy(owned) });
+    remove(instance_id: string, limit: number, wall_ms: number, owner_scope?: OwnerScope | null) {
+      const switched_off = db.prepare(SWITCH_OFF).run({ instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off.changes === 0) return { existed: false, done: true, cancelled: 0 };
       recipients.forgetAll();
       let cancelled = 0;

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
-import type { Ownership, Visibility } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { type MeetingFilter, type MeetingStore, NO_QUOTAS, type PageRequest, type Quotas } from '../store.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
@@ -36,10 +36,16 @@ export function meetingOperations(
   quotas: Quotas = NO_QUOTAS,
 ): Sync<MeetingStore> {
   return {
-    join(meeting_id: string, instance_id: string, agent_ids: string[], wall_ms: number, owned?: Ownership | null) {
+    join(
+      meeting_id: string,
+      instance_id: string,
+      agent_ids: string[],
+      wall_ms: number,
+      owner_scope?: OwnerScope | null,
+    ) {
       const instance = db
         .prepare(`SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`)
-        .get({ instance_id, ...ownedBy(owned) });
+        .get({ instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) {
         throw notRegistered(instance_id);
       }
@@ -57,8 +63,8 @@ export function meetingOperations(
       };
       return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
     },
-    leave(meeting_id: string, instance_id: string, wall_ms: number, owned?: Ownership | null) {
-      const left = db.prepare(LEAVE).get({ meeting_id, instance_id, wall_ms, ...ownedBy(owned) }) as
+    leave(meeting_id: string, instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null) {
+      const left = db.prepare(LEAVE).get({ meeting_id, instance_id, wall_ms, ...ownedBy(owner_scope) }) as
         { left_at: number } | undefined;
       if (left === undefined) return null;
       recipients.forget(meeting_id);

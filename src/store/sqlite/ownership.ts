@@ -1,19 +1,19 @@
 /** What a caller may touch and look at, as conditions of the statement itself: what is not his is not found. */
 import { type RawBuilder, sql } from 'kysely';
-import type { Ownership, Visibility } from '../../domain/access.ts';
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
 /** For statements over instances, with the parameters that `ownedBy` makes. `IS`: what nobody owns is 0 here, not NULL. */
 export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
 
 /** The parameters of `IS_OWNED`; absent or null stands for everything. */
-export function ownedBy(owned: Ownership | null | undefined) {
-  return { owner_key_id: owned?.key_id ?? null, owner_limit: owned?.instance_id ?? null };
+export function ownedBy(owner_scope: OwnerScope | null | undefined) {
+  return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }
 
 /** For queries over the instances `i`. */
-export function isInstanceVisible({ owned, meeting_ids }: Visibility): RawBuilder<boolean> {
-  const [key_id, limit] = [owned?.key_id ?? null, owned?.instance_id ?? null];
+export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
+  const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
   const is_owned = sql<boolean>`(i.owner_key_id = ${key_id} AND i.instance_id = coalesce(${limit}, i.instance_id))`;
   if (meeting_ids.length === 0) return is_owned;
   return sql<boolean>`(${is_owned} OR i.instance_id IN
@@ -24,8 +24,8 @@ export function isInstanceVisible({ owned, meeting_ids }: Visibility): RawBuilde
  * For queries over the deliveries `d`, with their instances `i` where there are any. An owner sees those that were made
  * since his instance is there: the id may have belonged to somebody else before.
  */
-export function isDeliveryVisible({ owned, meeting_ids }: Visibility): RawBuilder<boolean> {
-  const [key_id, limit] = [owned?.key_id ?? null, owned?.instance_id ?? null];
+export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
+  const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
   // By the index of the owner, and from there by that of each instance: others may have a million deliveries.
   const is_owned = sql<boolean>`(d.instance_id IN (SELECT instance_id FROM instances
     WHERE owner_key_id = ${key_id} AND instance_id = coalesce(${limit}, instance_id)) AND d.delivery_no >= i.first_no)`;
