@@ -209,7 +209,7 @@ export class Feed {
   /** Ends what those listen to who may not any more, as far as this node knows. */
   judge(): void {
     for (const listener of this.#listeners) {
-      const code = listener.standing.whyNot();
+      const code = listener.standing.revocationReason();
       if (code !== null) this.#end(listener, code);
     }
   }

@@ -23,7 +23,7 @@ export interface FeedSink {
 /** What a feed stands on: a key, a session, or that no key was made. */
 export interface Revocable {
   /** Why it does not hold any more; null while it does. */
-  whyNot(): ProblemCode | null;
+  revocationReason(): ProblemCode | null;
 }
 
 interface ListenerParts {

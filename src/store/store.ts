@@ -476,7 +476,7 @@ export interface ApiKeyStore {
   /** Every key that was changed after `change_no`, in the order of the changes: what a node knows of keys is kept so. */
   changedSince(change_no: number): Promise<ApiKey[]>;
   /** Notes when keys were last used. */
-  noteUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
+  recordUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
 }
 
 /** Sessions of one key, or by a link, at a time: one more ends the oldest. */

@@ -375,7 +375,11 @@ function replacePrincipals(t: TestContext, change: (principal: Principal) => Pri
   const original = Reflect.get(Keyring.prototype, 'identify');
   t.mock.method(Keyring.prototype, 'identify', function (this: Keyring, authorization: string | undefined): Standing {
     const standing = original.call(this, authorization);
-    return { principal: change(standing.principal), token: standing.token, whyNot: () => standing.whyNot() };
+    return {
+      principal: change(standing.principal),
+      token: standing.token,
+      revocationReason: () => standing.revocationReason(),
+    };
   });
 }
 

@@ -324,7 +324,7 @@ describe('the last use of a key', () => {
     const keys = {
       ...({} as typeof store.api_keys),
       changedSince: (change_no: number) => clock.watch(store.api_keys.changedSince(change_no)),
-      noteUse: async (uses: object[]) => void written.push(uses.length),
+      recordUse: async (uses: object[]) => void written.push(uses.length),
     } as typeof store.api_keys;
     const tokens: string[] = [];
     for (const key_id of ['00000000000a', '00000000000b']) {

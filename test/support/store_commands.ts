@@ -354,7 +354,7 @@ const COMMANDS = {
   'list keys': (store, d) => store.api_keys.list({ limit: d.limit, ...(d.flag(0) && { cursor: d.cursor }) }),
   'change key': async (store, d) => {
     const { key_id } = (await store.api_keys.changedSince(0)).at(d.flag(0) ? 0 : -1) ?? { key_id: 'none' };
-    await store.api_keys.noteUse([
+    await store.api_keys.recordUse([
       { key_id, used_at: d.wall },
       { key_id: 'none', used_at: 1 },
     ]);

@@ -50,9 +50,9 @@ export function guard(
         request.standing = standing;
         request.principal = standing.principal;
         assertScope(request.principal, access);
-        if (limited !== undefined) limits.assertNotTooOften(limited, request.principal, request);
+        if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
         // Admins answer for what they do.
-        if (is_audited && !isAdmin(request.principal)) limits.assertNotTooOften('change', request.principal, request);
+        if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
         done();
       } catch (error) {
         done(error as Error);
@@ -65,12 +65,12 @@ export function guard(
   /** A body can be held back for half a minute: meanwhile the key may have been revoked, or the first one made. */
   const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
     const { standing, signed_in } = request;
-    const code = standing?.whyNot() ?? null;
+    const code = standing?.revocationReason() ?? null;
     if (code !== null) return done(new Problem(code));
     if (signed_in === null || READING.has(request.method)) return done();
     const { sessions } = parts();
     const judge = (ended: ProblemCode | null): void => done(ended === null ? undefined : new Problem(ended));
-    sessions.whyNot(signed_in.session).then(judge, done);
+    sessions.storedRevocationReason(signed_in.session).then(judge, done);
   };
   route.onRequest = [identify, ...[route.onRequest ?? []].flat()];
   route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];

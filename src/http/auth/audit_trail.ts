@@ -33,12 +33,12 @@ const REFUSALS_MAX = 100;
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
   /** Apart, so that strangers cannot keep what keys do from being written. */
-  readonly #of_strangers: Refusals;
+  readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 
   constructor(parts: AuditTrailParts) {
     this.#parts = parts;
-    this.#of_strangers = new Refusals(parts);
+    this.#of_anonymous = new Refusals(parts);
     this.#of_keys = new Refusals(parts);
   }
 
@@ -47,7 +47,7 @@ export class AuditTrail {
    *
    * @param more what the request does not say itself
    */
-  changing(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
+  storeFor(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
     const { store, clock } = this.#parts;
     return store.audited({ subject: this.#subjectOf(request, more), wall_ms: clock.wall() });
   }
@@ -64,16 +64,16 @@ export class AuditTrail {
    */
   refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;
-    const is_stranger = request.principal === null;
-    const is_wrong_key = status === 401 || (is_stranger && code === 'rate_limited');
+    const is_anonymous = request.principal === null;
+    const is_wrong_key = status === 401 || (is_anonymous && code === 'rate_limited');
     if (status >= 500 || (!is_wrong_key && (audit === undefined || audit === 'none'))) return;
-    const subject = is_wrong_key ? this.#strangerOf(request) : this.#subjectOf(request);
-    (is_stranger ? this.#of_strangers : this.#of_keys).note(subject, code);
+    const subject = is_wrong_key ? this.#anonymousSubject(request) : this.#subjectOf(request);
+    (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
   /** Writes what was only counted so far; call it before the store is closed. */
   async close(): Promise<void> {
-    await Promise.all([this.#of_strangers.close(), this.#of_keys.close()]);
+    await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
   }
 
   #subjectOf(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditSubject {
@@ -93,9 +93,9 @@ export class AuditTrail {
     };
   }
 
-  #strangerOf(request: FastifyRequest): AuditSubject {
+  #anonymousSubject(request: FastifyRequest): AuditSubject {
     const address = this.#parts.limits.addressOf(request);
-    const key_id = this.#parts.keyring.claimOf(request.headers.authorization ?? '')?.key_id;
+    const key_id = this.#parts.keyring.tokenHint(request.headers.authorization ?? '')?.key_id;
     return {
       principal: 'unknown',
       address: address === null ? null : addressGroup(address),

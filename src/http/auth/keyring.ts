@@ -20,12 +20,12 @@ interface KnownKey {
 }
 
 /** What a request says of its key, before anybody looks whether that is true. */
-export interface Claim {
+export interface TokenHint {
   key_id: string;
   /** Whether there is such a key, and it can be used. */
   is_in_use: boolean;
   /** Whether the token ends as one of this key that was right since the start. */
-  was_right: boolean;
+  verified_before: boolean;
 }
 
 /** What stands on a token of a key. */
@@ -40,8 +40,8 @@ class TokenStanding implements Standing {
     this.token = token;
   }
 
-  whyNot(): ProblemCode | null {
-    return this.#keyring.whyNot(this.token);
+  revocationReason(): ProblemCode | null {
+    return this.#keyring.revocationReason(this.token);
   }
 }
 
@@ -75,7 +75,7 @@ export class Keyring {
   readonly #open: Standing = {
     principal: EVERYTHING_ALLOWED,
     token: null,
-    whyNot: () => (this.is_open ? null : 'api_key_missing'),
+    revocationReason: () => (this.is_open ? null : 'api_key_missing'),
   };
   #change_no = 0;
   #timer: Timer | null = null;
@@ -146,7 +146,7 @@ export class Keyring {
   }
 
   /** Why a token of a key cannot be used now; null when it can. */
-  whyNot({ key_id, digest }: Token): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
+  revocationReason({ key_id, digest }: Token): 'api_key_unknown' | 'api_key_revoked' | 'api_key_expired' | null {
     const key = this.#keys.get(key_id)?.key;
     if (key === undefined) return 'api_key_unknown';
     if (key.revoked_at !== null) return 'api_key_revoked';
@@ -162,14 +162,14 @@ export class Keyring {
   }
 
   /** What a request claims; null when it gives nothing in the shape of a token. Makes no digest. */
-  claimOf(authorization: string): Claim | null {
+  tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
     if (key_id === null) return null;
     const known = this.#keys.get(key_id);
     if (known === undefined || !isActive(known.key, this.#clock.wall()))
-      return { key_id, is_in_use: false, was_right: false };
-    return { key_id, is_in_use: true, was_right: token.slice(-END_CHARS) === known.right_end };
+      return { key_id, is_in_use: false, verified_before: false };
+    return { key_id, is_in_use: true, verified_before: token.slice(-END_CHARS) === known.right_end };
   }
 
   /**
@@ -202,11 +202,11 @@ export class Keyring {
     if (known.key.revoked_at !== null) throw new Problem('api_key_revoked');
     if (!isActive(known.key, now)) throw new Problem('api_key_expired');
     if (is_current) known.right_end = token.slice(-END_CHARS);
-    if (now - known.noted_at >= NOTE_EVERY_MS) this.#noteUse(known, now);
+    if (now - known.noted_at >= NOTE_EVERY_MS) this.#recordUse(known, now);
     return is_current ? known.by_current : known.by_previous;
   }
 
-  #noteUse(known: KnownKey, now: number): void {
+  #recordUse(known: KnownKey, now: number): void {
     known.noted_at = now;
     this.#uses.set(known.key.key_id, now);
     this.#timer ??= this.#clock.after(WRITE_AFTER_MS, () => void this.#write());
@@ -219,7 +219,7 @@ export class Keyring {
     this.#uses.clear();
     if (uses.length === 0) return;
     try {
-      await this.#store.noteUse(uses);
+      await this.#store.recordUse(uses);
     } catch (error) {
       // A use that was not noted harms nobody; the next one is.
       this.#onError(error);
@@ -243,7 +243,7 @@ function digestIn(hex: string): Buffer {
 /** For whoever holds the data file itself: one token, made for the moment, may do everything, whatever keys there are. */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');
-  readonly #standing: Standing = { principal: EVERYTHING_ALLOWED, token: null, whyNot: () => null };
+  readonly #standing: Standing = { principal: EVERYTHING_ALLOWED, token: null, revocationReason: () => null };
 
   override get nameless() {
     return 'local command' as const;

@@ -88,12 +88,12 @@ export class Limits {
    *
    * @throws Problem `rate_limited` from an address with too many failures, and whatever `attempt` throws
    */
-  guess(request: FastifyRequest, attempt: () => void): void {
+  limitFailures(request: FastifyRequest, attempt: () => void): void {
     const failures = this.#failures;
     if (failures === null) return attempt();
     const { buckets, setting } = failures.address;
     const wait_ms = buckets.size === 0 ? 0 : buckets.wait(this.#groupOf(request), this.#clock.now());
-    if (wait_ms > 0) throw tooOften(setting, wait_ms);
+    if (wait_ms > 0) throw rateLimited(setting, wait_ms);
     try {
       attempt();
     } catch (error) {
@@ -103,7 +103,7 @@ export class Limits {
   }
 
   /** @throws Problem `rate_limited` when the key or the address does it too often; nothing is taken from either then */
-  assertNotTooOften(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
+  assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
     const { key, address } = this.#pairs[limited];
     // Open and without limits: nothing is looked at.
     if (key === null && address === null) return;
@@ -112,7 +112,7 @@ export class Limits {
     const by_address = address === null ? null : { ...address, name: this.#groupOf(request) };
     for (const each of [by_key, by_address]) {
       const wait_ms = each?.buckets.wait(each.name, now) ?? 0;
-      if (wait_ms > 0) throw tooOften(each?.setting ?? '', wait_ms);
+      if (wait_ms > 0) throw rateLimited(each?.setting ?? '', wait_ms);
     }
     for (const each of [by_key, by_address]) each?.buckets.take(each.name, now);
   }
@@ -136,10 +136,10 @@ export class Limits {
     if (failures.address.buckets.size > 0 && authorization !== undefined) {
       const wait_ms = failures.address.buckets.wait(this.#groupOf(request), now);
       if (wait_ms > 0) {
-        const claim = keyring.claimOf(authorization);
+        const hint = keyring.tokenHint(authorization);
         const may_try =
-          claim !== null && (claim.was_right || (claim.is_in_use && failures.key.wait(claim.key_id, now) === 0));
-        if (!may_try) throw tooOften(failures.address.setting, wait_ms);
+          hint !== null && (hint.verified_before || (hint.is_in_use && failures.key.wait(hint.key_id, now) === 0));
+        if (!may_try) throw rateLimited(failures.address.setting, wait_ms);
       }
     }
     try {
@@ -147,8 +147,8 @@ export class Limits {
     } catch (error) {
       if (error instanceof Problem && WRONG_KEY.has(error.code)) {
         failures.address.buckets.take(this.#groupOf(request), now);
-        const claim = keyring.claimOf(authorization ?? '');
-        if (claim?.is_in_use === true) failures.key.take(claim.key_id, now);
+        const hint = keyring.tokenHint(authorization ?? '');
+        if (hint?.is_in_use === true) failures.key.take(hint.key_id, now);
       }
       throw error;
     }
@@ -164,7 +164,7 @@ function limitOf(setting: keyof LimitSettings, rate: Rate | null): Limit | null 
   return rate === null ? null : { setting, buckets: new TokenBuckets(rate) };
 }
 
-function tooOften(setting: string, wait_ms: number): Problem {
+function rateLimited(setting: string, wait_ms: number): Problem {
   const retry_after_s = Math.ceil(wait_ms / 1000);
   return new Problem(
     'rate_limited',

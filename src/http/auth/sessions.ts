@@ -75,9 +75,9 @@ class SessionStanding implements Standing {
     this.#clock = clock;
   }
 
-  whyNot(): ProblemCode | null {
+  revocationReason(): ProblemCode | null {
     if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
-    const code = this.#by === null ? null : this.#keyring.whyNot(this.#by);
+    const code = this.#by === null ? null : this.#keyring.revocationReason(this.#by);
     // The key is still one: what is not taken any more is the token that somebody signed in with.
     return code === 'api_key_unknown' ? 'session_ended' : code;
   }
@@ -115,14 +115,14 @@ export class Sessions {
     if (session === null || (await this.ofLostProcesses([session])).length > 0) throw new Problem('session_ended');
     if (!isEqual(digestOf(csrf_token), session.csrf_digest)) throw new Problem('csrf_token_wrong');
     const standing = new SessionStanding(session, keyring, clock);
-    const code = standing.whyNot();
+    const code = standing.revocationReason();
     if (code !== null) throw new Problem(code);
     request.signed_in = { session, csrf_token };
     return standing;
   }
 
   /** Why a session is none any more; null while it is one. Asks the store. */
-  async whyNot(session: Session): Promise<ProblemCode | null> {
+  async storedRevocationReason(session: Session): Promise<ProblemCode | null> {
     return (await this.ended([session])).length > 0 ? 'session_ended' : null;
   }
 
@@ -241,7 +241,7 @@ export class Sessions {
     if (link === undefined) return false;
     link.timer.cancel();
     this.#links.delete(digest);
-    return link.standing === null || link.standing.whyNot() === null;
+    return link.standing === null || link.standing.revocationReason() === null;
   }
 
   close(): void {

@@ -15,7 +15,7 @@ export interface Standing {
   /** Null where it is none. */
   readonly token: Token | null;
   /** Why it does not hold any more; null while it does. Asks only what this node knows. */
-  whyNot(): ProblemCode | null;
+  revocationReason(): ProblemCode | null;
 }
 
 /** How often it is asked whether what goes on for long may still. */
@@ -30,7 +30,7 @@ const LOOK_EVERY_MS = 500;
 export function watchStanding(standing: Standing, clock: Clock, onEnd: (code: ProblemCode) => void): () => void {
   let timer = clock.after(LOOK_EVERY_MS, look);
   function look(): void {
-    const code = standing.whyNot();
+    const code = standing.revocationReason();
     if (code === null) timer = clock.after(LOOK_EVERY_MS, look);
     else onEnd(code);
   }

@@ -71,11 +71,11 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);
   app.addHook('onRequest', (request, reply, done) => {
     try {
-      if (request.is404 && !pages.isFor(request)) throw noSuchRoute(request, reply, methodsAt);
+      if (request.is404 && !pages.isFor(request)) throw routeNotFound(request, reply, methodsAt);
       assertMayHaveBody(request.raw);
       if (!request.is404) return done();
       const otherwise = (answered: boolean): void => {
-        if (!answered) done(noSuchRoute(request, reply, methodsAt));
+        if (!answered) done(routeNotFound(request, reply, methodsAt));
       };
       pages.answer(request, reply).then(otherwise, done);
     } catch (error) {
@@ -84,7 +84,7 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
   });
   // Files of the page at /docs/ that are not there.
   app.setNotFoundHandler((request, reply) => {
-    throw noSuchRoute(request, reply, methodsAt);
+    throw routeNotFound(request, reply, methodsAt);
   });
 }
 
@@ -103,7 +103,7 @@ async function assertNoBody({ body }: FastifyRequest): Promise<void> {
   throw new Problem('malformed_request', 'Nothing is taken in the body here; leave it out, or send {}.');
 }
 
-function noSuchRoute(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
+function routeNotFound(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
   const path = request.url.split('?')[0] as string;
   const methods = methodsAt(path);
   if (methods.length === 0 || methods.includes(request.method)) {

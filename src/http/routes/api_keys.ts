@@ -42,7 +42,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
       const key_id = makeKeyId(randomBytes(ID_BYTES));
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const was_open = keyring.is_open;
-      const { api_keys } = audit_trail.changing(request, { target_id: key_id, details: { scopes: body.scopes } });
+      const { api_keys } = audit_trail.storeFor(request, { target_id: key_id, details: { scopes: body.scopes } });
       const key = await api_keys.create(newKey(key_id, token, body, wall_ms));
       keyring.put(key);
       log.info(
@@ -104,7 +104,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
     async (request, reply) => {
       const { params, principal } = request;
       const { key_id } = params;
-      keyring.put(existing(await audit_trail.changing(request).api_keys.revoke(key_id, clock.wall()), key_id));
+      keyring.put(existing(await audit_trail.storeFor(request).api_keys.revoke(key_id, clock.wall()), key_id));
       log.info({ key_id, by: principal.key_id }, 'a key was revoked');
       return reply.code(204).send();
     },
@@ -136,7 +136,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
       const { key_id } = params;
       const token = makeToken(key_id, randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
-      const { api_keys } = audit_trail.changing(request);
+      const { api_keys } = audit_trail.storeFor(request);
       const key = existing(await api_keys.rotate(key_id, digestOf(token), overlap_ms, clock.wall()), key_id);
       keyring.put(key);
       log.info({ key_id, by: principal.key_id }, 'a key was rotated');

@@ -55,7 +55,7 @@ export function backupRoutes(app: App, { store, clock, audit_trail }: HttpParts)
       const backup = await backupsOf(store).wait(params.backup_id, CALL_MS_MAX);
       if (backup === null) throw new Problem('backup_does_not_exist');
       const { path, ...progress } = backup;
-      const code = (standing as Standing).whyNot();
+      const code = (standing as Standing).revocationReason();
       if (code !== null) {
         if (path !== null) await rm(path, { force: true });
         throw new Problem(code);

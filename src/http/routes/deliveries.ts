@@ -58,7 +58,7 @@ export function deliveryRoutes(
     },
     async ({ params: { delivery_id }, principal }) => {
       const row = await store.deliveries.get(delivery_id, clock.now(), principal.visibility);
-      if (row === null) throw noSuchDelivery(delivery_id);
+      if (row === null) throw deliveryNotFound(delivery_id);
       return wireDeliveryWithAttempts(row);
     },
   );
@@ -84,20 +84,20 @@ export function deliveryRoutes(
       const { params, principal } = request;
       const { delivery_id } = params;
       const now = clock.now();
-      const { deliveries } = audit_trail.changing(request);
+      const { deliveries } = audit_trail.storeFor(request);
       const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owner_scope);
-      if (retried === null) throw noSuchDelivery(delivery_id);
+      if (retried === null) throw deliveryNotFound(delivery_id);
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });
       const { instance_id, meeting_id } = retried;
       feed.tell(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
-      if (row === null) throw noSuchDelivery(delivery_id);
+      if (row === null) throw deliveryNotFound(delivery_id);
       return wireDeliveryWithAttempts(row);
     },
   );
 }
 
-function noSuchDelivery(delivery_id: string): Problem {
+function deliveryNotFound(delivery_id: string): Problem {
   return new Problem(
     'delivery_does_not_exist',
     `There is no delivery ${JSON.stringify(delivery_id)}; settled ones are removed after a while.`,

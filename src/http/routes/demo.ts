@@ -7,7 +7,7 @@ import { DemoSchema } from '../schemas/demo.ts';
 export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
   const actorOf = (request: FastifyRequest): DemoActor => ({
     key_id: request.principal.key_id,
-    audited: (subject) => audit_trail.changing(request, subject),
+    audited: (subject) => audit_trail.storeFor(request, subject),
   });
 
   app.get(

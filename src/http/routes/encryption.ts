@@ -23,7 +23,7 @@ export function encryptionRoutes(app: App, { store, clock, audit_trail }: HttpPa
     },
     async (request) => {
       const ends_at = clock.now() + CALL_MS_MAX;
-      const { key_id } = await audit_trail.changing(request).encryption.changeKey(clock.wall());
+      const { key_id } = await audit_trail.storeFor(request).encryption.changeKey(clock.wall());
       let rewritten = 0;
       for (let after: string | null = null; ;) {
         const step = await store.encryption.reencrypt(after, ROWS_PER_STEP);

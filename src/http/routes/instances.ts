@@ -66,7 +66,7 @@ export function instanceRoutes(
       if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
       const { created, instance, dropped_header_names } = await registerInstance(
         { engine, feed, clock },
-        audit_trail.changing(request).instances,
+        audit_trail.storeFor(request).instances,
         {
           instance_id: body.instance_id,
           instance_name: body.instance_name,
@@ -154,7 +154,7 @@ export function instanceRoutes(
       const { params, body, principal } = request;
       const { instance_id } = params;
       if (body.owner_key_id !== undefined) assertHandOver(principal, body.owner_key_id, keyring);
-      const { instances } = audit_trail.changing(request, handOver(body.owner_key_id));
+      const { instances } = audit_trail.storeFor(request, handOver(body.owner_key_id));
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
       const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owner_scope), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
@@ -179,14 +179,14 @@ export function instanceRoutes(
     async (request, reply) => {
       const { params, principal } = request;
       const { instance_id } = params;
-      const { instances } = audit_trail.changing(request);
+      const { instances } = audit_trail.storeFor(request);
       const existed = await removeInstance(
         { store, engine, feed, clock },
         instances,
         instance_id,
         principal.owner_scope,
       );
-      if (!existed) throw noSuchInstance(instance_id);
+      if (!existed) throw instanceNotFound(instance_id);
       return reply.code(204).send();
     },
   );
@@ -243,7 +243,7 @@ export function instanceRoutes(
       const { instance_id } = params;
       const webhook_secret = makeSecret(randomBytes(SECRET_BYTES));
       const overlap_ms = (body.overlap_seconds ?? OVERLAP_S) * 1000;
-      const { instances } = audit_trail.changing(request);
+      const { instances } = audit_trail.storeFor(request);
       const row = existing(
         await instances.rotateSecret(instance_id, webhook_secret, overlap_ms, clock.wall(), principal.owner_scope),
         instance_id,
@@ -278,7 +278,7 @@ export function instanceRoutes(
       const since_ms = Date.parse(body.since);
       const recovered = existing(
         await audit_trail
-          .changing(request)
+          .storeFor(request)
           .deliveries.recover(instance_id, since_ms, now, now + parts.expire_after_ms, principal.owner_scope),
         instance_id,
       );
@@ -318,11 +318,11 @@ export function instanceRoutes(
 }
 
 function existing<Row>(row: Row | null, instance_id: string): Row {
-  if (row === null) throw noSuchInstance(instance_id);
+  if (row === null) throw instanceNotFound(instance_id);
   return row;
 }
 
-function noSuchInstance(instance_id: string): Problem {
+function instanceNotFound(instance_id: string): Problem {
   return new Problem('instance_does_not_exist', `No instance ${JSON.stringify(instance_id)} is registered.`);
 }
 

@@ -47,7 +47,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       assertAddressable('meeting_id', meeting_id);
       assertMeeting(principal, meeting_id);
       const { created, membership } = await audit_trail
-        .changing(request, { details: { meeting_id } })
+        .storeFor(request, { details: { meeting_id } })
         .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owner_scope);
       feed.tell(membershipEvent('instance.joined', body.instance_id, meeting_id, membership.joined_at));
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
@@ -73,7 +73,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       const { instance_id, meeting_id: given_id } = body;
       const meeting_id = meetingIdOf(given_id, json);
       assertMeeting(principal, meeting_id);
-      const { meetings } = audit_trail.changing(request, { details: { meeting_id } });
+      const { meetings } = audit_trail.storeFor(request, { details: { meeting_id } });
       const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owner_scope);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
       else feed.tell(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
@@ -120,13 +120,13 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
     async ({ params: { meeting_id }, query, principal }) => {
       assertMeeting(principal, meeting_id);
       const page = await store.meetings.instances(meeting_id, { ...query, limit: query.limit ?? 50 });
-      if (page === null) throw noSuchMeeting(meeting_id);
+      if (page === null) throw meetingNotFound(meeting_id);
       return { data: page.data.map(wireMeetingInstance), next_cursor: page.next_cursor };
     },
   );
 }
 
-export function noSuchMeeting(meeting_id: string): Problem {
+export function meetingNotFound(meeting_id: string): Problem {
   return new Problem(
     'meeting_does_not_exist',
     `Nobody joined the meeting ${JSON.stringify(meeting_id)} and nothing was sent in it.`,

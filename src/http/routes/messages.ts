@@ -6,7 +6,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { AcceptedMessage, MessageRow } from '../../store/store.ts';
 import { fieldText } from '../intake/json_body.ts';
-import { noSuchMeeting } from './meetings.ts';
+import { meetingNotFound } from './meetings.ts';
 import { answers } from '../answers.ts';
 import type { App, HttpParts } from '../parts.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
@@ -99,7 +99,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         limit: query.limit ?? 50,
         chars_max: PAGE_CHARS_MAX,
       });
-      if (page === null) throw noSuchMeeting(meeting_id);
+      if (page === null) throw meetingNotFound(meeting_id);
       void reply.type('application/json');
       return reply
         .serializer((text: string) => text)

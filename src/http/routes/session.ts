@@ -67,7 +67,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
       // Whoever has a session does not make it last longer; while the API is open, there is none.
       const token = standing?.token ?? null;
       if (token === null) return described(principal, signed_in, parts);
-      const store = audit_trail.changing(request).sessions;
+      const store = audit_trail.storeFor(request).sessions;
       const begun = await sessions.begin(request, reply, token, store);
       return reply.code(201).send(described(principal, begun, parts));
     },
@@ -93,8 +93,8 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
     async (request, reply) => {
       const { sessions, limits, keyring, audit_trail } = parts;
       if (keyring.is_open) return described(EVERYTHING_ALLOWED, null, parts);
-      limits.guess(request, () => sessions.useLink(request.body.token));
-      const store = audit_trail.changing(request, { principal: 'sign-in link' }).sessions;
+      limits.limitFailures(request, () => sessions.useLink(request.body.token));
+      const store = audit_trail.storeFor(request, { principal: 'sign-in link' }).sessions;
       const begun = await sessions.begin(request, reply, null, store);
       return reply.code(201).send(described(EVERYTHING_ALLOWED, begun, parts));
     },
@@ -115,7 +115,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
     async (request, reply) => {
       const { signed_in } = request;
       if (signed_in !== null) {
-        await parts.sessions.end(parts.audit_trail.changing(request).sessions, signed_in.session);
+        await parts.sessions.end(parts.audit_trail.storeFor(request).sessions, signed_in.session);
         parts.sessions.forget(request, reply);
       }
       return reply.code(204).send();
@@ -167,7 +167,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
     },
     async (request, reply) => {
       const { session_id } = request.params;
-      const ended = await parts.sessions.end(parts.audit_trail.changing(request).sessions, { session_id });
+      const ended = await parts.sessions.end(parts.audit_trail.storeFor(request).sessions, { session_id });
       if (ended === null) throw new Problem('session_does_not_exist');
       if (ended.digest === request.signed_in?.session.digest) parts.sessions.forget(request, reply);
       return reply.code(204).send();

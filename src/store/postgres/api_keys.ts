@@ -104,7 +104,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
     async changedSince(change_no) {
       return (await session.all<ApiKeysTable>(CHANGED, { change_no })).map(apiKeyOf);
     },
-    async noteUse(uses) {
+    async recordUse(uses) {
       if (uses.length === 0) return;
       const values = { key_ids: uses.map(({ key_id }) => key_id), used_ats: uses.map(({ used_at }) => used_at) };
       await session.run(NOTE_USE, values);

@@ -88,7 +88,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       const rows = db.prepare('SELECT * FROM api_keys WHERE change_no > ? ORDER BY change_no').all(change_no);
       return (rows as unknown as ApiKeysTable[]).map(apiKeyOf);
     },
-    noteUse(uses) {
+    recordUse(uses) {
       const note = db.prepare(NOTE_USE);
       for (const { key_id, used_at } of uses) note.run(used_at, key_id);
     },
