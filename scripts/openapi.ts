@@ -1,6 +1,6 @@
 import swagger from '@fastify/swagger';
 import { SECURITY_SCHEME } from '../src/http/auth/access.ts';
-import type { App, HttpParts } from '../src/http/parts.ts';
+import type { App, HttpContext } from '../src/http/context.ts';
 import { WEBHOOKS } from '../src/http/schemas/push.ts';
 import { createServer } from '../src/http/server.ts';
 import { VERSION } from '../src/version.ts';
@@ -9,7 +9,7 @@ import { finished } from './openapi_document.ts';
 /** The OpenAPI 3.1 document, made from the schemas that validate: what openapi.json holds and /openapi.json answers. */
 export async function openapiDocument(): Promise<object> {
   // Routes only take hold of their parts when they are called; none is.
-  const app = await createServer({ max_message_bytes: 0 } as HttpParts, collect);
+  const app = await createServer({ max_message_bytes: 0 } as HttpContext, collect);
   try {
     await app.ready();
     return app.swagger();

@@ -30,7 +30,7 @@ import { Feed } from './feed/feed.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './feed/events.ts';
 import { Keyring, OwnersKeyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
-import type { HttpParts } from './http/parts.ts';
+import type { HttpContext } from './http/context.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
 import type { Accepted, NewMessage } from './store/store.ts';
@@ -136,7 +136,7 @@ export async function createConvoke(
         for (const { count: deliveries, ...lane } of lanes) {
           metrics.settled('failed', 'expired', deliveries);
           const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
-          feed.tell(settledEvent(settled, clock.wall()));
+          feed.publish(settledEvent(settled, clock.wall()));
         }
       },
       isMostlyEmpty: ({ page_bytes, pages, free_pages }) =>
@@ -278,8 +278,8 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
   const limits = new Limits(config, clock);
   const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
   const sessions = new Sessions({ store, keyring, limits, clock, node_id: newNodeId() });
-  const parts: Partial<HttpParts> = { ...config, store, keyring, clock, log, limits, sessions, audit_trail };
-  const [server] = await Promise.all([createServer(parts as HttpParts), opened]);
+  const parts: Partial<HttpContext> = { ...config, store, keyring, clock, log, limits, sessions, audit_trail };
+  const [server] = await Promise.all([createServer(parts as HttpContext), opened]);
   await server.listen({ host: '127.0.0.1', port: 0 });
   return {
     url: urlOf(server.server.address() as AddressInfo),
@@ -402,11 +402,11 @@ function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log
   return {
     accepted(messages, deliveries, batch, results) {
       metrics.accepted(messages, deliveries);
-      if (feed.is_active) tellAccepted(feed, batch, results);
+      if (feed.is_active) publishAccepted(feed, batch, results);
     },
     attempted(event: AttemptEvent) {
       metrics.attempted(event, Date.now());
-      if (feed.is_active) tellAttempted(feed, event);
+      if (feed.is_active) publishAttempted(feed, event);
       delivery_log.attempted(event);
     },
     settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
@@ -414,19 +414,19 @@ function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log
   };
 }
 
-function tellAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
+function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
   for (const [i, result] of results.entries()) {
     if (result.kind !== 'accepted') continue;
     const target_agents = batch[i]?.target_agents ?? null;
     const instance_ids = result.deliveries.map(({ instance_id }) => instance_id);
-    feed.tell(acceptedEvent({ ...result.message, target_agents }, instance_ids));
+    feed.publish(acceptedEvent({ ...result.message, target_agents }, instance_ids));
   }
 }
 
-function tellAttempted(feed: Feed, event: AttemptEvent): void {
+function publishAttempted(feed: Feed, event: AttemptEvent): void {
   const { health_before, health_after, reason } = event;
-  feed.tell(attemptedEvent(event, event.attempt));
+  feed.publish(attemptedEvent(event, event.attempt));
   const changed = healthEvent(event, health_before, health_after, Date.now());
-  if (changed !== null) feed.tell(changed);
-  if (reason === 'gone') feed.tell(goneEvent(event, Date.now()));
+  if (changed !== null) feed.publish(changed);
+  if (reason === 'gone') feed.publish(goneEvent(event, Date.now()));
 }

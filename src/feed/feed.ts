@@ -99,7 +99,7 @@ export class Feed {
   }
 
   /** Something happened on this node. */
-  tell(event: FeedEvent): void {
+  publish(event: FeedEvent): void {
     if (!this.is_active) return;
     this.#relay?.pass(event);
     this.#put(event);

@@ -6,7 +6,7 @@ import { Problem } from '../domain/problem.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
 import type { AuditedStore } from '../store/store.ts';
 import { membershipEvent } from '../feed/events.ts';
-import type { HttpParts } from './parts.ts';
+import type { HttpContext } from './context.ts';
 import { registerInstance, removeInstance } from './registry.ts';
 
 /** Slow enough to be watched. */
@@ -31,7 +31,7 @@ export interface DemoActor {
   audited(subject: Pick<AuditSubject, 'action' | 'target_kind' | 'target_id' | 'details'>): AuditedStore;
 }
 
-type DemoParts = Pick<HttpParts, 'store' | 'engine' | 'feed' | 'clock' | 'log' | 'egress_policy'> & {
+type DemoParts = Pick<HttpContext, 'store' | 'engine' | 'feed' | 'clock' | 'log' | 'egress_policy'> & {
   /** Whether this node delivers to an instance. */
   delivers: (instance_id: string) => boolean;
 };
@@ -141,7 +141,7 @@ export class DemoMeeting {
       joinMeeting: async ({ meeting_id, instance_id, agent_ids }) => {
         const { meetings } = this.#audited('meeting.join', instance_id, { meeting_id });
         const { membership } = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall());
-        feed.tell(membershipEvent('instance.joined', instance_id, meeting_id, membership.joined_at));
+        feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, membership.joined_at));
       },
       async sendMessage(meeting_id, message, { target_agents } = {}) {
         const { created_at } = message as { created_at: string };

@@ -2,9 +2,9 @@
 import type { OwnerScope } from '../domain/access.ts';
 import type { AuditedStore, InstanceStore } from '../store/store.ts';
 import { registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
-import type { HttpParts } from './parts.ts';
+import type { HttpContext } from './context.ts';
 
-type RegistryParts = Pick<HttpParts, 'store' | 'engine' | 'feed' | 'clock'>;
+type RegistryParts = Pick<HttpContext, 'store' | 'engine' | 'feed' | 'clock'>;
 
 /** Pending deliveries cancelled in one transaction, so that deleting an instance with many holds nobody up. */
 const CANCEL_BATCH = 2_000;
@@ -19,7 +19,7 @@ export async function registerInstance(
   const registered = await instances.register(registration, clock.wall(), owner_scope);
   const { created, instance } = registered;
   engine.instanceChanged(instance, true);
-  feed.tell(registeredEvent(instance, created, clock.wall()));
+  feed.publish(registeredEvent(instance, created, clock.wall()));
   return registered;
 }
 
@@ -53,7 +53,7 @@ export async function removeInstance(
   if (!existed) return false;
   engine.instanceRemoved(instance_id, cancelled);
   const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
-  if (cancelled > 0) feed.tell(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
-  feed.tell(removedEvent(instance_id, clock.wall()));
+  if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
+  feed.publish(removedEvent(instance_id, clock.wall()));
   return true;
 }

@@ -18,7 +18,7 @@ import { messageRoutes } from './routes/messages.ts';
 import { nodeRoutes } from './routes/nodes.ts';
 import { documentRoute } from './routes/openapi.ts';
 import { Pages } from './pages.ts';
-import type { App, HttpParts } from './parts.ts';
+import type { App, HttpContext } from './context.ts';
 import { sendProblem } from './problems.ts';
 import { serviceRoutes } from './routes/service.ts';
 import { sessionRoutes } from './routes/session.ts';
@@ -53,7 +53,7 @@ const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1
  * @param collect is given the server before its routes, to look at each of them
  */
 export async function createServer(
-  parts: HttpParts,
+  parts: HttpContext,
   collect: (app: App) => Promise<void> = async () => {},
 ): Promise<App> {
   const connections = new Connections(parts.max_connections, parts.clock);
@@ -90,7 +90,7 @@ export async function createServer(
   connections.watch(app.server);
   addIntake(app, connections, parts);
   // Absent while nothing but the document is made.
-  const { stall } = (parts as Partial<HttpParts>).store ?? {};
+  const { stall } = (parts as Partial<HttpContext>).store ?? {};
   if (stall !== undefined) addStalls(app, stall);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
@@ -156,7 +156,7 @@ function answerError(
   error: FastifyError,
   request: FastifyRequest,
   reply: FastifyReply,
-  { audit_trail, log }: HttpParts,
+  { audit_trail, log }: HttpContext,
 ): FastifyReply {
   const problem = problemOf(error);
   if (problem.code === 'internal_error') log.error({ err: error, request_id: request.id }, 'request failed');

@@ -11,7 +11,7 @@ import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
-import type { HttpParts } from '../../src/http/parts.ts';
+import type { HttpContext } from '../../src/http/context.ts';
 import type { Standing } from '../../src/http/auth/standing.ts';
 import { createServer } from '../../src/http/server.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
@@ -545,7 +545,7 @@ describe('the walk finds what is missing; control:', () => {
 });
 
 test('a route that does not say who may call it cannot be made', async () => {
-  const app = await createServer({ max_message_bytes: 0 } as HttpParts);
+  const app = await createServer({ max_message_bytes: 0 } as HttpContext);
   const handler = async (): Promise<string> => '';
   assert.throws(() => app.get('/new/', {}, handler), /GET \/new\/ does not say who may call it/);
   // Control: one that says it can.

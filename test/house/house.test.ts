@@ -98,7 +98,7 @@ test('the domain does no I/O and asks no clock', async () => {
 test('only one module opens outgoing sockets', async () => {
   const clients = /^(undici|node:(net|tls|http|https|http2|dgram))$/;
   const types_only = new Set([
-    'src/http/parts.ts',
+    'src/http/context.ts',
     'src/http/server.ts',
     'src/http/intake/connections.ts',
     'src/http/routes/events.ts',

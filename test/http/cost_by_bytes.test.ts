@@ -7,7 +7,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { before, describe, test } from 'node:test';
 import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX } from '../../src/domain/id.ts';
-import type { HttpParts } from '../../src/http/parts.ts';
+import type { HttpContext } from '../../src/http/context.ts';
 import { createServer } from '../../src/http/server.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { RawClient } from '../support/raw_client.ts';
@@ -140,7 +140,7 @@ async function fill(service: Service): Promise<void> {
 
 async function asks(): Promise<{ name: string; requests: string[] }[]> {
   // Routes only take hold of their parts when they are called; none is.
-  const app = await createServer({ max_message_bytes: MESSAGE_BYTES } as HttpParts);
+  const app = await createServer({ max_message_bytes: MESSAGE_BYTES } as HttpContext);
   await app.ready();
   const names = app.route_table.flatMap(({ methods, url }) => methods.map((method) => `${method} ${url}`));
   await app.close();

@@ -7,7 +7,7 @@ import { test, type TestContext } from 'node:test';
 import Fastify from 'fastify';
 import { addUnknownRoutes } from '../../src/http/intake/intake.ts';
 import { Pages } from '../../src/http/pages.ts';
-import type { App } from '../../src/http/parts.ts';
+import type { App } from '../../src/http/context.ts';
 import { startService } from '../support/service.ts';
 
 const NAVIGATION = { accept: 'text/html,application/xhtml+xml,*/*;q=0.8' };

@@ -1,4 +1,4 @@
-import type { App } from '../parts.ts';
+import type { App } from '../context.ts';
 
 interface Route {
   /** Matches a path as it came, percent-encoding and all. */

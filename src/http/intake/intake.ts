@@ -8,7 +8,7 @@ import type { Connections } from './connections.ts';
 import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
 import type { Pages } from '../pages.ts';
-import type { App } from '../parts.ts';
+import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './request_body.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 

@@ -6,7 +6,7 @@ import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { Linked, LinkedList } from '../../delivery/linked_list.ts';
 import { inDoubt, stalled } from '../../store/stall.ts';
 import type { Stall } from '../../store/store.ts';
-import type { App } from '../parts.ts';
+import type { App } from '../context.ts';
 
 /** So often it is heard that the storage stands still, and then a caller is answered: 6 s after it began. */
 const TIMES_MAX = 6;

@@ -2,8 +2,8 @@ import { randomBytes } from 'node:crypto';
 import { digestOf, ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../domain/api_key.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import type { NewApiKey } from '../../store/store.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import {
   ApiKeySchema,
   ApiKeyWithTokenSchema,
@@ -18,7 +18,7 @@ import { wireApiKey } from '../wire.ts';
 
 const OVERLAP_S = 86_400;
 
-export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail }: HttpParts): void {
+export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail }: HttpContext): void {
   app.post(
     '/api/v1/keys/',
     {
@@ -30,7 +30,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         description:
           'While there is no key, everybody on this machine may make one, and it must be an admin key. From then on every request needs a key.',
         body: CreateKeyBody,
-        response: answers({
+        response: responses({
           201: ['The key, with its token.', ApiKeyWithTokenSchema],
           codes: ['first_key_not_admin'],
         }),
@@ -63,7 +63,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         summary: 'List the keys, revoked ones included, in the order of their making',
         description: 'Without their tokens, which nobody can ask for again.',
         querystring: ListKeysQuery,
-        response: answers({ 200: ['A page of keys.', pageOf(ApiKeySchema)], codes: [] }),
+        response: responses({ 200: ['A page of keys.', pageOf(ApiKeySchema)], codes: [] }),
       },
     },
     async ({ query }) => {
@@ -82,7 +82,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         summary: 'One key, without its token',
         description: 'What it may be used for, and when it was last used.',
         params: KeyParams,
-        response: answers({ 200: ['The key.', ApiKeySchema], codes: ['key_does_not_exist'] }),
+        response: responses({ 200: ['The key.', ApiKeySchema], codes: ['key_does_not_exist'] }),
       },
     },
     async ({ params: { key_id } }) => wireApiKey(existing(await store.api_keys.get(key_id), key_id)),
@@ -98,7 +98,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         summary: 'Revoke a key; it is refused from the answer on',
         description: 'Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.',
         params: KeyParams,
-        response: answers({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
+        response: responses({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
       },
     },
     async (request, reply) => {
@@ -125,7 +125,7 @@ export function apiKeyRoutes(app: App, { store, keyring, clock, log, audit_trail
         description: 'The key keeps its id, its scopes and its limits. The new token is answered only now.',
         params: KeyParams,
         body: RotateKeyBody,
-        response: answers({
+        response: responses({
           200: ['The key, with its new token.', ApiKeyWithTokenSchema],
           codes: ['key_does_not_exist', 'key_not_active'],
         }),

@@ -1,9 +1,9 @@
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import { AuditEntrySchema, ListAuditQuery } from '../schemas/audit.ts';
 import { pageOf } from '../schemas/page.ts';
 
-export function auditRoutes(app: App, { store }: HttpParts): void {
+export function auditRoutes(app: App, { store }: HttpContext): void {
   app.get(
     '/api/v1/audit/',
     {
@@ -15,7 +15,7 @@ export function auditRoutes(app: App, { store }: HttpParts): void {
         description:
           'Every change, and every request for one that was refused. Each entry carries the hash of the one before it: docs/audit.md says how to verify them.',
         querystring: ListAuditQuery,
-        response: answers({ 200: ['A page of entries.', pageOf(AuditEntrySchema)], codes: ['invalid_fields'] }),
+        response: responses({ 200: ['A page of entries.', pageOf(AuditEntrySchema)], codes: ['invalid_fields'] }),
       },
     },
     ({ query }) => {

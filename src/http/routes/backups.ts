@@ -2,15 +2,15 @@ import { createReadStream } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
 import { Problem } from '../../domain/problem.ts';
 import type { BackupStore, Store } from '../../store/store.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from '../schemas/backups.ts';
 import { type Standing, watchStanding } from '../auth/standing.ts';
 
 /** A call answers after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
-export function backupRoutes(app: App, { store, clock, audit_trail }: HttpParts): void {
+export function backupRoutes(app: App, { store, clock, audit_trail }: HttpContext): void {
   app.post(
     '/api/v1/backups/',
     {
@@ -20,7 +20,7 @@ export function backupRoutes(app: App, { store, clock, audit_trail }: HttpParts)
         tags: ['service'],
         summary: 'Begin a copy of all data, while everything goes on',
         description: 'It holds everything that was answered before this call. Ask for it until it is whole.',
-        response: answers({
+        response: responses({
           201: ['It is being made.', BackupSchema],
           codes: ['backup_under_way', 'backup_no_room', 'backup_not_made_here'],
         }),
@@ -44,7 +44,7 @@ export function backupRoutes(app: App, { store, clock, audit_trail }: HttpParts)
         description:
           'A SQLite file when it is whole; until then how far it is. It is handed over once, and removed when nobody asks for it for a minute.',
         params: BackupParams,
-        response: answers({
+        response: responses({
           200: ['The file.', BackupFile],
           202: ['It is not whole yet: ask again.', BackupProgressSchema],
           codes: ['backup_does_not_exist', 'backup_not_made_here'],

@@ -1,8 +1,8 @@
 import { assertMeeting } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
-import { answers } from '../answers.ts';
+import { responses } from '../responses.ts';
 import { queuedEvent } from '../../feed/events.ts';
-import type { App, HttpParts } from '../parts.ts';
+import type { App, HttpContext } from '../context.ts';
 import {
   DeliveryParams,
   DeliverySchema,
@@ -14,7 +14,7 @@ import { wireDelivery, wireDeliveryWithAttempts } from '../wire.ts';
 
 export function deliveryRoutes(
   app: App,
-  { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpParts,
+  { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpContext,
 ): void {
   app.get(
     '/api/v1/deliveries/',
@@ -26,7 +26,7 @@ export function deliveryRoutes(
         summary: 'List deliveries, newest first',
         description: 'What became of each message at each instance. Those that are settled are removed after a while.',
         querystring: ListDeliveriesQuery,
-        response: answers({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
+        response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
       },
     },
     async ({ query, principal }) => {
@@ -50,7 +50,7 @@ export function deliveryRoutes(
         summary: 'One delivery with every attempt',
         description: 'What was answered to each attempt, when the next one comes, and what the delivery waits for.',
         params: DeliveryParams,
-        response: answers({
+        response: responses({
           200: ['The delivery.', DeliveryWithAttemptsSchema],
           codes: ['delivery_does_not_exist'],
         }),
@@ -74,7 +74,7 @@ export function deliveryRoutes(
         description:
           'One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by its webhook-id.',
         params: DeliveryParams,
-        response: answers({
+        response: responses({
           200: ['The delivery, pending.', DeliveryWithAttemptsSchema],
           codes: ['delivery_does_not_exist', 'delivery_not_retryable'],
         }),
@@ -90,7 +90,7 @@ export function deliveryRoutes(
       const row = await store.deliveries.get(delivery_id, now);
       engine.deliveryRetried({ ...retried, delivery_id });
       const { instance_id, meeting_id } = retried;
-      feed.tell(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
+      feed.publish(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
       if (row === null) throw deliveryNotFound(delivery_id);
       return wireDeliveryWithAttempts(row);
     },

@@ -1,10 +1,10 @@
 import type { FastifyRequest } from 'fastify';
-import { answers } from '../answers.ts';
+import { responses } from '../responses.ts';
 import type { DemoActor } from '../demo_meeting.ts';
-import type { App, HttpParts } from '../parts.ts';
+import type { App, HttpContext } from '../context.ts';
 import { DemoSchema } from '../schemas/demo.ts';
 
-export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
+export function demoRoutes(app: App, { demo, audit_trail }: HttpContext): void {
   const actorOf = (request: FastifyRequest): DemoActor => ({
     key_id: request.principal.key_id,
     audited: (subject) => audit_trail.storeFor(request, subject),
@@ -19,7 +19,7 @@ export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
         tags: ['service'],
         summary: 'Whether the demo runs',
         description: 'What the demo does now, and where.',
-        response: answers({ 200: ['The demo.', DemoSchema], codes: [] }),
+        response: responses({ 200: ['The demo.', DemoSchema], codes: [] }),
       },
     },
     async () => demo.status,
@@ -35,7 +35,7 @@ export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
         summary: 'Let two agents within the service talk in a meeting',
         description:
           'They are instances as any other, on 127.0.0.1. They take a turn a second for 20 turns, and then answer what others say in the meeting. The demo ends with the service.',
-        response: answers({
+        response: responses({
           201: ['It was started.', DemoSchema],
           200: ['It runs already.', DemoSchema],
           codes: ['demo_not_possible', 'quota_exceeded', 'shutting_down'],
@@ -58,7 +58,7 @@ export function demoRoutes(app: App, { demo, audit_trail }: HttpParts): void {
         tags: ['service'],
         summary: 'Stop the demo and remove its instances',
         description: 'What was said stays until its retention ends. Stopping what does not run is no error.',
-        response: answers({ 204: ['It does not run.'], codes: [] }),
+        response: responses({ 204: ['It does not run.'], codes: [] }),
       },
     },
     async (request, reply) => {

@@ -1,5 +1,5 @@
-import type { App, HttpParts } from '../parts.ts';
-import { answers } from '../answers.ts';
+import type { App, HttpContext } from '../context.ts';
+import { responses } from '../responses.ts';
 import { ReencryptionSchema } from '../schemas/encryption.ts';
 
 /** Instances in one transaction: what arrives meanwhile waits for some 2 ms. */
@@ -7,7 +7,7 @@ const ROWS_PER_STEP = 50;
 /** A call answers after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
-export function encryptionRoutes(app: App, { store, clock, audit_trail }: HttpParts): void {
+export function encryptionRoutes(app: App, { store, clock, audit_trail }: HttpContext): void {
   app.post(
     '/api/v1/encryption/reencrypt/',
     {
@@ -18,7 +18,7 @@ export function encryptionRoutes(app: App, { store, clock, audit_trail }: HttpPa
         summary: 'Change the data key that secrets are encrypted under at rest',
         description:
           'Makes a new key and encrypts every secret anew while everything goes on; goes on with a change that was begun. Call it until `done` is true.',
-        response: answers({ 200: ['How far it came.', ReencryptionSchema], codes: ['encryption_key_given'] }),
+        response: responses({ 200: ['How far it came.', ReencryptionSchema], codes: ['encryption_key_given'] }),
       },
     },
     async (request) => {

@@ -1,15 +1,15 @@
 import type { ServerResponse } from 'node:http';
 import { assertMeeting } from '../../domain/access.ts';
-import { answers } from '../answers.ts';
+import { responses } from '../responses.ts';
 import type { FeedSink } from '../../feed/listener.ts';
-import type { App, HttpParts } from '../parts.ts';
+import type { App, HttpContext } from '../context.ts';
 import { EventsHeaders, EventsQuery, EventStream, StreamHeaders } from '../schemas/events.ts';
 import type { Standing } from '../auth/standing.ts';
 
 /** How soon a browser comes back when the connection is lost. */
 const RETRY_MS = 1_000;
 
-export function eventRoutes(app: App, parts: HttpParts): void {
+export function eventRoutes(app: App, parts: HttpContext): void {
   app.get(
     '/api/v1/events/',
     {
@@ -24,7 +24,7 @@ export function eventRoutes(app: App, parts: HttpParts): void {
           'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.removed, instance.joined, instance.left, instance.up, instance.failing, instance.down; gap when not everything could be told: read your view anew; overflow and end before the connection is closed. Each has an id: give the last one as Last-Event-ID to go on where you were. docs/events.md has the data of each.',
         querystring: EventsQuery,
         headers: EventsHeaders,
-        response: answers({
+        response: responses({
           200: ['The stream; it does not end by itself.', EventStream, StreamHeaders],
           codes: ['shutting_down'],
         }),

@@ -11,8 +11,8 @@ import type { EgressPolicy } from '../../domain/address.ts';
 import type { AuditSubject } from '../../domain/audit.ts';
 import type { Keyring } from '../auth/keyring.ts';
 import { changedEvent, queuedEvent } from '../../feed/events.ts';
-import type { App, HttpParts } from '../parts.ts';
-import { answers } from '../answers.ts';
+import type { App, HttpContext } from '../context.ts';
+import { responses } from '../responses.ts';
 import { registerInstance, removeInstance } from '../registry.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import {
@@ -37,7 +37,7 @@ const SECRET_BYTES = 32;
 
 export function instanceRoutes(
   app: App,
-  { store, engine, transport, clock, log, keyring, audit_trail, feed, ...parts }: HttpParts,
+  { store, engine, transport, clock, log, keyring, audit_trail, feed, ...parts }: HttpContext,
 ): void {
   app.post(
     '/api/v1/instances/register/',
@@ -51,7 +51,7 @@ export function instanceRoutes(
         description:
           'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and lifts its back-off. webhook_headers that are left out stay as they are, unless webhook_url has another origin: then they are dropped, so that nobody reads there what was meant for another server, and dropped_header_names says which.',
         body: RegisterBody,
-        response: answers({
+        response: responses({
           201: ['The instance was created.', RegisteredInstanceSchema],
           200: ['The instance was updated.', RegisteredInstanceSchema],
           codes: ['webhook_url_not_allowed', 'instance_id_taken', 'quota_exceeded'],
@@ -104,7 +104,7 @@ export function instanceRoutes(
         description:
           'Pages of what the filters leave. A key that is limited to instances or meetings finds only those.',
         querystring: ListInstancesQuery,
-        response: answers({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
+        response: responses({ 200: ['A page of instances.', pageOf(InstanceSchema)], codes: [] }),
       },
     },
     async ({ query, principal }) => {
@@ -124,7 +124,7 @@ export function instanceRoutes(
         summary: 'One instance',
         description: 'With its health, its last failure, and how much waits for it.',
         params: InstanceParams,
-        response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
+        response: responses({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
     },
     async ({ params: { instance_id }, principal }) =>
@@ -144,7 +144,7 @@ export function instanceRoutes(
           'Only the fields that are given change. Switching it on lifts its back-off, and what waits for it is sent.',
         params: InstanceParams,
         body: PatchInstanceBody,
-        response: answers({
+        response: responses({
           200: ['The instance.', InstanceSchema],
           codes: ['instance_does_not_exist'],
         }),
@@ -158,7 +158,7 @@ export function instanceRoutes(
       const patch = { ...body, webhook_headers: webhookHeaders(body.webhook_headers) };
       const row = existing(await instances.patch(instance_id, patch, clock.wall(), principal.owner_scope), instance_id);
       engine.instanceChanged(row, body.is_active === true || body.webhook_enabled === true);
-      feed.tell(changedEvent(row, Object.keys(body), clock.wall()));
+      feed.publish(changedEvent(row, Object.keys(body), clock.wall()));
       return wireInstance(row);
     },
   );
@@ -173,7 +173,7 @@ export function instanceRoutes(
         summary: 'Delete an instance; what is pending for it is cancelled',
         description: 'It leaves every meeting. The history of the meetings stays.',
         params: InstanceParams,
-        response: answers({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
+        response: responses({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
       },
     },
     async (request, reply) => {
@@ -203,7 +203,7 @@ export function instanceRoutes(
         description:
           'Sets last_seen_at. What waits for the instance is sent at once instead of at the end of its back-off.',
         params: InstanceParams,
-        response: answers({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
+        response: responses({ 200: ['The instance.', InstanceSchema], codes: ['instance_does_not_exist'] }),
       },
     },
     async ({ params: { instance_id }, principal }) => {
@@ -232,7 +232,7 @@ export function instanceRoutes(
           'Until the overlap ends every push carries two signatures, so that a receiver that knows either secret accepts it.',
         params: InstanceParams,
         body: RotateSecretBody,
-        response: answers({
+        response: responses({
           200: ['The new secret.', RotatedSecretSchema],
           codes: ['instance_does_not_exist'],
         }),
@@ -249,7 +249,7 @@ export function instanceRoutes(
         instance_id,
       );
       engine.instanceChanged(row, false);
-      feed.tell(changedEvent(row, ['webhook_secret'], clock.wall()));
+      feed.publish(changedEvent(row, ['webhook_secret'], clock.wall()));
       return { webhook_secret, previous_secret_expires_at: isoTime(row.previous_secret_until ?? 0) };
     },
   );
@@ -265,7 +265,7 @@ export function instanceRoutes(
         description: 'Those that failed at or after `since`, with the webhook-id that they had.',
         params: InstanceParams,
         body: RecoverBody,
-        response: answers({
+        response: responses({
           200: ['How many were queued.', RecoveredSchema],
           codes: ['instance_does_not_exist'],
         }),
@@ -284,7 +284,7 @@ export function instanceRoutes(
       );
       engine.deliveryRetried({ instance_id, meeting_id: '', aside: true });
       const queued = { instance_id, meeting_id: null, delivery_id: null, deliveries: recovered.recovered };
-      if (queued.deliveries > 0) feed.tell(queuedEvent(queued, clock.wall()));
+      if (queued.deliveries > 0) feed.publish(queuedEvent(queued, clock.wall()));
       return recovered;
     },
   );
@@ -300,7 +300,7 @@ export function instanceRoutes(
         description:
           'One signed push with the header convoke-test to the stored address. A push that fails is no error here: the diagnosis says what came of it, stage by stage.',
         body: WebhookTestBody,
-        response: answers({
+        response: responses({
           200: ['The diagnosis, whatever came back.', DiagnosisSchema],
           codes: ['instance_does_not_exist'],
         }),

@@ -3,9 +3,9 @@ import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTimeOrNull } from '../../domain/time.ts';
 import type { JsonBody } from '../intake/json_body.ts';
-import { answers } from '../answers.ts';
+import { responses } from '../responses.ts';
 import { membershipEvent } from '../../feed/events.ts';
-import type { App, HttpParts } from '../parts.ts';
+import type { App, HttpContext } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import {
   JoinMeetingBody,
@@ -21,7 +21,7 @@ import {
 import { pageOf } from '../schemas/page.ts';
 import { wireMeeting, wireMeetingInstance, wireMembership } from '../wire.ts';
 
-export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }: HttpParts): void {
+export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }: HttpContext): void {
   app.post(
     '/api/v1/instances/join-meeting/',
     {
@@ -34,7 +34,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         description:
           'Joining again replaces the agents and undoes a leave. The agents need not be in the list of the instance.',
         body: JoinMeetingBody,
-        response: answers({
+        response: responses({
           201: ['The instance joined for the first time.', MembershipSchema],
           200: ['It was in the meeting before.', MembershipSchema],
           codes: ['instance_does_not_exist', 'quota_exceeded'],
@@ -49,7 +49,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       const { created, membership } = await audit_trail
         .storeFor(request, { details: { meeting_id } })
         .meetings.join(meeting_id, body.instance_id, uniqueIds(body.agent_ids), clock.wall(), principal.owner_scope);
-      feed.tell(membershipEvent('instance.joined', body.instance_id, meeting_id, membership.joined_at));
+      feed.publish(membershipEvent('instance.joined', body.instance_id, meeting_id, membership.joined_at));
       return reply.code(created ? 201 : 200).send(wireMembership(membership));
     },
   );
@@ -65,7 +65,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         description:
           'What was sent before is still delivered. Leaving where there is nothing to leave is logged and is no error.',
         body: LeaveMeetingBody,
-        response: answers({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
+        response: responses({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
       },
     },
     async (request) => {
@@ -76,7 +76,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
       const { meetings } = audit_trail.storeFor(request, { details: { meeting_id } });
       const left = await meetings.leave(meeting_id, instance_id, clock.wall(), principal.owner_scope);
       if (left === null) log.warn({ instance_id, meeting_id }, 'leave meeting: no such instance or membership');
-      else feed.tell(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
+      else feed.publish(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
       return { instance_id, meeting_id, left_at: isoTimeOrNull(left?.left_at ?? null) };
     },
   );
@@ -91,7 +91,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         summary: 'List meetings, in the order of their ids',
         description: 'With how many take part in each, and when something last happened in it.',
         querystring: ListMeetingsQuery,
-        response: answers({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
+        response: responses({ 200: ['A page of meetings.', pageOf(MeetingSchema)], codes: [] }),
       },
     },
     async ({ query, principal }) => {
@@ -111,7 +111,7 @@ export function meetingRoutes(app: App, { store, clock, log, audit_trail, feed }
         description: 'The memberships of a meeting, each with the name and the health of its instance.',
         params: MeetingParams,
         querystring: ListMeetingInstancesQuery,
-        response: answers({
+        response: responses({
           200: ['A page of memberships.', pageOf(MeetingInstanceSchema)],
           codes: ['meeting_does_not_exist'],
         }),

@@ -7,8 +7,8 @@ import { isoTime } from '../../domain/time.ts';
 import type { AcceptedMessage, MessageRow } from '../../store/store.ts';
 import { fieldText } from '../intake/json_body.ts';
 import { meetingNotFound } from './meetings.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { MeetingParams } from '../schemas/meetings.ts';
 import {
@@ -23,7 +23,7 @@ import {
 /** A page of history ends early when its messages come to this. */
 const PAGE_CHARS_MAX = 8 << 20;
 
-export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpParts): void {
+export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpContext): void {
   app.post(
     '/api/v1/meetings/:meeting_id/messages/',
     {
@@ -39,7 +39,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
         params: MeetingParams,
         headers: SendHeaders,
         body: SendMessageBody,
-        response: answers({
+        response: responses({
           201: ['Accepted.', SentMessageSchema, SentHeaders],
           codes: ['idempotency_key_reused', 'shutting_down'],
         }),
@@ -86,7 +86,7 @@ export function messageRoutes(app: App, { store, engine, max_message_bytes }: Ht
           'The latest ones, or those after or before a seq. A page may end early when its messages are large.',
         params: MeetingParams,
         querystring: ListMessagesQuery,
-        response: answers({
+        response: responses({
           200: ['A page of messages.', MessagePageSchema],
           codes: ['meeting_does_not_exist'],
         }),

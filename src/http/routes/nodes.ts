@@ -1,12 +1,12 @@
 import { assertNoMeetingLimit } from '../../domain/access.ts';
 import { PARTITIONS } from '../../domain/partition.ts';
 import type { NodeRow, Store } from '../../store/store.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts, ThisNode } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext, ThisNode } from '../context.ts';
 import { NodeListSchema } from '../schemas/nodes.ts';
 import { wireNode } from '../wire.ts';
 
-export function nodeRoutes(app: App, { store, clock, node }: HttpParts): void {
+export function nodeRoutes(app: App, { store, clock, node }: HttpContext): void {
   app.get(
     '/api/v1/nodes/',
     {
@@ -17,7 +17,7 @@ export function nodeRoutes(app: App, { store, clock, node }: HttpParts): void {
         summary: 'The nodes that share the store, and how many partitions each holds',
         description:
           'Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without PostgreSQL there is one node, which holds all.',
-        response: answers({
+        response: responses({
           200: ['The nodes, in the order in which they joined.', NodeListSchema],
           codes: [],
         }),

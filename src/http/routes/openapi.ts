@@ -1,5 +1,5 @@
 import { readFile } from 'node:fs/promises';
-import type { App } from '../parts.ts';
+import type { App } from '../context.ts';
 
 /** In a clone at its root, in the package beside the bundle. */
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);

@@ -1,11 +1,11 @@
 /** What machines that watch the service ask for. */
 import { assertNoMeetingLimit } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import { MetricsText, ServiceStatusSchema } from '../schemas/service.ts';
 
-export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): void {
+export function serviceRoutes(app: App, { store, engine, metrics }: HttpContext): void {
   app.get(
     '/healthz',
     {
@@ -15,7 +15,7 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         tags: ['service'],
         summary: 'Whether the process is alive',
         description: 'For a supervisor that restarts a process that hangs. It looks at nothing else.',
-        response: answers({ 200: ['It is.', ServiceStatusSchema], codes: [] }),
+        response: responses({ 200: ['It is.', ServiceStatusSchema], codes: [] }),
       },
     },
     async () => ({ status: 'ok' }),
@@ -30,7 +30,7 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         tags: ['service'],
         summary: 'Whether messages can be accepted',
         description: 'For a load balancer: 503 while the store does not answer, or the service is shutting down.',
-        response: answers({
+        response: responses({
           200: ['They can.', ServiceStatusSchema],
           codes: ['shutting_down'],
         }),
@@ -56,7 +56,7 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpParts): 
         tags: ['service'],
         summary: 'Metrics as Prometheus text',
         description: 'For Prometheus. docs/alerts.md says what each of them means.',
-        response: answers({
+        response: responses({
           200: ['The metrics.', MetricsText],
           codes: [],
         }),

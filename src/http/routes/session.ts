@@ -7,8 +7,8 @@ import { Problem } from '../../domain/problem.ts';
 import { sessionIdOf } from '../../domain/session.ts';
 import { isoTime, isoTimeOrNull } from '../../domain/time.ts';
 import { VERSION } from '../../version.ts';
-import { answers } from '../answers.ts';
-import type { App, HttpParts } from '../parts.ts';
+import { responses } from '../responses.ts';
+import type { App, HttpContext } from '../context.ts';
 import { pageOf } from '../schemas/page.ts';
 import {
   CookieHeaders,
@@ -24,7 +24,7 @@ import type { SignedIn } from '../auth/sessions.ts';
 const COOKIE_IS_SET =
   'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. With every request by it, csrf_token has to be sent as the header convoke-csrf; it is answered only now, and the cookie alone gives nothing.';
 
-export function sessionRoutes(app: App, parts: HttpParts): void {
+export function sessionRoutes(app: App, parts: HttpContext): void {
   app.get(
     '/api/v1/session/',
     {
@@ -35,7 +35,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         summary: 'Who is signed in, and what he may do',
         description:
           'Needs no key: a page asks it to know whether it has to ask for one. A session is told of only with its csrf_token in the header convoke-csrf.',
-        response: answers({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
+        response: responses({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
       },
     },
     async (request, reply) => {
@@ -54,7 +54,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         tags: ['session'],
         summary: 'Exchange a key for a session: a cookie, for pages',
         description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
-        response: answers({
+        response: responses({
           201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
           200: ['Nothing was needed.', SessionSchema],
           codes: [],
@@ -83,7 +83,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         summary: 'Sign in as an admin, by the link that convoke serve printed',
         description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
         body: UseLinkBody,
-        response: answers({
+        response: responses({
           201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
           200: ['Nothing was needed.', SessionSchema],
           codes: ['sign_in_link_not_valid'],
@@ -109,7 +109,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         tags: ['session'],
         summary: 'End the session, and everything that listens by it',
         description: 'The cookie is taken away. Live feeds that were opened by it end, too.',
-        response: answers({ 204: ['There is none any more.', undefined, CookieHeaders], codes: [] }),
+        response: responses({ 204: ['There is none any more.', undefined, CookieHeaders], codes: [] }),
       },
     },
     async (request, reply) => {
@@ -132,7 +132,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         summary: 'List the sessions of all pages, the latest first',
         description: 'Each with the key that it stands on; null for a session that began with a sign-in link.',
         querystring: ListSessionsQuery,
-        response: answers({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
+        response: responses({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
       },
     },
     async ({ query, signed_in }) => {
@@ -162,7 +162,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
         description:
           'On every node within a second. The key that it was begun with is not touched: revoke or rotate that one too, if it leaked.',
         params: SessionParams,
-        response: answers({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
+        response: responses({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
       },
     },
     async (request, reply) => {
@@ -179,7 +179,7 @@ export function sessionRoutes(app: App, parts: HttpParts): void {
 async function whoIs(
   request: FastifyRequest,
   reply: FastifyReply,
-  { sessions, keyring, limits }: HttpParts,
+  { sessions, keyring, limits }: HttpContext,
 ): Promise<Principal | null> {
   if (keyring.is_open || request.headers.authorization !== undefined)
     return limits.identify(keyring, request).principal;
@@ -198,7 +198,7 @@ async function whoIs(
 function described(
   principal: Principal | null,
   signed_in: SignedIn | null,
-  { keyring, store }: HttpParts,
+  { keyring, store }: HttpContext,
 ): Static<typeof SessionSchema> {
   const { key_id = null, scopes = [], owner_scope = null } = principal ?? {};
   return {

@@ -37,7 +37,7 @@ type AnswerSchemas<Answers> = {
 };
 
 /** The `response` of a route: its successes by status, and the problems that its codes stand for. */
-export function answers<const Answers extends { [status: number]: Answer; codes: readonly ProblemCode[] }>(
+export function responses<const Answers extends { [status: number]: Answer; codes: readonly ProblemCode[] }>(
   given: Answers,
 ): AnswerSchemas<Answers> {
   const response: Record<string, unknown> = {};

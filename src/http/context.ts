@@ -26,7 +26,7 @@ export interface ThisNode extends NodeIdentity {
 }
 
 /** What the routes work with. */
-export interface HttpParts {
+export interface HttpContext {
   store: Store;
   engine: Engine;
   transport: Transport;
