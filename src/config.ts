@@ -289,7 +289,7 @@ export function readConfig({
   for (const name of settingNames()) {
     const source = sourceOf(name, flags, env);
     const value = SETTINGS[name].parse(source.value);
-    if (value === undefined) faults.push(sayMismatch(name, source));
+    if (value === undefined) faults.push(describeMismatch(name, source));
     sources[name] = isSecret(name) && source.from !== 'default' ? { ...source, value: HIDDEN } : source;
     values[name] = value;
   }
@@ -394,8 +394,8 @@ function unknownVariables(env: Record<string, string | undefined>): string[] {
   });
 }
 
-function sayMismatch(name: SettingName, source: Source): string {
-  return `${sayGiven(name, source)} must be ${SETTINGS[name].expects.replaceAll('`', '')}`;
+function describeMismatch(name: SettingName, source: Source): string {
+  return `${describeGiven(name, source)} must be ${SETTINGS[name].expects.replaceAll('`', '')}`;
 }
 
 function faultsOfKeys({ encryption_key, encryption_key_previous }: Partial<SettingValues>): string[] {
@@ -408,7 +408,7 @@ function faultsOfKeys({ encryption_key, encryption_key_previous }: Partial<Setti
   return [];
 }
 
-function sayGiven(name: SettingName, { from, value }: Source): string {
+function describeGiven(name: SettingName, { from, value }: Source): string {
   if (isSecret(name)) return variableOf(name);
   const shown = JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
   return from === 'flag' ? `${flagOf(name)} ${shown}` : `${variableOf(name)}=${shown}`;

@@ -125,7 +125,7 @@ export async function createConvoke(
     settings: { ...config, user_agent },
   });
   const { cluster } = store;
-  if (cluster !== null) feed.joinNodes((topic, text) => cluster.tell(topic, text));
+  if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
   const maintenance = new Maintenance(
     clock,
     store,
@@ -214,7 +214,7 @@ export async function createConvoke(
   }
   store.onChange((change) => {
     engine.heard(change);
-    if (change.kind === 'told') feed.heard(change.topic, change.text);
+    if (change.kind === 'broadcast') feed.heard(change.topic, change.text);
     else if (change.kind === 'unsure') feed.unsure();
     // What was missed may have been a key that was revoked.
     if (change.kind !== 'keys' && change.kind !== 'unsure') return;

@@ -8,7 +8,7 @@
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
-import { makeAllYoung } from '../../src/delivery/collector.ts';
+import { disablePretenuring } from '../../src/delivery/collector.ts';
 import { DATABASE_FILE, readConfig } from '../../src/config.ts';
 import { eventLoopLoad, systemClock } from '../../src/delivery/clock.ts';
 import { Engine } from '../../src/delivery/engine.ts';
@@ -36,7 +36,7 @@ export interface Composition {
   name_servers?: string[];
 }
 
-makeAllYoung();
+disablePretenuring();
 const { kind, fleet, data, name_servers } = JSON.parse(process.argv[2]!) as Composition;
 const { config } = readConfig({ flags: { port: '0' } });
 const clock = systemClock();

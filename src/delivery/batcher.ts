@@ -1,6 +1,6 @@
-import type { Distance } from '../store/spacing.ts';
+import type { Linger } from '../store/spacing.ts';
 import type { Clock, Timer } from './clock.ts';
-import { Gathering } from './gathering.ts';
+import { AdaptiveLinger } from './gathering.ts';
 
 interface Waiting<Item, Result> {
   item: Item;
@@ -14,15 +14,15 @@ export interface BatcherOptions {
   items_max: () => number;
   weight_max: number;
   /** Batches under way at a time: while they are, the next one grows. */
-  flights_max: number;
+  in_flight_max: number;
   /**
    * Whoever takes batches puts those together that wait there. So it does not matter how many are under way, but what is in
-   * them: as much as in `flights_max` full ones.
+   * them: as much as in `in_flight_max` full ones.
    */
-  is_joined_there?: boolean;
+  consumer_coalesces?: boolean;
   /** How far apart batches should be; one that is full goes at once. Asked before each batch. */
-  distance?: () => Distance;
-  /** While it answers true nothing is flushed; `poke` looks again. */
+  linger?: () => Linger;
+  /** While it answers true nothing is flushed; `flushIfReady` looks again. */
   isPaused?: () => boolean;
 }
 
@@ -36,20 +36,20 @@ export class Batcher<Item, Result> {
   readonly #flush: (items: Item[]) => Promise<Result[]>;
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
-  #flights = 0;
+  #in_flight = 0;
   /** What is under way, so that whoever waits for it can be answered before it ends. */
-  readonly #flying: Waiting<Item, Result>[][] = [];
-  #under_way = { items: 0, weight: 0 };
+  readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
+  #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches keep no distance. */
-  readonly #gathering: Gathering | null;
+  readonly #linger: AdaptiveLinger | null;
   /** Ends the wait for more. */
   #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
     this.#clock = clock;
     this.#options = options;
-    this.#gathering = options.distance === undefined ? null : new Gathering(options.distance);
+    this.#linger = options.linger === undefined ? null : new AdaptiveLinger(options.linger);
     this.#flush = flush;
   }
 
@@ -59,60 +59,63 @@ export class Batcher<Item, Result> {
   }
 
   get isIdle(): boolean {
-    return this.#waiting.length === 0 && this.#flights === 0;
+    return this.#waiting.length === 0 && this.#in_flight === 0;
   }
 
   add(item: Item, weight: number): Promise<Result> {
     const { promise, resolve, reject } = Promise.withResolvers<Result>();
     this.#waiting.push({ item, weight, resolve, reject });
     this.#waiting_weight += weight;
-    this.#gathering?.came(this.#flights > 0);
-    this.poke();
+    this.#linger?.onAdd(this.#in_flight > 0);
+    this.flushIfReady();
     return promise;
   }
 
   /** Answers those whose items were not handed on; theirs are forgotten. */
-  refuseWaiting(error: unknown): void {
+  rejectWaiting(error: unknown): void {
     for (const waiting of this.#waiting.splice(0)) waiting.reject(error);
     this.#waiting_weight = 0;
   }
 
   /** Answers those whose items were handed on. What became of these is still for `flush` to see. */
-  giveUpUnderWay(error: unknown): void {
-    for (const batch of this.#flying) {
+  rejectInFlight(error: unknown): void {
+    for (const batch of this.#batches_in_flight) {
       for (const waiting of batch) waiting.reject(error);
     }
   }
 
   /** Looks whether a batch can go. */
-  poke(): void {
+  flushIfReady(): void {
     if (this.#scheduled || this.#waiting.length === 0 || !this.#hasRoom()) return;
     if (this.#options.isPaused?.() === true) return;
     this.#scheduled = true;
     this.#clock.soon(() => {
       this.#scheduled = false;
-      const rest_ms = this.#rest();
+      const rest_ms = this.#delayMs();
       if (rest_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(rest_ms, () => {
         this.#timer = null;
         // This thread may have stood still: what came meanwhile is seen first.
-        this.poke();
+        this.flushIfReady();
       });
     });
   }
 
   /** How long to wait for more, in milliseconds; one that is full goes at once. */
-  #rest(): number {
+  #delayMs(): number {
     const { items_max, weight_max } = this.#options;
     const waiting = this.#waiting.length;
-    const rest_ms = this.#gathering?.rest(waiting, this.#flights > 0, this.#clock.now()) ?? 0;
+    const rest_ms = this.#linger?.delayMs(waiting, this.#in_flight > 0, this.#clock.now()) ?? 0;
     return waiting >= items_max() || this.#waiting_weight >= weight_max ? 0 : rest_ms;
   }
 
   #hasRoom(): boolean {
-    const { flights_max, items_max, weight_max, is_joined_there = false } = this.#options;
-    if (!is_joined_there) return this.#flights < flights_max;
-    return this.#under_way.items < flights_max * items_max() && this.#under_way.weight < flights_max * weight_max;
+    const { in_flight_max, items_max, weight_max, consumer_coalesces = false } = this.#options;
+    if (!consumer_coalesces) return this.#in_flight < in_flight_max;
+    return (
+      this.#size_in_flight.items < in_flight_max * items_max() &&
+      this.#size_in_flight.weight < in_flight_max * weight_max
+    );
   }
 
   async #run(): Promise<void> {
@@ -122,23 +125,23 @@ export class Batcher<Item, Result> {
     // Those who waited were refused meanwhile.
     if (batch.length === 0) return;
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
-    this.#flights++;
-    this.#flying.push(batch);
-    this.#under_way.items += batch.length;
-    this.#under_way.weight += weight;
-    this.#gathering?.started(batch.length, this.#under_way.items, this.#waiting.length, this.#clock.now());
-    this.poke();
+    this.#in_flight++;
+    this.#batches_in_flight.push(batch);
+    this.#size_in_flight.items += batch.length;
+    this.#size_in_flight.weight += weight;
+    this.#linger?.onFlush(batch.length, this.#size_in_flight.items, this.#waiting.length, this.#clock.now());
+    this.flushIfReady();
     try {
       const results = await this.#flush(batch.map((waiting) => waiting.item));
       for (const [i, waiting] of batch.entries()) waiting.resolve(results[i] as Result);
     } catch (error) {
       for (const waiting of batch) waiting.reject(error);
     } finally {
-      this.#flights--;
-      this.#flying.splice(this.#flying.indexOf(batch), 1);
-      this.#under_way.items -= batch.length;
-      this.#under_way.weight -= weight;
-      this.poke();
+      this.#in_flight--;
+      this.#batches_in_flight.splice(this.#batches_in_flight.indexOf(batch), 1);
+      this.#size_in_flight.items -= batch.length;
+      this.#size_in_flight.weight -= weight;
+      this.flushIfReady();
     }
   }
 

@@ -1,7 +1,7 @@
 import type { LaneKey, Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { Partition } from './partitions.ts';
-import type { Wakes } from './wakes.ts';
+import type { TimerQueue } from './wakes.ts';
 
 const PAGE = 1_000;
 /** How soon the storage is asked again when it failed. */
@@ -17,14 +17,14 @@ export interface Found {
 }
 
 /** Looks into the table for what is pending: only the table knows, after a start or when others wrote into it. */
-export class Discovery {
+export class PendingScan {
   readonly #clock: Clock;
-  readonly #wakes: Wakes;
+  readonly #wakes: TimerQueue;
   readonly #store: Store;
   readonly #onError: (error: unknown) => void;
   #stopped = false;
 
-  constructor(clock: Clock, wakes: Wakes, store: Store, onError: (error: unknown) => void) {
+  constructor(clock: Clock, wakes: TimerQueue, store: Store, onError: (error: unknown) => void) {
     this.#clock = clock;
     this.#wakes = wakes;
     this.#store = store;
@@ -79,7 +79,7 @@ export class Discovery {
       } catch (error) {
         if (this.#stopped) throw error;
         this.#onError(error);
-        await new Promise<void>((resolve) => this.#wakes.at(this.#clock.now() + TRY_AGAIN_MS, resolve));
+        await new Promise<void>((resolve) => this.#wakes.schedule(this.#clock.now() + TRY_AGAIN_MS, resolve));
       }
     }
   }

@@ -28,7 +28,7 @@ import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
-import { NO_DISTANCES, sharedBy } from '../store/spacing.ts';
+import { NO_LINGER, perNode } from '../store/spacing.ts';
 import { inDoubt, stalled } from '../store/stall.ts';
 import {
   type Accepted,
@@ -45,20 +45,20 @@ import {
   type StoredMessage,
   StoreError,
 } from '../store/store.ts';
-import { Backlogs } from './backlogs.ts';
+import { ClusterBacklog } from './backlogs.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
-import { Discovery } from './discovery.ts';
+import { PendingScan } from './discovery.ts';
 import type { Expiry } from './expiry.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
-import { restAfter } from './pace.ts';
+import { scanPause } from './pace.ts';
 import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './transport/push.ts';
 import { Runs } from './runs.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport/transport.ts';
 import { Turns } from './turns.ts';
-import { Wakes } from './wakes.ts';
+import { TimerQueue } from './wakes.ts';
 
 export interface EngineSettings {
   /** Delays between attempts that were answered badly. */
@@ -161,7 +161,7 @@ const TURNS_GROWTH = 1.5;
 /** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
 const WAITING_HIGH = 4_000;
 /** So many are told to the other nodes of a cluster. */
-const WAITING_TOLD = 2_000;
+const BACKLOG_REPORT_MIN = 2_000;
 /** The share of its time that this thread works when it is saturated: below that, whoever is behind is not us. */
 const SATURATED = 0.75;
 /** How often that is looked at, and the longest that acceptance waits. */
@@ -198,9 +198,9 @@ export class Engine {
   readonly #expiry: Expiry;
   readonly #observer: Observer;
   readonly #settings: EngineSettings;
-  readonly #wakes: Wakes;
-  readonly #discovery: Discovery;
-  readonly #backlogs: Backlogs;
+  readonly #wakes: TimerQueue;
+  readonly #discovery: PendingScan;
+  readonly #backlogs: ClusterBacklog;
   readonly #runs = new Runs();
   /** How often another node may have changed deliveries otherwise than by an attempt. */
   #requeues = 0;
@@ -255,44 +255,44 @@ export class Engine {
     this.#transport = transport;
     this.#partitions = partitions;
     this.#expiry = expiry;
-    this.#backlogs = new Backlogs(clock, store.cluster, partitions.node_id);
+    this.#backlogs = new ClusterBacklog(clock, store.cluster, partitions.node_id);
     this.#observer = observer;
     this.#settings = settings;
     this.#turns_max = Math.min(TURNS_MIN, this.#turns_most);
-    this.#wakes = new Wakes(clock);
-    this.#discovery = new Discovery(clock, this.#wakes, store, (error) => observer.storageFailed(error));
+    this.#wakes = new TimerQueue(clock);
+    this.#discovery = new PendingScan(clock, this.#wakes, store, (error) => observer.storageFailed(error));
     this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
-    const distances = store.distances ?? NO_DISTANCES;
+    const lingers = store.lingers ?? NO_LINGER;
     this.#accepts = new Batcher(
       clock,
       {
         items_max: () => this.#acceptBatchMax(),
         weight_max: ACCEPT_BATCH_BYTES_MAX,
-        flights_max: 2,
-        is_joined_there: true,
-        distance: () => sharedBy(distances.accept, partitions.node_count),
+        in_flight_max: 2,
+        consumer_coalesces: true,
+        linger: () => perNode(lingers.accept, partitions.node_count),
         isPaused: () => this.#isBehind(),
       },
       (batch) => this.#accept(batch),
     );
     store.stall?.onStall((is_long) => {
-      this.#accepts.refuseWaiting(stalled());
-      if (is_long) this.#accepts.giveUpUnderWay(inDoubt());
+      this.#accepts.rejectWaiting(stalled());
+      if (is_long) this.#accepts.rejectInFlight(inDoubt());
     });
     this.#lane_loads = new Batcher(
       clock,
       {
         items_max: () => Math.min(LANES_READ_MAX, Math.ceil(DELIVERIES_READ_MAX / this.#page_length)),
         weight_max: Infinity,
-        flights_max: 2,
-        is_joined_there: true,
-        distance: () => distances.load,
+        in_flight_max: 2,
+        consumer_coalesces: true,
+        linger: () => lingers.load,
       },
       (requests) => store.deliveries.loadLanes(requests),
     );
     this.#target_loads = new Batcher(
       clock,
-      { items_max: () => 500, weight_max: Infinity, flights_max: 2 },
+      { items_max: () => 500, weight_max: Infinity, in_flight_max: 2 },
       (instance_ids) => this.#loadInstances(instance_ids),
     );
   }
@@ -532,13 +532,13 @@ export class Engine {
     const { others } = this.#backlogs;
     const is_saturated = this.#isSaturated(now);
     const moving = this.#spillSlow(now);
-    if (is_saturated && moving >= WAITING_TOLD && this.#partitions.node_count > 1) this.#backlogs.tell(moving);
+    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) this.#backlogs.report(moving);
     if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
       this.#behind_since = null;
       return;
     }
     this.#behind_since ??= now;
-    this.#wakes.at(this.#look_at, () => this.#accepts.poke());
+    this.#wakes.schedule(this.#look_at, () => this.#accepts.flushIfReady());
   }
 
   /** Drops from memory what lanes should not hold now. Answers how many deliveries wait in lanes that move. */
@@ -710,7 +710,7 @@ export class Engine {
     instance.loading_target = true;
     const { doubts, health, missed_lift, gone_as_of } = instance;
     // A row that is older than what attempts made cannot tell whether somebody lifted the back-off, or switched it on again.
-    const written = missed_lift || gone_as_of !== null ? this.#settlements.written() : Promise.resolve();
+    const written = missed_lift || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     void written
       .then(() => this.#target_loads.add(instance.instance_id, 1))
       .then(
@@ -801,7 +801,7 @@ export class Engine {
       this.#offer(instance);
     }
     this.#pumping = false;
-    if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#accepts.poke();
+    if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#accepts.flushIfReady();
   }
 
   /** Whoever has a backlog leaves room for those who have none: of attempts under way, of results to write, and of memory. */
@@ -814,7 +814,7 @@ export class Engine {
     if (instance === undefined && this.#turns.has_behind && !this.#looks_for_room) {
       // While those whose turn it is hang, nothing else asks whether there is room for more.
       this.#looks_for_room = true;
-      this.#wakes.at(now + LOOK_MS, () => {
+      this.#wakes.schedule(now + LOOK_MS, () => {
         this.#looks_for_room = false;
         this.#pump();
       });
@@ -849,7 +849,7 @@ export class Engine {
 
   #hold(instance: InstanceLanes, lane: Lane, until: number): void {
     lane.held_until = until;
-    this.#wakes.at(until, () => {
+    this.#wakes.schedule(until, () => {
       this.#offer(instance, lane);
       this.#pump();
     });
@@ -889,7 +889,7 @@ export class Engine {
     this.#loading += limit;
     const read = () => this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1);
     lane.reread = false;
-    void (reread ? this.#settlements.written().then(read) : read()).then(
+    void (reread ? this.#settlements.flush().then(read) : read()).then(
       (rows) => {
         lane.busy = false;
         instance.loads--;
@@ -940,7 +940,7 @@ export class Engine {
     // What comes to be due from here on is noted anew, and kept when the load has ended.
     instance.beside_due_at = null;
     try {
-      await this.#settlements.written();
+      await this.#settlements.flush();
       const limit = this.#isMemoryFull() ? 1 : LANE_PAGE;
       const now = this.#clock.now();
       const page = this.#store.deliveries.loadAside(instance.instance_id, now, limit);
@@ -979,7 +979,7 @@ export class Engine {
     if (instance.dropped) return;
     if (instance.beside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
     if (instance.beside_due_at > this.#clock.now()) {
-      this.#wakes.at(instance.beside_due_at, () => {
+      this.#wakes.schedule(instance.beside_due_at, () => {
         this.#lookBeside(instance);
         this.#pump();
       });
@@ -992,7 +992,7 @@ export class Engine {
   #tryAgainLater(error: unknown, again: () => void, delay_ms = TRY_AGAIN_MS): void {
     if (this.#resting) return;
     this.#observer.storageFailed(error);
-    this.#wakes.at(this.#clock.now() + delay_ms, () => {
+    this.#wakes.schedule(this.#clock.now() + delay_ms, () => {
       again();
       this.#pump();
     });
@@ -1067,8 +1067,8 @@ export class Engine {
     const health_before = instance.health;
     const health = healthAfter(health_before, result, now, wall, this.#random());
     instance.learn(target, health, result.outcome === 'gone');
-    if (isSuccessAgain(health_before, instance.health)) this.#settlements.succeededAgain(instance);
-    else this.#settlements.touch(instance);
+    if (isSuccessAgain(health_before, instance.health)) this.#settlements.markSucceeded(instance);
+    else this.#settlements.markDirty(instance);
     this.#wakeAfterBackoff(instance);
 
     let retry_in_ms: number | null = null;
@@ -1156,7 +1156,7 @@ export class Engine {
   #wakeAfterBackoff(instance: InstanceLanes): void {
     const { backoff_until } = instance.health;
     if (backoff_until === null) return;
-    this.#wakes.at(backoff_until, () => {
+    this.#wakes.schedule(backoff_until, () => {
       this.#offer(instance);
       this.#pump();
     });
@@ -1209,7 +1209,7 @@ export class Engine {
   #lift(instance: InstanceLanes): void {
     const { health } = instance;
     instance.lift();
-    if (instance.health !== health) this.#settlements.touch(instance);
+    if (instance.health !== health) this.#settlements.markDirty(instance);
   }
 
   /**
@@ -1283,7 +1283,7 @@ export class Engine {
           for (const message of messages) this.#enqueue(message, run_from, this.#reading_at, false);
         }
         // Who is behind tells the others, also when it accepts nothing itself.
-        if (this.#waiting >= WAITING_TOLD) this.#look(this.#clock.now());
+        if (this.#waiting >= BACKLOG_REPORT_MIN) this.#look(this.#clock.now());
         break;
       case 'instance':
         this.#changedElsewhere(change);
@@ -1291,9 +1291,9 @@ export class Engine {
       case 'unsure':
         void this.#lookAtEverything();
         break;
-      case 'told':
-        this.#partitions.told(change.topic);
-        this.#backlogs.hear(change.topic, change.text);
+      case 'broadcast':
+        this.#partitions.onBroadcast(change.topic);
+        this.#backlogs.onReport(change.topic, change.text);
         break;
       case 'keys':
         break;
@@ -1372,7 +1372,7 @@ export class Engine {
 
   async #poll(): Promise<void> {
     const took_ms = await this.#lookForMore();
-    this.#wakes.at(this.#clock.now() + restAfter(took_ms, POLL_MS), () => void this.#poll());
+    this.#wakes.schedule(this.#clock.now() + scanPause(took_ms, POLL_MS), () => void this.#poll());
   }
 
   /** Resolves with how long the table took, in milliseconds. */
@@ -1414,11 +1414,11 @@ export class Engine {
 
   /** Finds what is pending in the partitions of this node. Resolves when all of it is in its lanes. */
   async start(): Promise<void> {
-    if (this.#store.cluster !== null) this.#wakes.at(this.#clock.now() + POLL_MS, () => void this.#poll());
+    if (this.#store.cluster !== null) this.#wakes.schedule(this.#clock.now() + POLL_MS, () => void this.#poll());
     await this.#partitions.start({
       taken: (partitions) => this.#taken(partitions),
       lost: (partitions) => this.#lost(partitions),
-      written: () => this.#settlements.allWritten(),
+      written: () => this.#settlements.flushAll(),
       renewed: () => this.#pump(),
       resumed: (partition) => this.#resumed(partition),
     });
@@ -1449,11 +1449,11 @@ export class Engine {
         this.#onIdle = resolve;
       });
     }
-    this.#accepts.poke();
+    this.#accepts.flushIfReady();
     // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
     const given_up = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, given_up.resolve);
-    await Promise.race([this.#settlements.allWritten(), given_up.promise]);
+    await Promise.race([this.#settlements.flushAll(), given_up.promise]);
     timer.cancel();
     await this.#partitions.leave();
     this.#wakes.stop();
@@ -1461,7 +1461,7 @@ export class Engine {
 
   /** Resolves when what attempts made so far is on disk. */
   written(): Promise<void> {
-    return this.#settlements.allWritten();
+    return this.#settlements.flushAll();
   }
 
   /** Whether nothing is under way: for those who wait for it. */

@@ -6,16 +6,16 @@
  * soon as one such table is old for the collector, each that follows is kept until the next full collection, with everything
  * that was in it: requests, answers, bodies. A list leaves nothing behind.
  */
-export abstract class Linked {
+export abstract class ListNode {
   /** The list that it is on. */
-  list: LinkedList<Linked> | null = null;
-  earlier: Linked | null = null;
-  later: Linked | null = null;
+  list: IntrusiveList<ListNode> | null = null;
+  earlier: ListNode | null = null;
+  later: ListNode | null = null;
 }
 
-export class LinkedList<T extends Linked> {
-  #first: Linked | null = null;
-  #last: Linked | null = null;
+export class IntrusiveList<T extends ListNode> {
+  #first: ListNode | null = null;
+  #last: ListNode | null = null;
   #size = 0;
 
   get size(): number {

@@ -1,7 +1,7 @@
 import { type ExpiredInLane, type FileSpace, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Expiry } from './expiry.ts';
-import { restAfter } from './pace.ts';
+import { scanPause } from './pace.ts';
 
 export interface MaintenanceSettings {
   retention_deliveries_ms: number;
@@ -70,7 +70,7 @@ export class Maintenance {
   }
 
   start(): void {
-    this.#timer = this.#clock.after(restAfter(this.#expiring_ms, INTERVAL_MS), () => void this.#tick());
+    this.#timer = this.#clock.after(scanPause(this.#expiring_ms, INTERVAL_MS), () => void this.#tick());
   }
 
   stop(): void {

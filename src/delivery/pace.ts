@@ -9,6 +9,6 @@ const REST_MS_MAX = 600_000;
  * @param took_ms how long the look took
  * @param least_ms the rest after a quick one
  */
-export function restAfter(took_ms: number, least_ms: number): number {
+export function scanPause(took_ms: number, least_ms: number): number {
   return Math.max(least_ms, Math.min(took_ms * PART, REST_MS_MAX));
 }

@@ -174,7 +174,7 @@ export class Partitions {
   }
 
   /** Another node says that there is something to take or to give. */
-  told(topic: string): void {
+  onBroadcast(topic: string): void {
     if (topic === TOPIC && this.#joined) void this.#renew();
   }
 
@@ -282,7 +282,7 @@ export class Partitions {
 
   #tellOthers(): void {
     // Those who do not hear of it renew within 3 s anyway.
-    void this.#cluster?.tell(TOPIC, '').catch(() => {});
+    void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }
 
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -340,7 +340,7 @@ export class Partitions {
     if (!this.#joined) return;
     try {
       await this.#cluster?.leave();
-      await this.#cluster?.tell(TOPIC, '');
+      await this.#cluster?.broadcast(TOPIC, '');
     } catch (error) {
       this.#observer.storageFailed(error);
     }

@@ -1,4 +1,4 @@
-import { Recent } from '../domain/recent.ts';
+import { GenerationCache } from '../domain/recent.ts';
 
 /** Of how many meetings it is remembered from when on all their messages were seen. */
 const MEETINGS_MAX = 50_000;
@@ -9,7 +9,7 @@ const MEETINGS_MAX = 50_000;
  * is not pending there. (The table `runs` is something else: what one start of a node accepts.)
  */
 export class Runs {
-  #runs = new Recent<{ from: number; to: number }>(MEETINGS_MAX);
+  #runs = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);
 
   /**
    * The messages from one seq to another were seen.
@@ -25,6 +25,6 @@ export class Runs {
 
   /** What was seen says nothing of what comes: whatever comes next begins a run. */
   forget(): void {
-    this.#runs = new Recent(MEETINGS_MAX);
+    this.#runs = new GenerationCache(MEETINGS_MAX);
   }
 }

@@ -1,4 +1,4 @@
-import { type Distance, NO_DISTANCES, Spacing } from '../store/spacing.ts';
+import { type Linger, NO_LINGER, LingerTimer } from '../store/spacing.ts';
 import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Observer } from './engine.ts';
@@ -30,14 +30,14 @@ export class Settlements {
   /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
   #added = { deliveries: 0, instances: 0 };
   #written = { deliveries: 0, instances: 0 };
-  readonly #spacing = new Spacing();
-  readonly #distance: Distance;
+  readonly #linger_timer = new LingerTimer();
+  readonly #linger: Linger;
   #timer: Timer | null = null;
 
   constructor(clock: Clock, store: Store, observer: Pick<Observer, 'storageFailed'>, onWritten: () => void) {
     this.#clock = clock;
     this.#store = store;
-    this.#distance = (store.distances ?? NO_DISTANCES).settle;
+    this.#linger = (store.lingers ?? NO_LINGER).settle;
     this.#observer = observer;
     this.#onWritten = onWritten;
   }
@@ -55,7 +55,7 @@ export class Settlements {
   }
 
   /** The health of an instance changed; what is written is what it is then. */
-  touch(instance: InstanceLanes): void {
+  markDirty(instance: InstanceLanes): void {
     instance.health_dirty = true;
     this.#succeeded.delete(instance);
     if (!this.#instances.has(instance)) this.#added.instances++;
@@ -64,28 +64,28 @@ export class Settlements {
   }
 
   /** An instance that is up answered well once more: that is written within a second. */
-  succeededAgain(instance: InstanceLanes): void {
+  markSucceeded(instance: InstanceLanes): void {
     if (this.#instances.has(instance)) return;
     instance.health_dirty = true;
-    if (this.#succeeded.size === 0) this.#clock.after(SUCCESS_LINGER_MS, () => this.#touchSucceeded());
+    if (this.#succeeded.size === 0) this.#clock.after(SUCCESS_LINGER_MS, () => this.#markAllSucceeded());
     this.#succeeded.add(instance);
   }
 
-  #touchSucceeded(): void {
-    for (const instance of this.#succeeded) this.touch(instance);
+  #markAllSucceeded(): void {
+    for (const instance of this.#succeeded) this.markDirty(instance);
   }
 
   /** Resolves when everything so far is on disk, the times of successes too. */
-  allWritten(): Promise<void> {
-    this.#touchSucceeded();
-    return this.written();
+  flushAll(): Promise<void> {
+    this.#markAllSucceeded();
+    return this.flush();
   }
 
   /**
    * Resolves when all that was added or touched so far is on disk; what comes meanwhile is not waited for, or it would never
    * end.
    */
-  async written(): Promise<void> {
+  async flush(): Promise<void> {
     const { deliveries, instances } = this.#added;
     while (this.#written.deliveries < deliveries || this.#written.instances < instances) {
       this.#writing ??= this.#write();
@@ -97,7 +97,7 @@ export class Settlements {
     if (this.#writing !== null) return;
     if (this.#deliveries.length >= BATCH_MAX) this.#writing = this.#write();
     else if (this.#timer === null) {
-      const rest_ms = this.#spacing.rest(this.#distance, this.#deliveries.length, this.#clock.now());
+      const rest_ms = this.#linger_timer.delayMs(this.#linger, this.#deliveries.length, this.#clock.now());
       this.#timer = this.#clock.after(Math.max(LINGER_MS, rest_ms), () => {
         this.#timer = null;
         this.#writing ??= this.#write();
@@ -112,7 +112,7 @@ export class Settlements {
     const instances = this.#instances;
     this.#instances = new Set();
     this.#writing_count = deliveries.length;
-    this.#spacing.started(deliveries.length, this.#clock.now());
+    this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
     for (;;) {
       try {
         // Health as it is at each try: between two of them a registration may have lifted a back-off.

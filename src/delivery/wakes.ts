@@ -2,7 +2,7 @@ import TinyQueue from 'tinyqueue';
 import type { Clock, Timer } from './clock.ts';
 
 /** Callbacks at points of steady time, on one timer however many there are. */
-export class Wakes {
+export class TimerQueue {
   readonly #clock: Clock;
   readonly #queue = new TinyQueue<{ at: number; wake: () => void }>([], (a, b) => a.at - b.at);
   #timer: Timer | null = null;
@@ -14,7 +14,7 @@ export class Wakes {
   }
 
   /** There is no taking back: what is woken looks whether there is anything to do. */
-  at(at: number, wake: () => void): void {
+  schedule(at: number, wake: () => void): void {
     if (this.#stopped) return;
     this.#queue.push({ at, wake });
     this.#arm();

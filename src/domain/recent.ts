@@ -2,7 +2,7 @@
  * What was set of late, by name: of `count_max` at least the latest half. It is kept in two generations, and nothing is ever
  * taken out of either: a Map that forgets the oldest each time moves again and again (see src/delivery/linked_list.ts).
  */
-export class Recent<V> {
+export class GenerationCache<V> {
   readonly #generation_max: number;
   #latest = new Map<string, V>();
   #former = new Map<string, V>();

@@ -53,7 +53,7 @@ export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarg
   const denial =
     (address !== null ? judgeAddress(address, policy) : judgeName(hostname, policy)) ??
     judgePort(port, address, policy);
-  if (denial !== null) return { message: sayDenial(denial), policy_denied: true };
+  if (denial !== null) return { message: describeDenial(denial), policy_denied: true };
   return {
     url: text,
     origin: url.origin,
@@ -71,7 +71,7 @@ export function isRefusal(parsed: WebhookTarget | WebhookUrlRefusal): parsed is 
 }
 
 /** One sentence that says why a push may not go there and what would change that. */
-export function sayDenial(denial: Denial): string {
+export function describeDenial(denial: Denial): string {
   return `is not allowed: ${denial.reason}; ${denial.allowed_by} would allow it`;
 }
 

@@ -9,13 +9,13 @@ import {
   StoreError,
 } from './store.ts';
 
-/** What is called: a noun of the store, or where it keeps things. */
-export type Noun = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';
+/** What is called: a part of the store, or where it keeps things. */
+export type StoreName = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';
 
 /** One call of a store method, as it travels to the engine's thread. */
 export interface Call {
   id: number;
-  noun: Noun;
+  store: StoreName;
   method: string;
   args: unknown[];
   /** What the audit log is told when the call changed something. */

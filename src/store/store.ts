@@ -20,7 +20,7 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delive
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
 import type { Session } from '../domain/session.ts';
-import type { Distances } from './spacing.ts';
+import type { Lingers } from './spacing.ts';
 
 /** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
 export class StoreError extends Error {
@@ -576,7 +576,7 @@ export type Change =
   /** API keys changed. */
   | { kind: 'keys' }
   /** Any text that one node tells all. */
-  | { kind: 'told'; topic: string; text: string }
+  | { kind: 'broadcast'; topic: string; text: string }
   /**
    * Changes may have been missed (the connection was lost), or a batch was given up of which is not known whether it was
    * stored: look at everything again.
@@ -628,7 +628,7 @@ export interface ClusterStore {
   leave(): Promise<void>;
   list(): Promise<NodeRow[]>;
   /** Tells all other nodes, but not this one; lost to those that are not connected. At most 5,600 bytes. */
-  tell(topic: string, text: string): Promise<void>;
+  broadcast(topic: string, text: string): Promise<void>;
 }
 
 /** How far a copy is. Pages are the engine's own, of one size. */
@@ -689,7 +689,7 @@ export interface Store {
   /** Absent in an engine that has tools of its own for it. */
   backups?: BackupStore;
   /** How far apart batches should be; absent in an engine that is glad of each. */
-  distances?: Distances;
+  lingers?: Lingers;
   /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;

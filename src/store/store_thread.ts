@@ -1,7 +1,7 @@
 /** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
-import { type Answer, type Call, errorOf, type Noun, packCall, type Reply, unpackReply } from './calls.ts';
+import { type Answer, type Call, errorOf, type StoreName, packCall, type Reply, unpackReply } from './calls.ts';
 import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
 import { type DamagedValue, onDamagedValue } from './stored_values.ts';
 import { type Audited, type Change, type ClusterStore, type FileStore, type Store, StoreError } from './store.ts';
@@ -14,7 +14,7 @@ import { type Audited, type Change, type ClusterStore, type FileStore, type Stor
  * @param observer is told of every commit
  * @param options.transfer what of the data goes over to the thread
  * @param options.has_cluster whether other nodes may be on the same database
- * @param options.changeOf what the thread heard of them, as a change
+ * @param options.changeOf a change as the thread posts it, as a Change
  * @param options.telling which calls tell that the storage stands still
  * @returns the store, which can be called at once, and a promise that it is open
  */
@@ -25,12 +25,12 @@ export function openThread(
   {
     transfer = [],
     has_cluster = false,
-    changeOf = (heard) => heard,
+    changeOf = (raw) => raw,
     telling = 'all',
   }: {
     transfer?: MessagePort[];
     has_cluster?: boolean;
-    changeOf?: (heard: never) => Change;
+    changeOf?: (raw: never) => Change;
     telling?: Telling;
   } = {},
 ): { store: Store; opened: Promise<void> } {
@@ -94,7 +94,7 @@ class Calls {
   onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
 
-  constructor(worker: Worker, observer: StoreObserver, changeOf: (heard: never) => Change, telling: Telling) {
+  constructor(worker: Worker, observer: StoreObserver, changeOf: (raw: never) => Change, telling: Telling) {
     this.#worker = worker;
     this.stall = new StallWatch(this.#waiting, telling);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -107,13 +107,13 @@ class Calls {
     onDamagedValue((damaged) => observer.damaged?.(damaged));
     worker.on(
       'message',
-      (message: 'open' | Omit<Reply, 'id'> | Answer | { heard: never } | { damaged: DamagedValue }) => {
+      (message: 'open' | Omit<Reply, 'id'> | Answer | { raw: never } | { damaged: DamagedValue }) => {
         if (message === 'open') {
           is_open = true;
           resolve();
-        } else if ('heard' in message) {
+        } else if ('raw' in message) {
           // Other nodes may tell of something before it is open.
-          this.#hear(() => changeOf(message.heard), observer);
+          this.#onRawChange(() => changeOf(message.raw), observer);
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
         } else if (!is_open) {
@@ -133,7 +133,7 @@ class Calls {
   }
 
   /** Whatever another node or a row says, it ends nothing here: all is looked at instead. */
-  #hear(changeOf: () => Change, observer: StoreObserver): void {
+  #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
     try {
       this.onChange(changeOf());
     } catch (error) {
@@ -142,13 +142,13 @@ class Calls {
     }
   }
 
-  /** A noun of the store whose methods call across. */
-  of<Name extends Noun & keyof Nouns>(noun: Name, audited?: Audited): Nouns[Name] {
+  /** A part of the store whose methods call across. */
+  of<Name extends StoreName & keyof Nouns>(store: Name, audited?: Audited): Nouns[Name] {
     return new Proxy({} as Nouns[Name], {
       get:
         (_, method) =>
         (...args: unknown[]) =>
-          this.call(noun, String(method), args, audited),
+          this.call(store, String(method), args, audited),
     });
   }
 
@@ -161,13 +161,13 @@ class Calls {
     return this.#pinging;
   }
 
-  call(noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
+  call(store: StoreName, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
     if (this.#failed !== null) return Promise.reject(this.#failed);
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
     const id = this.#free_ids.pop() ?? this.#waiting.length;
-    this.#waiting[id] = { method, resolve, reject, ...this.stall.begin(`${noun}.${method}`) };
+    this.#waiting[id] = { method, resolve, reject, ...this.stall.begin(`${store}.${method}`) };
     this.#outbox.push(
-      packCall(audited === undefined ? { id, noun, method, args } : { id, noun, method, args, audited }),
+      packCall(audited === undefined ? { id, store, method, args } : { id, store: store, method, args, audited }),
     );
     if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
     return promise;

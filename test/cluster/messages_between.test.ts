@@ -8,7 +8,7 @@ import fc from 'fast-check';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
 import { FeedRelay } from '../../src/feed/relay.ts';
-import { CHANNEL, type Message, NodeMessages, TOLD_BYTES_MAX } from '../../src/store/postgres/messages_between.ts';
+import { CHANNEL, type Message, NodeMessages, NOTIFY_BYTES_MAX } from '../../src/store/postgres/messages_between.ts';
 import { makeDataKey } from '../../src/store/secret_cipher.ts';
 import type { Change } from '../../src/store/store.ts';
 import { openStream } from '../support/event_stream.ts';
@@ -27,8 +27,8 @@ const MESSAGES: Message[] = [
   STORED,
   { kind: 'instance', instance_id: LONGEST_ID, lifts: true, requeued: false },
   { kind: 'keys' },
-  { kind: 'told', topic: 'topic', text: `{"a"}\n\n${'"'.repeat(TOLD_BYTES_MAX - 7)}` },
-  { kind: 'told', topic: 'topic', text: '' },
+  { kind: 'broadcast', topic: 'topic', text: `{"a"}\n\n${'"'.repeat(NOTIFY_BYTES_MAX - 7)}` },
+  { kind: 'broadcast', topic: 'topic', text: '' },
 ];
 
 const KEY = makeDataKey();
@@ -62,7 +62,7 @@ for (const message of MESSAGES) {
 }
 
 test('what is told cannot be read by who only listens', () => {
-  const payloads = nodeOf(KEY).payloadsOf({ kind: 'told', topic: 'feed.events', text: 'merger-talks' });
+  const payloads = nodeOf(KEY).payloadsOf({ kind: 'broadcast', topic: 'feed.events', text: 'merger-talks' });
   assert.ok(payloads.every((payload) => !payload.includes('merger') && !payload.includes('feed')));
 });
 
@@ -102,7 +102,7 @@ test('whatever is said, hearing it does not throw, and nothing of it is signed',
     fc
       .record({
         from: fc.oneof(fc.constantFrom('x', 'x 1', `x 1 ${'A'.repeat(22)}`, 'x 1  '), fc.anything()),
-        kind: fc.constantFrom('stored', 'instance', 'keys', 'told', 'sealed', '__proto__'),
+        kind: fc.constantFrom('stored', 'instance', 'keys', 'broadcast', 'sealed', '__proto__'),
         first_no: fc.anything(),
         last_no: fc.anything(),
         instance_id: fc.anything(),

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { test } from 'node:test';
 import { Batcher, type BatcherOptions } from '../../src/delivery/batcher.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
-import { type Distance, sharedBy } from '../../src/store/spacing.ts';
+import { type Linger, perNode } from '../../src/store/spacing.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const WEIGHT = 10;
@@ -15,7 +15,7 @@ function batcher(options: Partial<BatcherOptions>) {
   const ends: (() => void)[] = [];
   const it = new Batcher<number, number>(
     systemClock(),
-    { items_max: () => 4, weight_max: 100, flights_max: 2, ...options },
+    { items_max: () => 4, weight_max: 100, in_flight_max: 2, ...options },
     (items) => {
       batches.push(items);
       return new Promise((resolve) => ends.push(() => resolve(items)));
@@ -46,14 +46,14 @@ test('a batch is what arrives in one turn; while enough are under way, the next 
 });
 
 test('what is put together by whoever takes it goes at once, however many small batches are under way', async () => {
-  // Without is_joined_there only [1] and [2] go.
-  const { batches, add } = batcher({ is_joined_there: true });
+  // Without consumer_coalesces only [1] and [2] go.
+  const { batches, add } = batcher({ consumer_coalesces: true });
   await add([1], [2], [3], [4], [5]);
   assert.deepEqual(batches, [[1], [2], [3], [4], [5]]);
 });
 
 test('no more of it is under way than in full batches, by number and by weight', async () => {
-  const by_number = batcher({ is_joined_there: true });
+  const by_number = batcher({ consumer_coalesces: true });
   await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
   // There is room as long as it is not full: the last batch is whole.
   assert.deepEqual(by_number.batches, [
@@ -64,7 +64,7 @@ test('no more of it is under way than in full batches, by number and by weight',
   await by_number.endFirst();
   assert.deepEqual(by_number.batches.slice(3), [[11, 12]]);
 
-  const by_weight = batcher({ is_joined_there: true, weight_max: 2 * WEIGHT });
+  const by_weight = batcher({ consumer_coalesces: true, weight_max: 2 * WEIGHT });
   await by_weight.add([1, 2, 3, 4, 5, 6]);
   assert.deepEqual(by_weight.batches, [
     [1, 2],
@@ -85,13 +85,13 @@ test('a batch that is more than fits into one turn goes on in the next, without 
 const STORE_MS = 5;
 
 /** A batcher of batches that take 5 ms, and when and how many items each had. */
-function spaced(distance?: Distance) {
+function spaced(distance?: Linger) {
   const clock = new VirtualClock();
   const batches: { at: number; count: number }[] = [];
-  const options = { items_max: () => 500, weight_max: Infinity, flights_max: 2, is_joined_there: true };
+  const options = { items_max: () => 500, weight_max: Infinity, in_flight_max: 2, consumer_coalesces: true };
   const it = new Batcher<number, number>(
     clock,
-    distance === undefined ? options : { ...options, distance: () => distance },
+    distance === undefined ? options : { ...options, linger: () => distance },
     async (items) => {
       batches.push({ at: clock.now(), count: items.length });
       await new Promise<void>((resolve) => clock.after(STORE_MS, resolve));
@@ -123,7 +123,7 @@ function spaced(distance?: Distance) {
   return { batches, come, senders, clock };
 }
 
-const DISTANCE: Distance = { ms: 30, items: 200 };
+const DISTANCE: Linger = { ms: 30, batch_size: 200 };
 
 test('batches keep their distance while many items come, whoever waits; control: without one there are many more', async () => {
   const apart = spaced(DISTANCE);
@@ -144,14 +144,15 @@ test('as many as go at once do not wait for the distance, and no more than fit i
   const { batches, come } = spaced(DISTANCE);
   await come(20, 500);
   const later = batches.slice(5);
-  for (const { count } of later) assert.ok(count >= DISTANCE.items && count <= DISTANCE.items + 20, String(count));
-  const full = spaced({ ms: 60_000, items: Infinity });
+  for (const { count } of later)
+    assert.ok(count >= DISTANCE.batch_size && count <= DISTANCE.batch_size + 20, String(count));
+  const full = spaced({ ms: 60_000, batch_size: Infinity });
   await full.come(50, 100);
   assert.ok(full.batches.slice(2).every(({ count }) => count === 500) && full.batches.length >= 8);
 });
 
 test('senders who all wait for their answers are not kept waiting for others', async () => {
-  const { batches, come, senders } = spaced({ ms: 60_000, items: Infinity });
+  const { batches, come, senders } = spaced({ ms: 60_000, batch_size: Infinity });
   await come(20, 20);
   const before = batches.length;
   const answered = await senders(64, () => 1, 600);
@@ -161,7 +162,7 @@ test('senders who all wait for their answers are not kept waiting for others', a
 
 test('nor when they are not all there: what waits goes when no more came for a while', async () => {
   // Every fourth thinks for longer than a batch takes: those who wait are never all.
-  const { batches, senders } = spaced({ ms: 60_000, items: Infinity });
+  const { batches, senders } = spaced({ ms: 60_000, batch_size: Infinity });
   await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);
   const gaps = batches.slice(1).map(({ at }, i) => at - batches[i]!.at);
   assert.ok(Math.max(...gaps) <= 40, gaps.join(' '));
@@ -181,7 +182,7 @@ test('what came while a batch was under way says that others send: the next one 
 
 test('nodes share a distance: each keeps a larger one, and lets fewer go at once; of more than four nothing changes', () => {
   assert.deepEqual(
-    [1, 2, 4, 8].map((nodes) => sharedBy(DISTANCE, nodes)),
+    [1, 2, 4, 8].map((nodes) => perNode(DISTANCE, nodes)),
     [
       { ms: 30, items: 200 },
       { ms: 60, items: 100 },

@@ -408,10 +408,10 @@ describe('acceptance', () => {
     const send = () => node.send('m').then(() => accepted++);
     await send();
     // The control: less than a node may have, and a topic of somebody else.
-    node.engine.heard({ kind: 'told', topic: 'backlog', text: '3000 another' });
-    node.engine.heard({ kind: 'told', topic: 'other', text: '9000 another' });
+    node.engine.heard({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
+    node.engine.heard({ kind: 'broadcast', topic: 'other', text: '9000 another' });
     await send();
-    node.engine.heard({ kind: 'told', topic: 'backlog', text: '9000 another' });
+    node.engine.heard({ kind: 'broadcast', topic: 'backlog', text: '9000 another' });
     const sent = send();
     await node.clock.advance(300);
     assert.equal(accepted, 2);

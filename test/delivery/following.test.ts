@@ -1,9 +1,9 @@
 /** What other nodes stored is read in the order in which they committed it; what cannot be read is looked for. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Following } from '../../src/store/postgres/following.ts';
-import type { Line } from '../../src/store/postgres/line.ts';
-import { changeOf, type Heard } from '../../src/store/postgres/stored_rows.ts';
+import { ChangeReader } from '../../src/store/postgres/following.ts';
+import type { DedicatedConnection } from '../../src/store/postgres/line.ts';
+import { changeOf, type RawChange } from '../../src/store/postgres/stored_rows.ts';
 
 /** What a batch has without deliveries for this node. */
 const NO_DELIVERIES = {
@@ -31,26 +31,28 @@ function following() {
         reads.push({ batches, answer: () => resolve({ rows }), fail: () => reject(new Error('it is away')) });
       }),
   };
-  const line = { use: (run: (each: typeof connection) => unknown) => run(connection) } as unknown as Line;
+  const line = {
+    use: (run: (each: typeof connection) => unknown) => run(connection),
+  } as unknown as DedicatedConnection;
   const heard: string[] = [];
-  const onChange = (told: Heard): void => {
+  const onChange = (told: RawChange): void => {
     const change = changeOf(told);
     heard.push(
       change.kind === 'stored' ? `stored ${change.ranges.map(({ first_seq }) => first_seq).join()}` : change.kind,
     );
   };
-  return { reads, heard, it: new Following(line, '0'.repeat(8), () => [1, 2], onChange) };
+  return { reads, heard, it: new ChangeReader(line, '0'.repeat(8), () => [1, 2], onChange) };
 }
 
 const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
 
 test('batches are read one after the other; those told meanwhile go together, as many as a read may have', async () => {
   const { reads, heard, it } = following();
-  it.told({ first_no: 1, last_no: 10 });
-  it.told({ first_no: 11, last_no: 20 });
-  it.told({ first_no: 21, last_no: 5_010 });
-  it.told({ first_no: 5_011, last_no: 5_011 });
-  it.told({ first_no: 6_000, last_no: 20_000 });
+  it.onBatchStored({ first_no: 1, last_no: 10 });
+  it.onBatchStored({ first_no: 11, last_no: 20 });
+  it.onBatchStored({ first_no: 21, last_no: 5_010 });
+  it.onBatchStored({ first_no: 5_011, last_no: 5_011 });
+  it.onBatchStored({ first_no: 6_000, last_no: 20_000 });
   let caught_up = false;
   void it.caughtUp(60_000).then(() => (caught_up = true));
   for (const batches of ['1-10', '11-20 21-5010', '5011-5011', '6000-20000']) {
@@ -61,13 +63,13 @@ test('batches are read one after the other; those told meanwhile go together, as
   assert.equal(caught_up, true);
   const stored = heard.filter((each) => each !== 'reading');
   assert.deepEqual(stored, ['stored 1', 'stored 11,21', 'stored 5011', 'stored 6000']);
-  it.told({ first_no: 30_000, last_no: 30_000 });
+  it.onBatchStored({ first_no: 30_000, last_no: 30_000 });
   assert.equal(reads.length, 5);
 });
 
 test('nobody waits for it for longer than he likes', async () => {
   const { reads, it } = following();
-  it.told({ first_no: 1, last_no: 1 });
+  it.onBatchStored({ first_no: 1, last_no: 1 });
   await it.caughtUp(1);
   assert.equal(reads.length, 1);
   reads[0]?.answer();
@@ -77,12 +79,12 @@ test('nobody waits for it for longer than he likes', async () => {
 
 test('what cannot be read is looked for as a whole, with all that was told until then', async () => {
   const { reads, heard, it } = following();
-  it.told({ first_no: 1, last_no: 1 });
-  it.told({ first_no: 2, last_no: 2 });
+  it.onBatchStored({ first_no: 1, last_no: 1 });
+  it.onBatchStored({ first_no: 2, last_no: 2 });
   reads[0]?.fail();
   await settled();
   assert.deepEqual(heard, ['reading', 'unsure']);
-  it.told({ first_no: 3, last_no: 3 });
+  it.onBatchStored({ first_no: 3, last_no: 3 });
   reads[1]?.answer();
   await settled();
   assert.deepEqual(heard, ['reading', 'unsure', 'reading', 'stored 3']);
@@ -90,8 +92,8 @@ test('what cannot be read is looked for as a whole, with all that was told until
 
 test('who is too far behind looks at everything instead, and keeps nothing of what was told', async () => {
   const { reads, heard, it } = following();
-  it.told({ first_no: 1, last_no: 1 });
-  for (let k = 1; k <= 11; k++) it.told({ first_no: k * 100_000, last_no: k * 100_000 + 49_999 });
+  it.onBatchStored({ first_no: 1, last_no: 1 });
+  for (let k = 1; k <= 11; k++) it.onBatchStored({ first_no: k * 100_000, last_no: k * 100_000 + 49_999 });
   reads[0]?.answer();
   await settled();
   assert.deepEqual(heard, ['reading', 'stored 1', 'unsure']);

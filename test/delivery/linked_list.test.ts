@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test } from 'node:test';
-import { Linked, LinkedList } from '../../src/delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../src/delivery/linked_list.ts';
 
-class Entry extends Linked {
+class Entry extends ListNode {
   readonly name: number;
 
   constructor(name: number) {
@@ -17,7 +17,7 @@ test('a list keeps its order whatever comes and goes, as a Set does, and an entr
   fc.assert(
     fc.property(steps, (log) => {
       const entries = Array.from({ length: 8 }, (_, name) => new Entry(name));
-      const lists = [new LinkedList<Entry>(), new LinkedList<Entry>()];
+      const lists = [new IntrusiveList<Entry>(), new IntrusiveList<Entry>()];
       const sets = [new Set<Entry>(), new Set<Entry>()];
       for (const { entry: i, list: l, adds } of log) {
         const [entry, list, set] = [entries[i]!, lists[l]!, sets[l]!];
@@ -44,7 +44,7 @@ test('a list keeps its order whatever comes and goes, as a Set does, and an entr
 });
 
 test('what was taken out holds nothing that came later', () => {
-  const list = new LinkedList<Entry>();
+  const list = new IntrusiveList<Entry>();
   const [first, second, third] = [new Entry(1), new Entry(2), new Entry(3)];
   for (const entry of [first, second, third]) list.add(entry);
   list.delete(second);

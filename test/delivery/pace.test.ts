@@ -1,10 +1,10 @@
 /** What looks through whole tables does not take more of the time, however long a look takes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Discovery } from '../../src/delivery/discovery.ts';
-import { restAfter } from '../../src/delivery/pace.ts';
+import { PendingScan } from '../../src/delivery/discovery.ts';
+import { scanPause } from '../../src/delivery/pace.ts';
 import { Partition } from '../../src/delivery/partitions.ts';
-import { Wakes } from '../../src/delivery/wakes.ts';
+import { TimerQueue } from '../../src/delivery/wakes.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
 import type { VirtualClock } from '../support/virtual_clock.ts';
@@ -57,11 +57,11 @@ test('for what was not told a node looks as rarely; the time in which the storag
       return [];
     },
   });
-  const discovery = new Discovery(clock, new Wakes(clock), slow, () => {});
+  const discovery = new PendingScan(clock, new TimerQueue(clock), slow, () => {});
   const found = discovery.run([new Partition(3, 1)], { lane: () => {}, beside: () => {}, page: () => {} });
   await clock.advance(MINUTE);
   assert.equal(await found, 2 * SECOND);
   assert.equal(failures, 21);
-  assert.equal(restAfter(await found, 30 * SECOND), 100 * SECOND);
-  assert.equal(restAfter(0, 30 * SECOND), 30 * SECOND);
+  assert.equal(scanPause(await found, 30 * SECOND), 100 * SECOND);
+  assert.equal(scanPause(0, 30 * SECOND), 30 * SECOND);
 });

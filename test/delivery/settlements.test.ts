@@ -2,19 +2,19 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/settlements.ts';
-import { type Distance, NO_DISTANCES } from '../../src/store/spacing.ts';
+import { type Linger, NO_LINGER } from '../../src/store/spacing.ts';
 import type { DeliverySettlement, Store } from '../../src/store/store.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-const DISTANCE: Distance = { ms: 150, items: 2_000 };
+const DISTANCE: Linger = { ms: 150, batch_size: 2_000 };
 const WRITE_MS = 20;
 
 /** Settlements, and when and how many of them were written; each batch takes 20 ms. */
-function settlements(settle?: Distance) {
+function settlements(settle?: Linger) {
   const clock = new VirtualClock();
   const written: { at: number; count: number }[] = [];
   const store = {
-    distances: settle && { ...NO_DISTANCES, settle },
+    lingers: settle && { ...NO_LINGER, settle },
     deliveries: {
       async settle(deliveries: DeliverySettlement[]) {
         written.push({ at: clock.now(), count: deliveries.length });
@@ -99,7 +99,7 @@ test('whoever wants them written does not wait for the distance', async () => {
   const batches = written.length;
   add(1);
   const asked_at = clock.now();
-  const all = it.written();
+  const all = it.flush();
   await clock.advance(WRITE_MS);
   await all;
   assert.deepEqual(

@@ -1,14 +1,14 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test } from 'node:test';
-import { Recent } from '../../src/domain/recent.ts';
+import { GenerationCache } from '../../src/domain/recent.ts';
 
 const COUNT_MAX = 8;
 
 test('what was set last is known as it was set last; of the rest at least the latest half, and never more than there may be', () => {
   fc.assert(
     fc.property(fc.array(fc.nat(19), { maxLength: 200 }), (names) => {
-      const recent = new Recent<number>(COUNT_MAX);
+      const recent = new GenerationCache<number>(COUNT_MAX);
       const last = new Map<number, number>();
       for (const [i, name] of names.entries()) {
         recent.set(String(name), i);

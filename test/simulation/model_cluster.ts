@@ -122,7 +122,7 @@ export class ModelCluster {
         renew: (node, release) => this.#renew(node, release),
         leave: () => this.#leave(connection),
         list: () => this.#rows(),
-        tell: (topic, text) => this.#tell(connection, { kind: 'told', topic, text }),
+        broadcast: (topic, text) => this.#tell(connection, { kind: 'broadcast', topic, text }),
         stored: (message_ids, partitions) =>
           this.#store.storedOf(message_ids, (instance_id) => partitions.includes(partitionOf(instance_id))),
       },

@@ -150,8 +150,8 @@ describe('of several servers', () => {
     await until(
       'what was told by the other',
       async () => {
-        await here.cluster?.tell('topic', 'text');
-        return changes.some(({ kind }) => kind === 'told');
+        await here.cluster?.broadcast('topic', 'text');
+        return changes.some(({ kind }) => kind === 'broadcast');
       },
       Boolean,
     );

@@ -13,7 +13,7 @@ import {
   TAKE_NUMBERS,
 } from '../../src/store/postgres/functions.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/lease_functions.ts';
-import { Running } from '../../src/store/postgres/running.ts';
+import { Executor } from '../../src/store/postgres/running.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import { type Change, NO_QUOTAS, type Store, StoreError } from '../../src/store/store.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
@@ -699,8 +699,8 @@ describe('nodes tell each other', () => {
       created_at: 1,
       expires_at: null,
     });
-    await b.cluster!.tell('topic', 'back\n"');
-    await a.cluster!.tell('topic', `é\n${'"'.repeat(5_590)}`);
+    await b.cluster!.broadcast('topic', 'back\n"');
+    await a.cluster!.broadcast('topic', `é\n${'"'.repeat(5_590)}`);
     const instance = (lifts: boolean, requeued = false): Change => ({
       kind: 'instance',
       instance_id: 'i',
@@ -719,27 +719,27 @@ describe('nodes tell each other', () => {
       instance(true, true),
       instance(false, true),
       { kind: 'keys' },
-      { kind: 'told', topic: 'topic', text: `é\n${'"'.repeat(5_590)}` },
+      { kind: 'broadcast', topic: 'topic', text: `é\n${'"'.repeat(5_590)}` },
     ] satisfies Change[]);
     await until(
       'an answer',
       () => heard.a.length,
       (count) => count >= 1,
     );
-    assert.deepEqual(heard.a, [{ kind: 'told', topic: 'topic', text: 'back\n"' }]);
+    assert.deepEqual(heard.a, [{ kind: 'broadcast', topic: 'topic', text: 'back\n"' }]);
   });
 
   test('what was refused is told to nobody', async (t) => {
     const { a, b, heard } = await two(t);
     await assert.rejects(a.meetings.join('m', 'nobody', [], 1));
     assert.equal(await a.instances.patch('nobody', { is_active: true }, 1), null);
-    await a.cluster!.tell('last', '');
+    await a.cluster!.broadcast('last', '');
     await until(
       'the last',
       () => heard.b,
       (changes) => changes.length > 0,
     );
-    assert.deepEqual(heard.b, [{ kind: 'told', topic: 'last', text: '' }]);
+    assert.deepEqual(heard.b, [{ kind: 'broadcast', topic: 'last', text: '' }]);
     await b.close();
   });
 
@@ -757,7 +757,7 @@ describe('nodes tell each other', () => {
     );
     assert.deepEqual(heard, [{ kind: 'unsure' }]);
     const other = await open(t, url);
-    await other.cluster!.tell('topic', 'again');
+    await other.cluster!.broadcast('topic', 'again');
     await until(
       'what is told',
       () => heard,
@@ -859,7 +859,7 @@ describe('an instance that is removed while others send', () => {
 
 describe('a database', () => {
   const openAt = (url: string, keys = POSTGRES_KEYS) =>
-    Running.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} });
+    Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} });
 
   test('is brought up to date by whoever comes first, when many nodes start at once', async (t) => {
     const url = await makeDatabase({ migrated: false });

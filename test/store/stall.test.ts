@@ -81,7 +81,7 @@ test('who waits for a batch is refused, who is in one is answered early, and the
   const ended: number[][] = [];
   const batcher = new Batcher<number, number>(
     clock,
-    { items_max: () => 1, weight_max: Infinity, flights_max: 1 },
+    { items_max: () => 1, weight_max: Infinity, in_flight_max: 1 },
     async () => {
       const flight = Promise.withResolvers<number[]>();
       flights.push(flight);
@@ -99,9 +99,9 @@ test('who waits for a batch is refused, who is in one is answered early, and the
   add(1);
   await clock.settle();
   add(2);
-  batcher.refuseWaiting(stalled());
+  batcher.rejectWaiting(stalled());
   assert.equal(batcher.waiting_weight, 0);
-  batcher.giveUpUnderWay(inDoubt());
+  batcher.rejectInFlight(inDoubt());
   await clock.settle();
   assert.deepEqual(heard, ['2 STORE_STALLED', '1 IN_DOUBT']);
   flights[0]?.resolve([10]);

@@ -5,15 +5,15 @@ import {
   type Answer,
   type Call,
   errorOf,
-  type Noun,
+  type StoreName,
   packCall,
   type Reply,
   unpackReply,
 } from '../../src/store/calls.ts';
 import type { KeySource } from '../../src/store/data_keys.ts';
 import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
-import { Running } from '../../src/store/postgres/running.ts';
-import { changeOf, type Heard } from '../../src/store/postgres/stored_rows.ts';
+import { Executor } from '../../src/store/postgres/running.ts';
+import { changeOf, type RawChange } from '../../src/store/postgres/stored_rows.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
 import {
   type Audited,
@@ -91,26 +91,26 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     if (error === null) resolve(unpackReply(call.method, reply).value);
     else reject(error);
   };
-  const tell = {
+  const port = {
     answer: ({ replies }: Answer) => replies.forEach(settle),
-    change: (heard: Heard) => onChange(changeOf(structuredClone(heard))),
+    change: (raw: RawChange) => onChange(changeOf(structuredClone(raw))),
   };
-  const running = await Running.open(url, POSTGRES_KEYS, quotas, tell, now_ms);
-  const call = (noun: Noun, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
+  const executor = await Executor.open(url, POSTGRES_KEYS, quotas, port, now_ms);
+  const call = (store: StoreName, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
     if (is_closed) return Promise.reject(new StoreError('STORE_CLOSED', 'the store is closed'));
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-    const call: Call = { id: ++last_id, noun, method, args: structuredClone(args), ...(audited && { audited }) };
+    const call: Call = { id: ++last_id, store, method, args: structuredClone(args), ...(audited && { audited }) };
     waiting.set(call.id, { call, resolve, reject });
-    running.run([packCall(call)]);
+    executor.run([packCall(call)]);
     return promise;
   };
   type Nouns = Store & { cluster: ClusterStore };
-  const of = <N extends Exclude<Noun & keyof Nouns, 'file'>>(noun: N, audited?: Audited): Nouns[N] =>
+  const of = <N extends Exclude<StoreName & keyof Nouns, 'file'>>(store: N, audited?: Audited): Nouns[N] =>
     new Proxy({} as Nouns[N], {
       get:
         (_, method) =>
         (...args: unknown[]) =>
-          call(noun, String(method), args, audited),
+          call(store, String(method), args, audited),
     });
   return {
     cluster: of('cluster'),
@@ -135,7 +135,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     async close() {
       if (is_closed) return;
       is_closed = true;
-      await running.close();
+      await executor.close();
     },
   };
 }

@@ -77,7 +77,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
         (_, method) =>
         (...args: unknown[]) => {
           const { promise, resolve, reject } = Promise.withResolvers<unknown>();
-          const call: Call = { id: ++last_id, noun, method: String(method), args, ...(audited && { audited }) };
+          const call: Call = { id: ++last_id, store: noun, method: String(method), args, ...(audited && { audited }) };
           waiting.push({ call, resolve, reject });
           if (waiting.length === 1) setImmediate(run);
           return promise;
@@ -163,7 +163,7 @@ export interface SendOptions {
 }
 
 /** A cluster in which this node says nothing. */
-const SILENT = { tell: () => Promise.resolve() } as unknown as ClusterStore;
+const SILENT = { broadcast: () => Promise.resolve() } as unknown as ClusterStore;
 
 export async function startNode(t: TestContext, options: NodeOptions = {}): Promise<TestNode> {
   const node = new TestNode(options);

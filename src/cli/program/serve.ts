@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config.ts';
-import { makeAllYoung } from '../../delivery/collector.ts';
+import { disablePretenuring } from '../../delivery/collector.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
 import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
@@ -40,7 +40,7 @@ interface Log {
 
 /** Runs the service until it is told to stop; then ends the process. */
 export async function serve(config: Config): Promise<void> {
-  makeAllYoung();
+  disablePretenuring();
   const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
   const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
   const end = async (exit_code: number): Promise<never> => {

@@ -5,7 +5,7 @@ import type { SecureContext } from 'node:tls';
 import { formatAddress, judgeAddress, parseAddress } from '../../domain/address.ts';
 import type { AddressBytes, EgressPolicy } from '../../domain/address.ts';
 import type { Outcome } from '../../domain/outcome.ts';
-import { sayDenial } from '../../domain/webhook_url.ts';
+import { describeDenial } from '../../domain/webhook_url.ts';
 import type { WebhookTarget } from '../../domain/webhook_url.ts';
 import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
@@ -24,8 +24,8 @@ export interface ConnectorOptions {
 export interface ConnectionObserver {
   beginStage(stage: Stage): void;
   endStage(ok: boolean, detail: string): void;
-  connected(socket: Socket): void;
-  notConnected(outcome: Outcome, detail: string): void;
+  onConnected(socket: Socket): void;
+  onConnectFailed(outcome: Outcome, detail: string): void;
 }
 
 /** How long one address is waited for before the next is tried beside it (RFC 8305, section 5). */
@@ -35,7 +35,7 @@ const ADDRESSES_TRIED_MAX = 6;
 const ADDRESSES_SHOWN_MAX = 8;
 
 /** One connection being made: DNS, then TCP, then TLS. Whoever started it bounds it in time by `cancel`. */
-export class Connecting {
+export class ConnectAttempt {
   readonly #target: WebhookTarget;
   readonly #options: ConnectorOptions;
   readonly #observer: ConnectionObserver;
@@ -61,7 +61,7 @@ export class Connecting {
     const lookup = this.#options.resolver.lookup(hostname, timeout_ms, (found) => {
       this.#abandon_lookup = undefined;
       if (!found.ok) return this.#fail('dns_failed', `${hostname} could not be resolved: ${found.detail}`);
-      this.#observer.endStage(true, sayAddresses(found.addresses));
+      this.#observer.endStage(true, describeAddresses(found.addresses));
       this.#onAddresses(found.addresses);
     });
     this.#abandon_lookup = () => lookup.cancel();
@@ -81,7 +81,7 @@ export class Connecting {
     // One denied address condemns the name: which of them is connected to must not be a matter of luck.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
-      if (denial !== null) return this.#fail('blocked', `the push ${sayDenial(denial)}`);
+      if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
     }
     this.#addresses = addresses.slice(0, ADDRESSES_TRIED_MAX);
     this.#tryNextAddress();
@@ -118,7 +118,7 @@ export class Connecting {
 
     const remote = parseAddress(socket.remoteAddress ?? '');
     const denial = remote === null ? null : judgeAddress(remote, this.#options.policy);
-    if (denial !== null) return this.#fail('blocked', `the push ${sayDenial(denial)}`);
+    if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
     if (remote === null) return this.#fail('broken_response', 'the connection was closed as soon as it was made');
     this.#observer.endStage(true, `${host} port ${this.#target.port}`);
     if (this.#target.tls) this.#secure(socket);
@@ -141,7 +141,7 @@ export class Connecting {
     this.#sockets.delete(socket);
     this.#sockets.add(secured);
     secured.on('error', (error: NodeJS.ErrnoException) => {
-      if (this.#sockets.has(secured)) this.#fail('tls_failed', sayTlsError(error, hostname));
+      if (this.#sockets.has(secured)) this.#fail('tls_failed', describeTlsError(error, hostname));
     });
     secured.once('secureConnect', () => {
       if (this.#ended) return;
@@ -153,13 +153,13 @@ export class Connecting {
   #succeed(socket: Socket): void {
     this.#ended = true;
     this.#sockets.delete(socket);
-    this.#observer.connected(socket);
+    this.#observer.onConnected(socket);
   }
 
   #fail(outcome: Outcome, detail: string): void {
     if (this.#ended) return;
     this.cancel();
-    this.#observer.notConnected(outcome, detail);
+    this.#observer.onConnectFailed(outcome, detail);
   }
 
   #failToConnect(): void {
@@ -170,7 +170,7 @@ export class Connecting {
     if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
     // A machine that refuses answers ECONNREFUSED; this one had accepted.
     if (code === 'ECONNRESET') return this.#fail('broken_response', 'the connection was reset as soon as it was made');
-    this.#fail('unreachable', `${SAYS_CONNECT_ERROR[code] ?? 'the connection failed'} (${code})`);
+    this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
   }
 
   /** A refusal says most: a machine was there. */
@@ -179,12 +179,12 @@ export class Connecting {
   }
 }
 
-function sayAddresses(addresses: readonly AddressBytes[]): string {
+function describeAddresses(addresses: readonly AddressBytes[]): string {
   const shown = addresses.slice(0, ADDRESSES_SHOWN_MAX).map(formatAddress).join(', ');
   return addresses.length > ADDRESSES_SHOWN_MAX ? `${shown} and ${addresses.length - ADDRESSES_SHOWN_MAX} more` : shown;
 }
 
-const SAYS_CONNECT_ERROR: Record<string, string> = {
+const CONNECT_ERROR_TEXT: Record<string, string> = {
   EHOSTUNREACH: 'there is no way to the machine',
   ENETUNREACH: 'there is no way to its network',
   EMFILE: 'this service has no file descriptors left',
@@ -192,7 +192,7 @@ const SAYS_CONNECT_ERROR: Record<string, string> = {
   EADDRNOTAVAIL: 'this machine has no port left to connect from',
 };
 
-const SAYS_TLS_ERROR: Record<string, string> = {
+const TLS_ERROR_TEXT: Record<string, string> = {
   CERT_HAS_EXPIRED: 'its certificate has expired',
   CERT_NOT_YET_VALID: 'its certificate is not valid yet',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
@@ -204,7 +204,7 @@ const SAYS_TLS_ERROR: Record<string, string> = {
   ECONNRESET: 'the connection was closed during the handshake',
 };
 
-function sayTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname: string): string {
+function describeTlsError({ code = 'EUNKNOWN' }: NodeJS.ErrnoException, hostname: string): string {
   if (code === 'ERR_TLS_CERT_ALTNAME_INVALID') return `its certificate is not for ${hostname} (${code})`;
-  return `${SAYS_TLS_ERROR[code] ?? 'the handshake failed'} (${code})`;
+  return `${TLS_ERROR_TEXT[code] ?? 'the handshake failed'} (${code})`;
 }

@@ -1,10 +1,10 @@
-import { Linked, LinkedList } from '../linked_list.ts';
+import { ListNode, IntrusiveList } from '../linked_list.ts';
 
 /**
  * One deadline for many things at once. All of them last equally long, so the order of starting is the order of ending:
  * a list and a single timer do what a timer per push would, for the price of four assignments.
  */
-export abstract class Expiring extends Linked {
+export abstract class DeadlineEntry extends ListNode {
   started_at_ms = 0;
 
   /** The time is up. Called at most once for each time it was added. */
@@ -17,7 +17,7 @@ const SWEEP_INTERVAL_MS_MIN = 5;
 export class Deadlines {
   readonly #duration_ms: number;
   readonly #now: () => number;
-  readonly #running = new LinkedList<Expiring>();
+  readonly #running = new IntrusiveList<DeadlineEntry>();
   #timer: NodeJS.Timeout | null = null;
   #closed = false;
 
@@ -32,13 +32,13 @@ export class Deadlines {
     return this.#running.size;
   }
 
-  add(entry: Expiring, now_ms: number): void {
+  add(entry: DeadlineEntry, now_ms: number): void {
     entry.started_at_ms = now_ms;
     this.#running.add(entry);
     if (this.#timer === null && !this.#closed) this.#arm(this.#duration_ms);
   }
 
-  remove(entry: Expiring): void {
+  remove(entry: DeadlineEntry): void {
     this.#running.delete(entry);
   }
 
@@ -50,7 +50,7 @@ export class Deadlines {
     for (const entry of this.#running.toArray()) this.#expire(entry);
   }
 
-  #expire(entry: Expiring): void {
+  #expire(entry: DeadlineEntry): void {
     if (this.#running.delete(entry)) entry.expire();
   }
 

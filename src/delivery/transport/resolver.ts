@@ -104,7 +104,7 @@ class DnsLookup implements Lookup {
     if (this.#ended) return;
     this.#waiting_for -= 1;
     if (error !== null) {
-      if (!SAYS_NOTHING.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
+      if (!NO_RECORD_CODES.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
       // All of them, because the one that is forbidden may be the last; a DNS message has room for some 4,000.
       for (const text of found) {
@@ -124,7 +124,7 @@ class DnsLookup implements Lookup {
     this.#done(
       this.#addresses.length > 0
         ? { ok: true, addresses: alternate(this.#addresses) }
-        : { ok: false, detail: SAYS[code] ?? `the name server answered ${code}` },
+        : { ok: false, detail: LOOKUP_ERROR_TEXT[code] ?? `the name server answered ${code}` },
     );
   }
 
@@ -136,9 +136,9 @@ class DnsLookup implements Lookup {
   }
 }
 
-const SAYS_NOTHING = new Set(['ENODATA', 'ENOTFOUND']);
+const NO_RECORD_CODES = new Set(['ENODATA', 'ENOTFOUND']);
 
-const SAYS: Record<string, string> = {
+const LOOKUP_ERROR_TEXT: Record<string, string> = {
   ENODATA: 'the name has no address',
   ENOTFOUND: 'there is no such name',
   ETIMEOUT: 'no name server answered in time',

@@ -8,10 +8,10 @@ import { outcomeOfStatus } from '../../domain/outcome.ts';
 import type { Outcome } from '../../domain/outcome.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import type { WebhookTarget } from '../../domain/webhook_url.ts';
-import { Connecting } from './connector.ts';
+import { ConnectAttempt } from './connector.ts';
 import type { ConnectionObserver, ConnectorOptions } from './connector.ts';
-import { Deadlines, Expiring } from './deadlines.ts';
-import { Linked, LinkedList } from '../linked_list.ts';
+import { Deadlines, DeadlineEntry } from './deadlines.ts';
+import { ListNode, IntrusiveList } from '../linked_list.ts';
 import { withoutSecrets } from './push.ts';
 import { createHostResolver } from './resolver.ts';
 import type { Push, PushResult, Stage, StageReport, Transport } from './transport.ts';
@@ -72,7 +72,7 @@ class PooledTransport implements WebhookTransport {
   readonly connector: ConnectorOptions;
   readonly connections = new Set<Connection>();
   /** In the order in which they fell idle. */
-  readonly idle = new LinkedList<Connection>();
+  readonly idle = new IntrusiveList<Connection>();
   readonly pools = new Map<string, InstancePool>();
   readonly idle_connections_max: number;
   closed = false;
@@ -92,7 +92,7 @@ class PooledTransport implements WebhookTransport {
   }
 
   push(push: Push): Promise<PushResult> {
-    return new Promise((resolve) => new OngoingPush(this, push, resolve).start());
+    return new Promise((resolve) => new PushAttempt(this, push, resolve).start());
   }
 
   forget(instance_id: string): void {
@@ -176,7 +176,7 @@ class InstancePool {
     if (!this.transport.idle.delete(connection)) return;
     const index = this.idle.indexOf(connection);
     if (index !== -1) this.idle.splice(index, 1);
-    this.vanishIfUnused();
+    this.disposeIfUnused();
   }
 
   close(): void {
@@ -187,7 +187,7 @@ class InstancePool {
     }
   }
 
-  vanishIfUnused(): void {
+  disposeIfUnused(): void {
     if (this.pushes > 0 || this.idle.length > 0 || this.closed) return;
     this.closed = true;
     this.transport.pools.delete(this.instance_id);
@@ -195,7 +195,7 @@ class InstancePool {
 }
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
-class Connection extends Linked {
+class Connection extends ListNode {
   readonly socket: Socket;
   readonly client: Client;
   /** Null for one that serves a single push. */
@@ -255,7 +255,7 @@ class Connection extends Linked {
     transport.connections.add(this);
   }
 
-  send(push: OngoingPush, options: Dispatcher.DispatchOptions): void {
+  send(push: PushAttempt, options: Dispatcher.DispatchOptions): void {
     this.answered = false;
     this.head_expected = this.#status_line_expected = true;
     this.#head_bytes = this.#bytes_behind_head = 0;
@@ -292,13 +292,13 @@ class Connection extends Linked {
 }
 
 /** One push from the call to its result: undici's handler and the connector's observer in one object. */
-class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, ConnectionObserver {
+class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHandler, ConnectionObserver {
   readonly #transport: PooledTransport;
   readonly #push: Push;
   readonly #resolve: (result: PushResult) => void;
   #target: WebhookTarget | null = null;
   #pool: InstancePool | null = null;
-  #connecting: Connecting | null = null;
+  #connect_attempt: ConnectAttempt | null = null;
   #connection: Connection | null = null;
   #settled = false;
   #sent_again = false;
@@ -342,8 +342,8 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
   }
 
   #connect(timeout_ms: number): void {
-    this.#connecting = new Connecting(this.#target!, this.#transport.connector, this);
-    this.#connecting.start(timeout_ms);
+    this.#connect_attempt = new ConnectAttempt(this.#target!, this.#transport.connector, this);
+    this.#connect_attempt.start(timeout_ms);
   }
 
   #send(connection: Connection, now_ms: number): void {
@@ -374,13 +374,13 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     this.#stage = null;
   }
 
-  connected(socket: Socket): void {
-    this.#connecting = null;
+  onConnected(socket: Socket): void {
+    this.#connect_attempt = null;
     this.#send(new Connection(this.#transport, this.#pool, this.#target!, socket), this.#transport.now());
   }
 
-  notConnected(outcome: Outcome, detail: string): void {
-    this.#connecting = null;
+  onConnectFailed(outcome: Outcome, detail: string): void {
+    this.#connect_attempt = null;
     this.#settle(outcome, detail);
   }
 
@@ -436,7 +436,7 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     if (error.code === 'UND_ERR_INVALID_ARG' || error.code === 'UND_ERR_NOT_SUPPORTED') {
       return this.#settle('unreachable', 'the request could not be made: one of its headers is not valid HTTP');
     }
-    this.#settle('broken_response', sayBroken(error, answered));
+    this.#settle('broken_response', describeBroken(error, answered));
   }
 
   /** The deadline. */
@@ -479,7 +479,7 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
   #settleByStatus(complete: boolean): void {
     const status_code = this.#status_code!;
     const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);
-    this.#settle(outcome, sayStatus(status_code, outcome), complete);
+    this.#settle(outcome, describeStatus(status_code, outcome), complete);
   }
 
   #settle(outcome: Outcome, detail: string, complete = false): void {
@@ -487,7 +487,7 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     this.#settled = true;
     const transport = this.#transport;
     transport.deadlines.remove(this);
-    this.#connecting?.cancel();
+    this.#connect_attempt?.cancel();
     const ok = outcome === 'ok';
     this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);
     this.#release(complete);
@@ -513,18 +513,18 @@ class OngoingPush extends Expiring implements Dispatcher.DispatchHandler, Connec
     }
     if (pool === null) return;
     pool.pushes -= 1;
-    pool.vanishIfUnused();
+    pool.disposeIfUnused();
   }
 }
 
-function sayStatus(status_code: number, outcome: Outcome): string {
+function describeStatus(status_code: number, outcome: Outcome): string {
   if (outcome === 'ok') return '';
   if (outcome === 'not_200') return `answered ${status_code}, and only 200 counts as a success for this instance`;
   if (status_code >= 300 && status_code < 400) return `answered ${status_code}; redirects are not followed`;
   return `answered ${status_code}`;
 }
 
-function sayBroken(error: NodeJS.ErrnoException, answered: boolean): string {
+function describeBroken(error: NodeJS.ErrnoException, answered: boolean): string {
   // undici 8.12 leaves the code of a parser error undefined.
   if (error instanceof errors.HTTPParserError) return 'the answer was not HTTP/1.1';
   const { code } = error;

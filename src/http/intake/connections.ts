@@ -2,7 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../delivery/clock.ts';
-import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
@@ -63,9 +63,9 @@ const EXCHANGE = Symbol('exchange');
 
 type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
 
-class Connection extends Linked {
+class Connection extends ListNode {
   readonly socket: Socket;
-  readonly #idle: LinkedList<Connection>;
+  readonly #idle: IntrusiveList<Connection>;
   /** Requests that came and are not answered: more than one when they are pipelined. */
   #under_way = 0;
   /** Of those, and of those that were answered at once: in which turn they came, and how many in it. */
@@ -86,7 +86,7 @@ class Connection extends Linked {
   #gone = false;
 
   /** @param idle where it is while it is asked for nothing, as it is at first */
-  constructor(socket: Socket, idle: LinkedList<Connection>) {
+  constructor(socket: Socket, idle: IntrusiveList<Connection>) {
     super();
     this.socket = socket;
     this.#idle = idle;
@@ -159,7 +159,7 @@ export class Connections {
   readonly #clock: Clock;
   readonly #read_limits: typeof READ_LIMITS;
   readonly #open = new Map<Socket, Connection>();
-  readonly #idle = new LinkedList<Connection>();
+  readonly #idle = new IntrusiveList<Connection>();
   /** Those that wait for their clients for too long, as of the last look: the one that waits for longest comes last. */
   #slow: Connection[] = [];
   #is_looking = false;

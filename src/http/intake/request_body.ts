@@ -1,5 +1,5 @@
 import type { Clock } from '../../delivery/clock.ts';
-import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connections.ts';
 
@@ -44,7 +44,7 @@ export class BodyBudget {
 const LOOK_MS = 500;
 
 /** A body that is being read. */
-class Reading extends Linked {
+class Reading extends ListNode {
   readonly started_at: number;
   bytes = 0;
   refuse: (problem: Problem) => void;
@@ -63,7 +63,7 @@ class Reading extends Linked {
 export class BodyReader {
   readonly #budget: BodyBudget;
   readonly #clock: Clock;
-  readonly #under_way = new LinkedList<Reading>();
+  readonly #under_way = new IntrusiveList<Reading>();
   #looking = false;
 
   constructor(budget: BodyBudget, clock: Clock) {

@@ -3,7 +3,7 @@
  * the engine and the live feed are told of it as ever. Only the caller does not wait for that.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
-import { Linked, LinkedList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
 import { inDoubt, stalled } from '../../store/stall.ts';
 import type { Stall } from '../../store/store.ts';
 import type { App } from '../context.ts';
@@ -11,7 +11,7 @@ import type { App } from '../context.ts';
 /** So often it is heard that the storage stands still, and then a caller is answered: 6 s after it began. */
 const TIMES_MAX = 6;
 
-class Caller extends Linked {
+class Caller extends ListNode {
   readonly giveUp: () => void;
   times = 0;
 
@@ -23,7 +23,7 @@ class Caller extends Linked {
 
 /** Puts the checks before every route that is added later. */
 export function addStalls(app: App, stall: Stall): void {
-  const callers = new LinkedList<Caller>();
+  const callers = new IntrusiveList<Caller>();
   stall.onStall(() => {
     for (const caller of callers.toArray()) {
       if (++caller.times < TIMES_MAX) continue;

@@ -1,16 +1,16 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
-import { Recent } from '../../domain/recent.ts';
+import { GenerationCache } from '../../domain/recent.ts';
 import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage } from '../store.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { RUN_UNKNOWN } from './functions.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
-import { Line } from './line.ts';
+import { DedicatedConnection } from './line.ts';
 import { timestampText } from './messages.ts';
-import { PATIENCE_MS, TRY_AGAIN_MS } from './patience.ts';
+import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from './patience.ts';
 
 /** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
 const ANSWER_MS_MAX = 2_500;
@@ -74,7 +74,7 @@ interface Batch {
 }
 
 /** Who tells others of what it stored: what says once that it did, and its node once that has joined. */
-export interface Teller {
+export interface NotifySource {
   signedName(): string;
   readonly node_id: string | null;
 }
@@ -91,14 +91,14 @@ export interface Teller {
  * put back. It says so when it is asked for the last batch, or for its numbers. Then the batch is stored in a new run, above
  * all numbers that were given, and whoever delivers looks at everything.
  */
-export class Accepting {
-  readonly #line: Line;
+export class MessageWriter {
+  readonly #connection: DedicatedConnection;
   readonly #ids: IdCodec;
-  readonly #teller: Teller;
+  readonly #notify_source: NotifySource;
   readonly #onUnsure: () => void;
   readonly #numbers = new GivenNumbers();
   /** A seq of each meeting: what comes next is looked for from there on. */
-  readonly #hints = new Recent<number>(HINTS_MAX);
+  readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
   /** The last batch of the run of which something was stored; 0: none. */
@@ -109,14 +109,14 @@ export class Accepting {
   #doubted: number | null = null;
 
   /**
-   * @param teller who tells other nodes of what is stored
+   * @param notify_source who tells other nodes of what is stored
    * @param onUnsure is told when it is decided whether a batch that was given up is stored (it may be), and when the database
    * is behind
    */
-  constructor(url: string, ids: IdCodec, teller: Teller, onUnsure: () => void) {
-    this.#line = new Line(url);
+  constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUnsure: () => void) {
+    this.#connection = new DedicatedConnection(url);
     this.#ids = ids;
-    this.#teller = teller;
+    this.#notify_source = notify_source;
     this.#onUnsure = onUnsure;
   }
 
@@ -141,21 +141,21 @@ export class Accepting {
 
   async close(): Promise<void> {
     const run_no = this.#run_no;
-    if (run_no !== null) await this.#line.use((connection) => endRun(connection, run_no)).catch(() => {});
-    await this.#line.close();
+    if (run_no !== null) await this.#connection.use((connection) => endRun(connection, run_no)).catch(() => {});
+    await this.#connection.close();
   }
 
   async #stored({ columns }: Batch): Promise<AcceptedRow[]> {
-    const until_ms = performance.now() + PATIENCE_MS;
+    const until_ms = performance.now() + RETRY_WINDOW_MS;
     let sent: { batch_no: number } | null = null;
     for (;;) {
       try {
-        return await this.#line.use(async (connection) => {
+        return await this.#connection.use(async (connection) => {
           if (this.#known !== connection) await this.#raiseNumbers(connection);
           const run_no = this.#run_no ?? (await this.#beginRun(connection));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
-          const values = [run_no, batch_no, ...columns, this.#teller.signedName(), this.#teller.node_id];
+          const values = [run_no, batch_no, ...columns, this.#notify_source.signedName(), this.#notify_source.node_id];
           const { rows } = await connection.batch<AcceptedRow>(ACCEPT, [...values, this.#stored_no], ANSWER_MS_MAX);
           if (rows.some(({ former_fingerprints }) => former_fingerprints === null)) this.#stored_no = batch_no;
           return rows;
@@ -175,7 +175,7 @@ export class Accepting {
           if (lost && sent !== null) this.#giveUp();
           throw error;
         }
-        if (lost) await pause(TRY_AGAIN_MS);
+        if (lost) await pause(RETRY_PAUSE_MS);
       }
     }
   }
@@ -265,7 +265,7 @@ function isRunUnknown(error: unknown): boolean {
 }
 
 /** Columns for accept_messages_2. */
-function batchOf(messages: NewMessage[], hints: Recent<number>): Batch {
+function batchOf(messages: NewMessage[], hints: GenerationCache<number>): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
   const places: number[] = [];

@@ -1,14 +1,14 @@
 /** What this node knows of the others, and tells them. */
 import { fairShare } from '../../domain/partition.ts';
 import { type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
-import type { Teller } from './accepting.ts';
+import type { NotifySource } from './accepting.ts';
 import { NODE_COLUMNS, of } from './columns.ts';
 import { Connection } from './connection.ts';
 import { type Database, type Session, statement } from './database.ts';
-import { Following } from './following.ts';
-import { Line } from './line.ts';
-import { CHANNEL, type Message, type NodeMessages, TOLD_BYTES_MAX } from './messages_between.ts';
-import type { Heard } from './stored_rows.ts';
+import { ChangeReader } from './following.ts';
+import { DedicatedConnection } from './line.ts';
+import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './messages_between.ts';
+import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
 /** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
@@ -45,14 +45,14 @@ const ANY_UNSIGNED = statement(`
 
 type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean };
 
-export class Cluster implements ClusterStore, Teller {
+export class Cluster implements ClusterStore, NotifySource {
   readonly #url: string;
   readonly #db: Database;
   readonly #messages: NodeMessages;
-  readonly #onChange: (heard: Heard) => void;
+  readonly #onChange: (raw: RawChange) => void;
   /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
   #leased: number[] = [];
-  readonly #following: Following;
+  readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
@@ -70,7 +70,7 @@ export class Cluster implements ClusterStore, Teller {
     db: Database,
     tag: string,
     messages: NodeMessages,
-    onChange: (heard: Heard) => void,
+    onChange: (raw: RawChange) => void,
     now_ms: () => number,
   ) {
     this.#url = url;
@@ -78,7 +78,7 @@ export class Cluster implements ClusterStore, Teller {
     this.#messages = messages;
     this.#onChange = onChange;
     this.#watched = new WatchedNodes(now_ms);
-    this.#following = new Following(new Line(url), tag, () => this.#leased, onChange);
+    this.#change_reader = new ChangeReader(new DedicatedConnection(url), tag, () => this.#leased, onChange);
   }
 
   get node_id(): string | null {
@@ -154,15 +154,15 @@ export class Cluster implements ClusterStore, Teller {
 
   /** Resolves when what others stored, as far as they told, is read, and never later than after `ms_max`. */
   caughtUp(ms_max: number): Promise<void> {
-    return this.#following.caughtUp(ms_max);
+    return this.#change_reader.caughtUp(ms_max);
   }
 
   // ── what others are told ──────────────────────────────────────────────────────────────────────────────────────────
 
-  async tell(topic: string, text: string): Promise<void> {
-    if (Buffer.byteLength(text) > TOLD_BYTES_MAX)
-      throw new RangeError(`a text for other nodes has at most ${TOLD_BYTES_MAX} bytes`);
-    await this.#notify([{ kind: 'told', topic, text }]);
+  async broadcast(topic: string, text: string): Promise<void> {
+    if (Buffer.byteLength(text) > NOTIFY_BYTES_MAX)
+      throw new RangeError(`a text for other nodes has at most ${NOTIFY_BYTES_MAX} bytes`);
+    await this.#notify([{ kind: 'broadcast', topic, text }]);
   }
 
   /** Writes messages into the transaction of a session: others hear them when it is committed. */
@@ -212,15 +212,15 @@ export class Cluster implements ClusterStore, Teller {
     switch (message.kind) {
       case 'stored':
         // What is taken at this moment is read as a whole by whoever takes it.
-        return this.#following.told(message);
+        return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
         return this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
       }
       case 'keys':
         return this.#onChange({ kind: 'keys' });
-      case 'told':
-        return this.#onChange({ kind: 'told', topic: message.topic, text: message.text });
+      case 'broadcast':
+        return this.#onChange({ kind: 'broadcast', topic: message.topic, text: message.text });
     }
   }
 
@@ -248,7 +248,7 @@ export class Cluster implements ClusterStore, Teller {
   async close(): Promise<void> {
     this.#closed = true;
     clearInterval(this.#probe);
-    await this.#following.close().catch(() => {});
+    await this.#change_reader.close().catch(() => {});
     await this.#listening?.close().catch(() => {});
   }
 }

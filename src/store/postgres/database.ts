@@ -11,7 +11,7 @@ import { StoreError } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { Connection, ConnectionLost, type Result, type Values } from './connection.ts';
 import type { Message } from './messages_between.ts';
-import { patiently } from './patience.ts';
+import { withRetry } from './patience.ts';
 
 /** Connections for everything but accepting and settling. */
 const CONNECTIONS_MAX = 4;
@@ -110,7 +110,7 @@ export class Database {
 
   /** Runs statements that only read, each for itself. Again on another connection, when the first was lost. */
   read<T>(run: (session: Session) => Promise<T>): Promise<T> {
-    return this.#patiently(async () => {
+    return this.#withRetry(async () => {
       const connection = await this.#take();
       try {
         return await run(new Session(connection));
@@ -127,7 +127,7 @@ export class Database {
    * @throws StoreError; IN_DOUBT when the connection was lost while it was committed
    */
   write<T>(run: (session: Session) => Promise<T>, tell: (session: Session) => Promise<void>): Promise<T> {
-    return this.#patiently(async () => {
+    return this.#withRetry(async () => {
       const connection = await this.#take();
       let is_committing = false;
       try {
@@ -156,8 +156,8 @@ export class Database {
     await Promise.all(this.#idle.splice(0).map((connection) => connection.close()));
   }
 
-  #patiently<T>(run: () => Promise<T>): Promise<T> {
-    return patiently(run, () => this.#closed);
+  #withRetry<T>(run: () => Promise<T>): Promise<T> {
+    return withRetry(run, () => this.#closed);
   }
 
   async #take(): Promise<Connection> {

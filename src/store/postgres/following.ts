@@ -1,8 +1,8 @@
 import { Session, statement } from './database.ts';
-import type { Line } from './line.ts';
+import type { DedicatedConnection } from './line.ts';
 import type { Range } from './messages_between.ts';
-import { patiently } from './patience.ts';
-import type { BatchRow, Heard } from './stored_rows.ts';
+import { withRetry } from './patience.ts';
+import type { BatchRow, RawChange } from './stored_rows.ts';
 
 /** A statement reads batches with so many messages and deliveries, or a single larger one. */
 const NUMBERS_PER_READ_MAX = 5_000;
@@ -39,13 +39,13 @@ const READ = statement(`
  * Reads what other nodes store, batch by batch in the order in which they were committed: in one look what would else be read
  * lane by lane, for six times as much.
  */
-export class Following {
-  readonly #line: Line;
+export class ChangeReader {
+  readonly #connection: DedicatedConnection;
   readonly #tag: string;
   readonly #partitions: () => Iterable<number>;
-  readonly #onChange: (heard: Heard) => void;
+  readonly #onChange: (raw: RawChange) => void;
   /** Batches to read. */
-  #told: Range[] = [];
+  #unread: Range[] = [];
   #reading: Promise<void> | null = null;
   #closed = false;
 
@@ -55,17 +55,22 @@ export class Following {
    * @param partitions whose deliveries are wanted
    * @param onChange hears what was stored; that it is unsure, when batches were not read
    */
-  constructor(line: Line, tag: string, partitions: () => Iterable<number>, onChange: (heard: Heard) => void) {
-    this.#line = line;
+  constructor(
+    line: DedicatedConnection,
+    tag: string,
+    partitions: () => Iterable<number>,
+    onChange: (raw: RawChange) => void,
+  ) {
+    this.#connection = line;
     this.#tag = tag;
     this.#partitions = partitions;
     this.#onChange = onChange;
   }
 
   /** Another node has stored a batch. */
-  told(batch: Range): void {
+  onBatchStored(batch: Range): void {
     if (countOf([batch]) > NUMBERS_BEHIND_MAX) return this.#miss();
-    this.#told.push(batch);
+    this.#unread.push(batch);
     this.#reading ??= this.#readAll();
   }
 
@@ -80,11 +85,11 @@ export class Following {
 
   close(): Promise<void> {
     this.#closed = true;
-    return this.#line.close();
+    return this.#connection.close();
   }
 
   async #readAll(): Promise<void> {
-    while (this.#told.length > 0 && !this.#closed) {
+    while (this.#unread.length > 0 && !this.#closed) {
       this.#onChange({ kind: 'reading' });
       try {
         this.#onChange({ kind: 'stored', tag: this.#tag, rows: await this.#read(this.#take()) });
@@ -92,25 +97,25 @@ export class Following {
         // The database was away for longer than a call waits for it.
         this.#miss();
       }
-      if (countOf(this.#told) > NUMBERS_BEHIND_MAX) this.#miss();
+      if (countOf(this.#unread) > NUMBERS_BEHIND_MAX) this.#miss();
     }
     this.#reading = null;
   }
 
   #miss(): void {
-    this.#told = [];
+    this.#unread = [];
     if (!this.#closed) this.#onChange({ kind: 'unsure' });
   }
 
   #take(): Range[] {
     let numbers = 0;
     let count = 0;
-    for (const batch of this.#told) {
+    for (const batch of this.#unread) {
       numbers += countOf([batch]);
       if (count > 0 && numbers > NUMBERS_PER_READ_MAX) break;
       count++;
     }
-    return this.#told.splice(0, count);
+    return this.#unread.splice(0, count);
   }
 
   #read(batches: Range[]): Promise<BatchRow[]> {
@@ -119,8 +124,8 @@ export class Following {
       last_nos: batches.map(({ last_no }) => last_no),
       partitions: [...this.#partitions()],
     };
-    return patiently(
-      () => this.#line.use((connection) => new Session(connection).all<BatchRow>(READ, values)),
+    return withRetry(
+      () => this.#connection.use((connection) => new Session(connection).all<BatchRow>(READ, values)),
       () => this.#closed,
     );
   }

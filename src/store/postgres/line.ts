@@ -2,7 +2,7 @@ import { StoreError } from '../store.ts';
 import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
 
 /** A connection that one kind of batch has for itself; made when it is needed, and anew after it was lost. */
-export class Line {
+export class DedicatedConnection {
   readonly #url: string;
   #connection: Connection | null = null;
   #closed = false;

@@ -18,14 +18,14 @@ import { type DataKey, open, seal } from '../secret_cipher.ts';
 export const CHANNEL = 'convoke';
 
 /** PostgreSQL takes less than 8,000 bytes; sealed, a text takes a third more. */
-export const TOLD_BYTES_MAX = 5_600;
+export const NOTIFY_BYTES_MAX = 5_600;
 
 export type Message =
   /** A batch of messages and deliveries with these numbers was stored: accept_messages says so. */
   | ({ kind: 'stored' } & Range)
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
   | { kind: 'keys' }
-  | { kind: 'told'; topic: string; text: string };
+  | { kind: 'broadcast'; topic: string; text: string };
 
 /** Numbers of messages and deliveries, both ends included. */
 export interface Range {
@@ -63,7 +63,7 @@ export class NodeMessages {
 
   /** What is to be notified so that others hear a message. */
   payloadsOf(message: Message): string[] {
-    if (message.kind !== 'told') {
+    if (message.kind !== 'broadcast') {
       const from = JSON.stringify(this.#signed(signedPart(message)));
       return [`{"from":${from},${JSON.stringify(message).slice(1)}`];
     }
@@ -121,7 +121,7 @@ export class NodeMessages {
       return null;
     }
     const end = text.indexOf('\n');
-    return { kind: 'told', topic: text.slice(0, end), text: text.slice(end + 1) };
+    return { kind: 'broadcast', topic: text.slice(0, end), text: text.slice(end + 1) };
   }
 
   #isNew(name: string, no: number): boolean {

@@ -75,19 +75,19 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   audit: ['list'],
 };
 
-export function isRead(noun: string, method: string): boolean {
-  return READS[noun]?.includes(method) === true;
+export function isRead(store: string, method: string): boolean {
+  return READS[store]?.includes(method) === true;
 }
 
-/** A method of a noun, on a connection. */
+/** A method of a store, on a connection. */
 export function operationOf(
   session: Session,
   parts: Parts,
-  noun: string,
+  store: string,
   method: string,
 ): (...args: unknown[]) => Promise<unknown> {
-  const make = (MAKERS as Record<string, (session: Session, parts: Parts) => object>)[noun];
+  const make = (MAKERS as Record<string, (session: Session, parts: Parts) => object>)[store];
   const found = (make?.(session, parts) as Record<string, unknown> | undefined)?.[method];
-  if (typeof found !== 'function') throw new Error(`the store has no ${noun}.${method}`);
+  if (typeof found !== 'function') throw new Error(`the store has no ${store}.${method}`);
   return found as (...args: unknown[]) => Promise<unknown>;
 }

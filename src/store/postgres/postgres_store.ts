@@ -18,16 +18,16 @@ import { join } from 'node:path';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
-import type { Distances } from '../spacing.ts';
+import type { Lingers } from '../spacing.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
 import { changeOf } from './stored_rows.ts';
 
-const DISTANCES: Distances = {
-  accept: { ms: 30, items: 200 },
-  load: { ms: 20, items: 200 },
+const DISTANCES: Lingers = {
+  accept: { ms: 30, batch_size: 200 },
+  load: { ms: 20, batch_size: 200 },
   // Nobody waits for results to be written; but what is not written yet is pushed again after a crash.
-  settle: { ms: 150, items: 2_000 },
+  settle: { ms: 150, batch_size: 2_000 },
 };
 
 /** Short, whatever the tables hold. Others may take long, and hold nobody up. */
@@ -58,5 +58,5 @@ export function openPostgresStore(
     changeOf,
     telling: TELLING,
   });
-  return { store: { ...store, distances: DISTANCES }, opened };
+  return { store: { ...store, lingers: DISTANCES }, opened };
 }

@@ -4,7 +4,7 @@ import type { KeySource } from '../data_keys.ts';
 import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
 import type { Accepted, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
-import { Accepting } from './accepting.ts';
+import { MessageWriter } from './accepting.ts';
 import { Cluster } from './cluster.ts';
 import type { Connection } from './connection.ts';
 import { Database, Session } from './database.ts';
@@ -13,12 +13,12 @@ import { auditOperations } from './audit.ts';
 import { openingFailure } from './opening.ts';
 import { NodeMessages } from './messages_between.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
-import { patiently } from './patience.ts';
+import { withRetry } from './patience.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { tellDamaged } from '../stored_values.ts';
-import { Settling } from './settling.ts';
-import type { Heard } from './stored_rows.ts';
+import { SettlementWriter } from './settling.ts';
+import type { RawChange } from './stored_rows.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
@@ -27,35 +27,35 @@ const ITEMS_PER_STATEMENT_MAX = 2_000;
 const CATCH_UP_MS_MAX = 20;
 
 /** What the thread tells: answers, and changes by other nodes. */
-export interface Tell {
+export interface ThreadPort {
   answer(answer: Answer): void;
-  change(heard: Heard): void;
+  change(raw: RawChange): void;
 }
 
 /** Runs calls on the database: one statement of messages at a time, one of settlements, and some of everything else. */
-export class Running {
+export class Executor {
   readonly #db: Database;
   readonly #cluster: Cluster;
   readonly #parts: Parts;
-  readonly #accepting: Accepting;
-  readonly #settling: Settling;
-  readonly #accepts: Gathered;
-  readonly #loads: Gathered;
-  readonly #settles: Gathered;
-  readonly #tell: Tell;
-  readonly #under_way = new Set<Promise<void>>();
+  readonly #message_writer: MessageWriter;
+  readonly #settlement_writer: SettlementWriter;
+  readonly #accepts: Coalescer;
+  readonly #loads: Coalescer;
+  readonly #settles: Coalescer;
+  readonly #port: ThreadPort;
+  readonly #in_flight = new Set<Promise<void>>();
 
-  private constructor(url: string, parts: Parts, tell: Tell, now_ms: () => number) {
+  private constructor(url: string, parts: Parts, port: ThreadPort, now_ms: () => number) {
     this.#parts = parts;
-    this.#tell = tell;
+    this.#port = port;
     this.#db = new Database(url);
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
-    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (heard) => tell.change(heard), now_ms);
-    this.#accepting = new Accepting(url, parts.ids, this.#cluster, () => tell.change({ kind: 'unsure' }));
-    this.#settling = new Settling(url, parts.ids);
-    this.#accepts = new Gathered((calls) => this.#accept(calls));
-    this.#loads = new Gathered((calls) => this.#load(calls));
-    this.#settles = new Gathered((calls) => this.#settle(calls));
+    this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (raw) => port.change(raw), now_ms);
+    this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'unsure' }));
+    this.#settlement_writer = new SettlementWriter(url, parts.ids);
+    this.#accepts = new Coalescer((calls) => this.#accept(calls));
+    this.#loads = new Coalescer((calls) => this.#load(calls));
+    this.#settles = new Coalescer((calls) => this.#settle(calls));
   }
 
   /**
@@ -66,23 +66,23 @@ export class Running {
     url: string,
     key_source: KeySource,
     quotas: Quotas,
-    tell: Tell,
+    port: ThreadPort,
     now_ms = () => performance.now(),
-  ): Promise<Running> {
-    const { keys, tag } = await openPatiently(url, (connection) => prepared(connection, key_source));
-    const running = new Running(url, { keys, ids: new IdCodec(tag), quotas }, tell, now_ms);
+  ): Promise<Executor> {
+    const { keys, tag } = await openWithRetry(url, (connection) => prepared(connection, key_source));
+    const executor = new Executor(url, { keys, ids: new IdCodec(tag), quotas }, port, now_ms);
     try {
-      await running.#cluster.listen();
+      await executor.#cluster.listen();
     } catch (error) {
       throw openingFailure(error, url);
     }
-    return running;
+    return executor;
   }
 
   run(packed_calls: Call[]): void {
     for (const packed of packed_calls) {
       const call = unpackCall(packed);
-      const name = `${call.noun}.${call.method}`;
+      const name = `${call.store}.${call.method}`;
       if (name === 'messages.accept') this.#keep(this.#accepts.add(call));
       else if (name === 'deliveries.loadLanes') this.#keep(this.#loads.add(call));
       else if (name === 'deliveries.settle') this.#keep(this.#settles.add(call));
@@ -92,18 +92,18 @@ export class Running {
 
   /** Answers what is under way, and lets go. */
   async close(): Promise<void> {
-    await Promise.all(this.#under_way);
-    await Promise.all([this.#cluster.close(), this.#accepting.close(), this.#settling.close()]);
+    await Promise.all(this.#in_flight);
+    await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
     await this.#db.close();
   }
 
   #keep(promise: Promise<void>): void {
-    this.#under_way.add(promise);
-    void promise.finally(() => this.#under_way.delete(promise));
+    this.#in_flight.add(promise);
+    void promise.finally(() => this.#in_flight.delete(promise));
   }
 
   #answer(calls: Call[], replies: Reply[], items: number, started_ms: number): void {
-    this.#tell.answer({
+    this.#port.answer({
       replies: replies.map((reply, i) => packReply(calls[i] as Call, reply)),
       items,
       duration_ms: performance.now() - started_ms,
@@ -121,16 +121,16 @@ export class Running {
     this.#answer([call], [reply], 1, started_ms);
   }
 
-  #valueOf({ noun, method, args, audited }: Call): Promise<unknown> {
-    if (noun === 'cluster') {
+  #valueOf({ store, method, args, audited }: Call): Promise<unknown> {
+    if (store === 'cluster') {
       const methods = this.#cluster as unknown as Record<string, (...args: unknown[]) => Promise<unknown>>;
       return methods[method]!(...args);
     }
-    if (isRead(noun, method))
-      return this.#db.read((session) => operationOf(session, this.#parts, noun, method)(...args));
+    if (isRead(store, method))
+      return this.#db.read((session) => operationOf(session, this.#parts, store, method)(...args));
     return this.#db.write(
       async (session) => {
-        const value = await operationOf(session, this.#parts, noun, method)(...args);
+        const value = await operationOf(session, this.#parts, store, method)(...args);
         if (audited !== undefined && hasChanged(value)) {
           await auditOperations(session).append({ ...audited.subject, outcome: 'done', code: null }, audited.wall_ms);
         }
@@ -145,7 +145,7 @@ export class Running {
     const batches = calls.map(({ args }) => args[0] as NewMessage[]);
     const messages = batches.flat();
     try {
-      const accepted = await this.#accepting.accept(messages);
+      const accepted = await this.#message_writer.accept(messages);
       // What others stored before goes first: with a gap before them, these would be read from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
@@ -171,7 +171,7 @@ export class Running {
     let failure: Omit<Reply, 'id'> = {};
     for (const message of messages) {
       try {
-        value.push(...(await this.#accepting.accept([message])));
+        value.push(...(await this.#message_writer.accept([message])));
       } catch (error) {
         if (error instanceof StoreError) failure = failureOf(error);
         else tellDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
@@ -208,7 +208,7 @@ export class Running {
     const deliveries = calls.flatMap(({ args }) => args[0] as DeliverySettlement[]);
     const healths = calls.flatMap(({ args }) => args[1] as HealthSettlement[]);
     try {
-      await this.#settling.settle(deliveries, healths);
+      await this.#settlement_writer.settle(deliveries, healths);
       this.#answer(
         calls,
         calls.map(({ id }) => ({ id })),
@@ -233,7 +233,7 @@ export class Running {
 }
 
 /** Calls of one kind: while some are under way, the others wait and go together. They come in batches that keep their distance. */
-class Gathered {
+class Coalescer {
   readonly #run: (calls: Call[]) => Promise<void>;
   #waiting: Call[] = [];
   #running: Promise<void> | null = null;
@@ -283,9 +283,9 @@ async function prepared(connection: Connection, key_source: KeySource) {
 }
 
 /** A database that is just starting is waited for. */
-async function openPatiently<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
+async function openWithRetry<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   try {
-    return await patiently(() => exclusively(url, run));
+    return await withRetry(() => exclusively(url, run));
   } catch (error) {
     throw openingFailure(error, url);
   }

@@ -1,31 +1,31 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
 import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
-import { Line } from './line.ts';
-import { patiently } from './patience.ts';
+import { DedicatedConnection } from './line.ts';
+import { withRetry } from './patience.ts';
 
 const ANSWER_MS_MAX = 10_000;
 
 const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
 /** Writes what attempts made, one batch at a time. Saying it twice changes nothing: a batch whose answer got lost is sent again. */
-export class Settling {
-  readonly #line: Line;
+export class SettlementWriter {
+  readonly #connection: DedicatedConnection;
   readonly #ids: IdCodec;
 
   constructor(url: string, ids: IdCodec) {
-    this.#line = new Line(url);
+    this.#connection = new DedicatedConnection(url);
     this.#ids = ids;
   }
 
   /** @throws StoreError when the database was not there for too long */
   async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
     const columns = [...deliveryColumns(inOneStep(deliveries), this.#ids), ...healthColumns(healths)];
-    await patiently(() => this.#line.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX)));
+    await withRetry(() => this.#connection.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX)));
   }
 
   close(): Promise<void> {
-    return this.#line.close();
+    return this.#connection.close();
   }
 }
 

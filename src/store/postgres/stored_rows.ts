@@ -27,12 +27,12 @@ export interface BatchRow {
  * A change as the store's thread tells it. Texts are copied between threads for next to nothing: a batch of 118 messages, half
  * of them for this node, costs both threads 90 µs together, and 230 when its objects are made in the one that reads.
  */
-export type Heard = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
+export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 
-export function changeOf(heard: Heard): Change {
-  if (heard.kind !== 'stored') return heard;
-  const ids = new IdCodec(heard.tag);
-  return { kind: 'stored', ranges: heard.rows.flatMap((row) => rangesOf(row, ids)) };
+export function changeOf(raw: RawChange): Change {
+  if (raw.kind !== 'stored') return raw;
+  const ids = new IdCodec(raw.tag);
+  return { kind: 'stored', ranges: raw.rows.flatMap((row) => rangesOf(row, ids)) };
 }
 
 function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {

@@ -7,7 +7,7 @@ import { type Call, failureOf } from '../calls.ts';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
 import { onDamagedValue } from '../stored_values.ts';
-import { Running } from './running.ts';
+import { Executor } from './running.ts';
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
@@ -15,13 +15,13 @@ onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
   const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };
-  const running = await Running.open(url, key_source, quotas, {
+  const executor = await Executor.open(url, key_source, quotas, {
     answer: (answer) => port.postMessage(answer),
-    change: (heard) => port.postMessage({ heard }),
+    change: (raw) => port.postMessage({ raw }),
   });
   port.on('message', (message: Call[] | 'close') => {
-    if (message !== 'close') return running.run(message);
-    void running.close().finally(() => port.close());
+    if (message !== 'close') return executor.run(message);
+    void executor.close().finally(() => port.close());
   });
   port.postMessage('open');
 } catch (error) {

@@ -70,12 +70,12 @@ export class GroupCommit {
   #call(call: Call): Reply {
     this.#db.prepare('SAVEPOINT call').run();
     try {
-      const operations = this.#operations[call.noun as keyof Operations] as unknown as Record<
+      const operations = this.#operations[call.store as keyof Operations] as unknown as Record<
         string,
         (...args: unknown[]) => unknown
       >;
       const method = operations[call.method];
-      if (method === undefined) throw new Error(`the store has no ${call.noun}.${call.method}`);
+      if (method === undefined) throw new Error(`the store has no ${call.store}.${call.method}`);
       const value = method(...call.args);
       if (call.audited !== undefined && hasChanged(value)) {
         this.#operations.audit.append({ ...call.audited.subject, outcome: 'done', code: null }, call.audited.wall_ms);
