@@ -85,13 +85,13 @@ test('a batch that is more than fits into one turn goes on in the next, without 
 const STORE_MS = 5;
 
 /** A batcher of batches that take 5 ms, and when and how many items each had. */
-function spaced(distance?: Linger) {
+function lingering(linger?: Linger) {
   const clock = new VirtualClock();
   const batches: { at: number; count: number }[] = [];
   const options = { items_max: () => 500, weight_max: Infinity, in_flight_max: 2, consumer_coalesces: true };
   const it = new Batcher<number, number>(
     clock,
-    distance === undefined ? options : { ...options, linger: () => distance },
+    linger === undefined ? options : { ...options, linger: () => linger },
     async (items) => {
       batches.push({ at: clock.now(), count: items.length });
       await new Promise<void>((resolve) => clock.after(STORE_MS, resolve));
@@ -123,36 +123,36 @@ function spaced(distance?: Linger) {
   return { batches, come, senders, clock };
 }
 
-const DISTANCE: Linger = { ms: 30, batch_size: 200 };
+const LINGER: Linger = { ms: 30, batch_size: 200 };
 
-test('batches keep their distance while many items come, whoever waits; control: without one there are many more', async () => {
-  const apart = spaced(DISTANCE);
+test('batches linger while many items arrive, whoever waits; control: without lingering there are many more', async () => {
+  const apart = lingering(LINGER);
   // It is not many until some have come.
   await apart.come(2, 100);
   const few = apart.batches.length;
   await apart.come(2, 1_000);
   const starts = apart.batches.slice(few).map(({ at }) => at);
-  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
+  for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= LINGER.ms, starts.join(' '));
   assert.ok(starts.length >= 25, `${starts.length} batches`);
 
-  const close = spaced();
+  const close = lingering();
   await close.come(2, 1_000);
   assert.ok(close.batches.length > 10 * starts.length, `${close.batches.length} batches`);
 });
 
-test('as many as go at once do not wait for the distance, and no more than fit into a batch', async () => {
-  const { batches, come } = spaced(DISTANCE);
+test('as many as go at once do not linger, and no more than fit into a batch', async () => {
+  const { batches, come } = lingering(LINGER);
   await come(20, 500);
   const later = batches.slice(5);
   for (const { count } of later)
-    assert.ok(count >= DISTANCE.batch_size && count <= DISTANCE.batch_size + 20, String(count));
-  const full = spaced({ ms: 60_000, batch_size: Infinity });
+    assert.ok(count >= LINGER.batch_size && count <= LINGER.batch_size + 20, String(count));
+  const full = lingering({ ms: 60_000, batch_size: Infinity });
   await full.come(50, 100);
   assert.ok(full.batches.slice(2).every(({ count }) => count === 500) && full.batches.length >= 8);
 });
 
 test('senders who all wait for their answers are not kept waiting for others', async () => {
-  const { batches, come, senders } = spaced({ ms: 60_000, batch_size: Infinity });
+  const { batches, come, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await come(20, 20);
   const before = batches.length;
   const answered = await senders(64, () => 1, 600);
@@ -162,14 +162,14 @@ test('senders who all wait for their answers are not kept waiting for others', a
 
 test('nor when they are not all there: what waits goes when no more came for a while', async () => {
   // Every fourth thinks for longer than a batch takes: those who wait are never all.
-  const { batches, senders } = spaced({ ms: 60_000, batch_size: Infinity });
+  const { batches, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await senders(64, (sender) => (sender % 4 === 0 ? 40 : 1), 2_000);
   const gaps = batches.slice(1).map(({ at }, i) => at - batches[i]!.at);
   assert.ok(Math.max(...gaps) <= 40, gaps.join(' '));
 });
 
-test('what came while a batch was under way says that others send: the next one keeps its distance', async () => {
-  const { batches, come, clock } = spaced(DISTANCE);
+test('what came while a batch was under way says that others send: the next one lingers', async () => {
+  const { batches, come, clock } = lingering(LINGER);
   await come(10, 100);
   await clock.advance(100);
   const before = batches.length;
@@ -177,17 +177,17 @@ test('what came while a batch was under way says that others send: the next one 
   await come(60, 1);
   await come(1, 40);
   const starts = batches.slice(before).map(({ at }) => at - batches[before]!.at);
-  assert.ok(starts[1]! >= DISTANCE.ms, starts.join(' '));
+  assert.ok(starts[1]! >= LINGER.ms, starts.join(' '));
 });
 
-test('nodes share a distance: each keeps a larger one, and lets fewer go at once; of more than four nothing changes', () => {
+test('nodes share a linger: each lingers for longer, and sends smaller batches; of more than four nothing changes', () => {
   assert.deepEqual(
-    [1, 2, 4, 8].map((nodes) => perNode(DISTANCE, nodes)),
+    [1, 2, 4, 8].map((nodes) => perNode(LINGER, nodes)),
     [
-      { ms: 30, items: 200 },
-      { ms: 60, items: 100 },
-      { ms: 120, items: 50 },
-      { ms: 120, items: 50 },
+      { ms: 30, batch_size: 200 },
+      { ms: 60, batch_size: 100 },
+      { ms: 120, batch_size: 50 },
+      { ms: 120, batch_size: 50 },
     ],
   );
 });

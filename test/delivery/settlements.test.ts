@@ -51,13 +51,13 @@ function settlements(settle?: Linger) {
   return { it, clock, written, add, come };
 }
 
-test('while many come, batches keep the distance that the store wants; control: without one there are many more', async () => {
+test('while many come, batches linger as the store wants; control: without lingering there are many more', async () => {
   const apart = settlements(DISTANCE);
   await apart.come(10, 1_500);
   const starts = apart.written.slice(1).map(({ at }) => at);
   for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
   assert.ok(starts.length >= 9, `${starts.length} batches`);
-  // What came while a batch was under way goes with the next one, and does not wait for a second distance.
+  // What came while a batch was under way goes with the next one, and does not linger a second time.
   assert.ok(
     apart.it.unsettled <= 10 * (DISTANCE.ms + WRITE_MS) && apart.written.at(-1)!.count <= 10 * DISTANCE.ms,
     `${apart.it.unsettled} wait`,
@@ -68,7 +68,7 @@ test('while many come, batches keep the distance that the store wants; control: 
   assert.ok(close.written.length > 4 * apart.written.length, `${close.written.length} batches`);
 });
 
-test('a batch that is full does not wait for the distance', async () => {
+test('a batch that is full does not linger', async () => {
   const { written, come } = settlements(DISTANCE);
   await come(20, 1_000);
   const full = written.slice(2);
@@ -79,7 +79,7 @@ test('a batch that is full does not wait for the distance', async () => {
   }
 });
 
-test('few are written after 3 ms, whatever the distance', async () => {
+test('few are written after 3 ms, however long the store wants to linger', async () => {
   const { written, add, clock } = settlements(DISTANCE);
   const started_at = clock.now();
   for (let i = 0; i < 5; i++) {
@@ -92,7 +92,7 @@ test('few are written after 3 ms, whatever the distance', async () => {
   );
 });
 
-test('whoever wants them written does not wait for the distance', async () => {
+test('whoever wants them written does not linger', async () => {
   const { it, clock, written, add, come } = settlements(DISTANCE);
   await come(10, 200);
   await clock.advance(WRITE_MS);
