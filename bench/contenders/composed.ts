@@ -8,7 +8,7 @@
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import { pino } from 'pino';
-import { disablePretenuring } from '../../src/delivery/collector.ts';
+import { disablePretenuring } from '../../src/delivery/v8_flags.ts';
 import { DATABASE_FILE, readConfig } from '../../src/config.ts';
 import { eventLoopLoad, systemClock } from '../../src/delivery/clock.ts';
 import { Engine } from '../../src/delivery/engine.ts';

@@ -1,6 +1,6 @@
-import type { Linger } from '../store/spacing.ts';
+import type { Linger } from '../store/linger.ts';
 import type { Clock, Timer } from './clock.ts';
-import { AdaptiveLinger } from './gathering.ts';
+import { AdaptiveLinger } from './adaptive_linger.ts';
 
 interface Waiting<Item, Result> {
   item: Item;

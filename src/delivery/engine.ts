@@ -28,7 +28,7 @@ import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
-import { NO_LINGER, perNode } from '../store/spacing.ts';
+import { NO_LINGER, perNode } from '../store/linger.ts';
 import { inDoubt, stalled } from '../store/stall.ts';
 import {
   type Accepted,
@@ -45,20 +45,20 @@ import {
   type StoredMessage,
   StoreError,
 } from '../store/store.ts';
-import { ClusterBacklog } from './backlogs.ts';
+import { ClusterBacklog } from './cluster_backlog.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
-import { PendingScan } from './discovery.ts';
+import { PendingScan } from './pending_scan.ts';
 import type { Expiry } from './expiry.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
-import { scanPause } from './pace.ts';
+import { scanPause } from './scan_pause.ts';
 import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './transport/push.ts';
 import { Runs } from './runs.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport/transport.ts';
 import { Turns } from './turns.ts';
-import { TimerQueue } from './wakes.ts';
+import { TimerQueue } from './timer_queue.ts';
 
 export interface EngineSettings {
   /** Delays between attempts that were answered badly. */

@@ -1,7 +1,7 @@
 import { type ExpiredInLane, type FileSpace, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Expiry } from './expiry.ts';
-import { scanPause } from './pace.ts';
+import { scanPause } from './scan_pause.ts';
 
 export interface MaintenanceSettings {
   retention_deliveries_ms: number;

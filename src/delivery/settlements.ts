@@ -1,4 +1,4 @@
-import { type Linger, NO_LINGER, LingerTimer } from '../store/spacing.ts';
+import { type Linger, NO_LINGER, LingerTimer } from '../store/linger.ts';
 import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Observer } from './engine.ts';

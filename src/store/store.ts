@@ -20,7 +20,7 @@ import type { DeliveryReason, DeliveryState, WaitingFor } from '../domain/delive
 import type { Health, Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Attempt, SuccessStatuses } from '../domain/outcome.ts';
 import type { Session } from '../domain/session.ts';
-import type { Lingers } from './spacing.ts';
+import type { Lingers } from './linger.ts';
 
 /** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
 export class StoreError extends Error {

@@ -1,7 +1,15 @@
 /** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
-import { type Answer, type Call, errorOf, type StoreName, packCall, type Reply, unpackReply } from './calls.ts';
+import {
+  type Answer,
+  type Call,
+  errorOf,
+  type StoreName,
+  packCall,
+  type Reply,
+  unpackReply,
+} from './thread_protocol.ts';
 import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
 import { type DamagedValue, onDamagedValue } from './stored_values.ts';
 import { type Audited, type Change, type ClusterStore, type FileStore, type Store, StoreError } from './store.ts';
@@ -84,7 +92,7 @@ type Nouns = Store & { cluster: ClusterStore; file: FileStore };
 /** The calls under way between this thread and the store's. */
 class Calls {
   readonly #worker: Worker;
-  /** By the id of the call. Ids are used again: see src/delivery/linked_list.ts for why this is no Map. */
+  /** By the id of the call. Ids are used again: see src/delivery/intrusive_list.ts for why this is no Map. */
   readonly #waiting: (Waiting | null)[] = [];
   readonly #free_ids: number[] = [];
   #outbox: Call[] = [];

@@ -4,7 +4,7 @@ import { setImmediate as turn } from 'node:timers/promises';
 import { test } from 'node:test';
 import { Batcher, type BatcherOptions } from '../../src/delivery/batcher.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
-import { type Linger, perNode } from '../../src/store/spacing.ts';
+import { type Linger, perNode } from '../../src/store/linger.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const WEIGHT = 10;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/settlements.ts';
-import { type Linger, NO_LINGER } from '../../src/store/spacing.ts';
+import { type Linger, NO_LINGER } from '../../src/store/linger.ts';
 import type { DeliverySettlement, Store } from '../../src/store/store.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 

@@ -12,8 +12,8 @@ import {
   SETTLE_DELIVERIES,
   TAKE_NUMBERS,
 } from '../../src/store/postgres/functions.ts';
-import { RENEW_LEASE } from '../../src/store/postgres/lease_functions.ts';
-import { Executor } from '../../src/store/postgres/running.ts';
+import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
+import { Executor } from '../../src/store/postgres/executor.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import { type Change, NO_QUOTAS, type Store, StoreError } from '../../src/store/store.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';

@@ -9,11 +9,11 @@ import {
   packCall,
   type Reply,
   unpackReply,
-} from '../../src/store/calls.ts';
+} from '../../src/store/thread_protocol.ts';
 import type { KeySource } from '../../src/store/data_keys.ts';
 import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
-import { Executor } from '../../src/store/postgres/running.ts';
-import { changeOf, type RawChange } from '../../src/store/postgres/stored_rows.ts';
+import { Executor } from '../../src/store/postgres/executor.ts';
+import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
 import {
   type Audited,

@@ -23,7 +23,7 @@ import type {
 } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
-import { type Call, errorOf } from '../../src/store/calls.ts';
+import { type Call, errorOf } from '../../src/store/thread_protocol.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
 import { ScriptedTransport } from './scripted_transport.ts';
 import { VirtualClock } from './virtual_clock.ts';

@@ -3,7 +3,7 @@ import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
 import type { Config } from '../../config.ts';
-import { disablePretenuring } from '../../delivery/collector.ts';
+import { disablePretenuring } from '../../delivery/v8_flags.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
 import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';

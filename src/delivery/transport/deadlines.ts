@@ -1,4 +1,4 @@
-import { ListNode, IntrusiveList } from '../linked_list.ts';
+import { ListNode, IntrusiveList } from '../intrusive_list.ts';
 
 /**
  * One deadline for many things at once. All of them last equally long, so the order of starting is the order of ending:

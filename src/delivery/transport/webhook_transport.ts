@@ -11,7 +11,7 @@ import type { WebhookTarget } from '../../domain/webhook_url.ts';
 import { ConnectAttempt } from './connector.ts';
 import type { ConnectionObserver, ConnectorOptions } from './connector.ts';
 import { Deadlines, DeadlineEntry } from './deadlines.ts';
-import { ListNode, IntrusiveList } from '../linked_list.ts';
+import { ListNode, IntrusiveList } from '../intrusive_list.ts';
 import { withoutSecrets } from './push.ts';
 import { createHostResolver } from './resolver.ts';
 import type { Push, PushResult, Stage, StageReport, Transport } from './transport.ts';

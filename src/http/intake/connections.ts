@@ -2,7 +2,7 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../delivery/clock.ts';
-import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';

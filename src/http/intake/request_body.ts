@@ -1,5 +1,5 @@
 import type { Clock } from '../../delivery/clock.ts';
-import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connections.ts';
 

@@ -3,7 +3,7 @@
  * the engine and the live feed are told of it as ever. Only the caller does not wait for that.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
-import { ListNode, IntrusiveList } from '../../delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { inDoubt, stalled } from '../../store/stall.ts';
 import type { Stall } from '../../store/store.ts';
 import type { App } from '../context.ts';

@@ -10,8 +10,8 @@ import { partitionOf } from '../../domain/partition.ts';
 import { StoreError } from '../store.ts';
 import type { Tables } from '../tables.ts';
 import { Connection, ConnectionLost, type Result, type Values } from './connection.ts';
-import type { Message } from './messages_between.ts';
-import { withRetry } from './patience.ts';
+import type { Message } from './cluster/notifications.ts';
+import { withRetry } from './retry.ts';
 
 /** Connections for everything but accepting and settling. */
 const CONNECTIONS_MAX = 4;

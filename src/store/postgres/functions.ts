@@ -9,7 +9,7 @@
  */
 import { IDEMPOTENCY_MS } from '../store.ts';
 import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
-import { CHANNEL } from './messages_between.ts';
+import { CHANNEL } from './cluster/notifications.ts';
 
 /** The SQLSTATE of a run that is not known: its node was given up. */
 export const RUN_UNKNOWN = 'CV001';
@@ -166,7 +166,7 @@ function repeatedKeys({ former, latest }: Keys, items: string, condition: string
  * A batch that was stored already, whose answer got lost, is answered again: see the table batches.
  *
  * Other nodes, if there are any, are told the numbers of the batch when it is committed, and read what concerns them: see
- * following.ts. A NOTIFY holds a lock of the whole server until its commit is done, so that nodes commit their batches one
+ * change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so that nodes commit their batches one
  * after the other; a batch is large under load, and there are few of them.
  *
  * A row of the answer stands for several messages: its columns are the JSON text of lists, with an item for each message, or

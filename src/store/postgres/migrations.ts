@@ -9,7 +9,7 @@
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
 import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
-import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './lease_functions.ts';
+import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 
 /**
  * How many of the steps a node must know at least to work on the schema that all of them make. Stands in the database, so
@@ -272,7 +272,7 @@ export const MIGRATIONS: readonly string[] = [
   ${TAKE_PARTITIONS}
   `,
   `
-  -- Whether a node signs what it tells others: see messages_between.ts.
+  -- Whether a node signs what it tells others: see notifications.ts.
   ALTER TABLE nodes ADD COLUMN signs smallint NOT NULL DEFAULT 0;
   ${RENEW_LEASE_2}
   `,

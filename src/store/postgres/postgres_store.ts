@@ -18,10 +18,10 @@ import { join } from 'node:path';
 import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
-import type { Lingers } from '../spacing.ts';
+import type { Lingers } from '../linger.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
 import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
-import { changeOf } from './stored_rows.ts';
+import { changeOf } from './cluster/stored_rows.ts';
 
 const DISTANCES: Lingers = {
   accept: { ms: 30, batch_size: 200 },

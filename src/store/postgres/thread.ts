@@ -3,11 +3,11 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
-import { type Call, failureOf } from '../calls.ts';
+import { type Call, failureOf } from '../thread_protocol.ts';
 import type { KeySource } from '../data_keys.ts';
 import type { Quotas } from '../store.ts';
 import { onDamagedValue } from '../stored_values.ts';
-import { Executor } from './running.ts';
+import { Executor } from './executor.ts';
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;

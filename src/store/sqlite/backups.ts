@@ -11,7 +11,7 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { MessagePort } from 'node:worker_threads';
 import { Problem } from '../../domain/problem.ts';
 import { type BackupProgress, type BackupStore, StoreError } from '../store.ts';
-import { errorOf, failureOf, type Reply } from '../calls.ts';
+import { errorOf, failureOf, type Reply } from '../thread_protocol.ts';
 import { storeErrorOf } from './errors.ts';
 import type { GroupCommit } from './group_commit.ts';
 

@@ -1,7 +1,7 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { DataKeys, KeySource } from '../data_keys.ts';
-import { type Call, failureOf, hasChanged, type Reply } from '../calls.ts';
+import { type Call, failureOf, hasChanged, type Reply } from '../thread_protocol.ts';
 import { type BackupProgress, NO_QUOTAS, type Quotas } from '../store.ts';
 import { Database } from './database.ts';
 import { openDataKeys } from './encryption.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test } from 'node:test';
-import { GenerationCache } from '../../src/domain/recent.ts';
+import { GenerationCache } from '../../src/domain/generation_cache.ts';
 
 const COUNT_MAX = 8;
 

@@ -1,10 +1,10 @@
 /** What looks through whole tables does not take more of the time, however long a look takes. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { PendingScan } from '../../src/delivery/discovery.ts';
-import { scanPause } from '../../src/delivery/pace.ts';
+import { PendingScan } from '../../src/delivery/pending_scan.ts';
+import { scanPause } from '../../src/delivery/scan_pause.ts';
 import { Partition } from '../../src/delivery/partitions.ts';
-import { TimerQueue } from '../../src/delivery/wakes.ts';
+import { TimerQueue } from '../../src/delivery/timer_queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
 import type { VirtualClock } from '../support/virtual_clock.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test } from 'node:test';
-import { ListNode, IntrusiveList } from '../../src/delivery/linked_list.ts';
+import { ListNode, IntrusiveList } from '../../src/delivery/intrusive_list.ts';
 
 class Entry extends ListNode {
   readonly name: number;

@@ -1,7 +1,7 @@
 import type { LaneKey, Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { Partition } from './partitions.ts';
-import type { TimerQueue } from './wakes.ts';
+import type { TimerQueue } from './timer_queue.ts';
 
 const PAGE = 1_000;
 /** How soon the storage is asked again when it failed. */

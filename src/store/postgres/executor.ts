@@ -1,24 +1,32 @@
 import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
 import type { KeySource } from '../data_keys.ts';
-import { type Answer, type Call, failureOf, hasChanged, packReply, type Reply, unpackCall } from '../calls.ts';
+import {
+  type Answer,
+  type Call,
+  failureOf,
+  hasChanged,
+  packReply,
+  type Reply,
+  unpackCall,
+} from '../thread_protocol.ts';
 import type { Accepted, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
 import { StoreError } from '../store.ts';
-import { MessageWriter } from './accepting.ts';
-import { Cluster } from './cluster.ts';
+import { MessageWriter } from './message_writer.ts';
+import { Cluster } from './cluster/cluster.ts';
 import type { Connection } from './connection.ts';
 import { Database, Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
 import { openingFailure } from './opening.ts';
-import { NodeMessages } from './messages_between.ts';
+import { NodeMessages } from './cluster/notifications.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
-import { withRetry } from './patience.ts';
+import { withRetry } from './retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { tellDamaged } from '../stored_values.ts';
-import { SettlementWriter } from './settling.ts';
-import type { RawChange } from './stored_rows.ts';
+import { SettlementWriter } from './settlement_writer.ts';
+import type { RawChange } from './cluster/stored_rows.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;

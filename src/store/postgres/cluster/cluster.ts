@@ -1,13 +1,13 @@
 /** What this node knows of the others, and tells them. */
-import { fairShare } from '../../domain/partition.ts';
-import { type ClusterStore, type Lease, type NodeRow, StoreError } from '../store.ts';
-import type { NotifySource } from './accepting.ts';
-import { NODE_COLUMNS, of } from './columns.ts';
-import { Connection } from './connection.ts';
-import { type Database, type Session, statement } from './database.ts';
-import { ChangeReader } from './following.ts';
-import { DedicatedConnection } from './line.ts';
-import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './messages_between.ts';
+import { fairShare } from '../../../domain/partition.ts';
+import { type ClusterStore, type Lease, type NodeRow, StoreError } from '../../store.ts';
+import type { NotifySource } from '../message_writer.ts';
+import { NODE_COLUMNS, of } from '../columns.ts';
+import { Connection } from '../connection.ts';
+import { type Database, type Session, statement } from '../database.ts';
+import { ChangeReader } from './change_reader.ts';
+import { DedicatedConnection } from '../dedicated_connection.ts';
+import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './notifications.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 

@@ -1,16 +1,16 @@
 import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
-import { GenerationCache } from '../../domain/recent.ts';
+import { GenerationCache } from '../../domain/generation_cache.ts';
 import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage } from '../store.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { RUN_UNKNOWN } from './functions.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from './json_lists.ts';
-import { DedicatedConnection } from './line.ts';
+import { DedicatedConnection } from './dedicated_connection.ts';
 import { timestampText } from './messages.ts';
-import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from './patience.ts';
+import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from './retry.ts';
 
 /** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
 const ANSWER_MS_MAX = 2_500;

@@ -8,7 +8,12 @@ import fc from 'fast-check';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
 import { FeedRelay } from '../../src/feed/relay.ts';
-import { CHANNEL, type Message, NodeMessages, NOTIFY_BYTES_MAX } from '../../src/store/postgres/messages_between.ts';
+import {
+  CHANNEL,
+  type Message,
+  NodeMessages,
+  NOTIFY_BYTES_MAX,
+} from '../../src/store/postgres/cluster/notifications.ts';
 import { makeDataKey } from '../../src/store/secret_cipher.ts';
 import type { Change } from '../../src/store/store.ts';
 import { openStream } from '../support/event_stream.ts';

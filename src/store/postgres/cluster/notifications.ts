@@ -12,8 +12,8 @@
  * full text of events it is 25 and 20.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
-import { ID_CHARS_MAX } from '../../domain/id.ts';
-import { type DataKey, open, seal } from '../secret_cipher.ts';
+import { ID_CHARS_MAX } from '../../../domain/id.ts';
+import { type DataKey, open, seal } from '../../secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 

@@ -1,6 +1,6 @@
 /**
  * What was set of late, by name: of `count_max` at least the latest half. It is kept in two generations, and nothing is ever
- * taken out of either: a Map that forgets the oldest each time moves again and again (see src/delivery/linked_list.ts).
+ * taken out of either: a Map that forgets the oldest each time moves again and again (see src/delivery/intrusive_list.ts).
  */
 export class GenerationCache<V> {
   readonly #generation_max: number;

@@ -1,9 +1,9 @@
 /** What other nodes stored is read in the order in which they committed it; what cannot be read is looked for. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ChangeReader } from '../../src/store/postgres/following.ts';
-import type { DedicatedConnection } from '../../src/store/postgres/line.ts';
-import { changeOf, type RawChange } from '../../src/store/postgres/stored_rows.ts';
+import { ChangeReader } from '../../src/store/postgres/cluster/change_reader.ts';
+import type { DedicatedConnection } from '../../src/store/postgres/dedicated_connection.ts';
+import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 
 /** What a batch has without deliveries for this node. */
 const NO_DELIVERIES = {

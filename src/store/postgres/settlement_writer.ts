@@ -1,8 +1,8 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { DeliverySettlement, HealthSettlement } from '../store.ts';
 import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
-import { DedicatedConnection } from './line.ts';
-import { withRetry } from './patience.ts';
+import { DedicatedConnection } from './dedicated_connection.ts';
+import { withRetry } from './retry.ts';
 
 const ANSWER_MS_MAX = 10_000;
 

@@ -1,6 +1,6 @@
 /** Leases as functions of the database, one statement each: whatever becomes of the node that called, nothing stays locked. */
-import { LEASE_MS } from '../../domain/partition.ts';
-import { LEASES, TAKEOVER } from './locks.ts';
+import { LEASE_MS } from '../../../domain/partition.ts';
+import { LEASES, TAKEOVER } from '../locks.ts';
 
 const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 

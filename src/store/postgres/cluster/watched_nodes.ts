@@ -1,4 +1,4 @@
-import { LEASE_MS, LEASE_WATCHED_MS } from '../../domain/partition.ts';
+import { LEASE_MS, LEASE_WATCHED_MS } from '../../../domain/partition.ts';
 
 /** What is seen of a node in its row. */
 export interface SeenNode {

@@ -1,4 +1,4 @@
-import { type Linger, LingerTimer } from '../store/spacing.ts';
+import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
  * When nothing came for so long, and for so many times as long as it takes from one turn that brings something to the next

@@ -1,8 +1,8 @@
 /** What other nodes stored, as the database answers it: read in one thread, and unfolded in the one that delivers. */
-import { IdCodec } from '../../domain/id.ts';
-import type { AcceptedDelivery, Change, StoredRange } from '../store.ts';
-import { numbersIn, textsIn } from './json_lists.ts';
-import { timestampOf } from './messages.ts';
+import { IdCodec } from '../../../domain/id.ts';
+import type { AcceptedDelivery, Change, StoredRange } from '../../store.ts';
+import { numbersIn, textsIn } from '../json_lists.ts';
+import { timestampOf } from '../messages.ts';
 
 /** A batch, each column the JSON text of a list; null where there is nothing of it. All are in the order of the message_no. */
 export interface BatchRow {
