@@ -33,7 +33,7 @@ import { Limits } from './http/auth/limits.ts';
 import type { HttpContext } from './http/context.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
-import type { Accepted, NewMessage } from './store/store.ts';
+import type { Accepted, NewMessage } from './store/contract/messages.ts';
 import type { GivenKeys } from './store/data_keys.ts';
 import type { Imported } from './store/postgres/import.ts';
 import { openPostgresStore } from './store/postgres/postgres_store.ts';

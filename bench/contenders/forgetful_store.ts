@@ -3,23 +3,21 @@ import type { Instance } from '../../src/domain/instance.ts';
 import { NO_HEALTH } from '../../src/domain/instance.ts';
 import { IdSource } from './ids.ts';
 import { agentsToNotify } from '../../src/domain/message.ts';
+import type { Accepted, MessageStore, NewMessage } from '../../src/store/contract/messages.ts';
+import type { ApiKeyStore } from '../../src/store/contract/api_keys.ts';
+import type { AuditStore } from '../../src/store/contract/audit.ts';
 import type {
-  Accepted,
-  ApiKeyStore,
-  AuditStore,
   DeliverySettlement,
   DeliveryStore,
-  EncryptionStore,
-  InstanceStore,
   LaneKey,
   LaneRequest,
-  MeetingStore,
-  MessageStore,
-  SessionStore,
-  NewMessage,
   QueuedDelivery,
-  Store,
-} from '../../src/store/store.ts';
+} from '../../src/store/contract/deliveries.ts';
+import type { EncryptionStore } from '../../src/store/contract/encryption.ts';
+import type { InstanceStore } from '../../src/store/contract/instances.ts';
+import type { MeetingStore } from '../../src/store/contract/meetings.ts';
+import type { SessionStore } from '../../src/store/contract/sessions.ts';
+import type { Store } from '../../src/store/store.ts';
 import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 
 export interface FleetInstance {

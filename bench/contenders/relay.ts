@@ -6,7 +6,7 @@ import { pushOf } from '../../src/delivery/transport/push.ts';
 import type { Transport } from '../../src/delivery/transport/transport.ts';
 import { IdSource } from './ids.ts';
 import { agentsToNotify, pushBodyHead } from '../../src/domain/message.ts';
-import type { AcceptedMessage } from '../../src/store/store.ts';
+import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import type { Fleet } from '../load/fleet.ts';
 import { type FleetInstance, meetingsOf } from './forgetful_store.ts';
 

@@ -1,4 +1,4 @@
-import type { ClusterStore } from '../store/store.ts';
+import type { ClusterStore } from '../store/contract/cluster.ts';
 import type { Clock } from './clock.ts';
 
 const TOPIC = 'backlog';

@@ -30,21 +30,18 @@ import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
 import { NO_LINGER, perNode } from '../store/linger.ts';
 import { inDoubt, stalled } from '../store/stall.ts';
+import type { Accepted, AcceptedMessage, NewMessage } from '../store/contract/messages.ts';
+import type { Change, StoredMessage } from '../store/contract/cluster.ts';
 import {
-  type Accepted,
-  type AcceptedMessage,
-  type Change,
   type DeliverySettlement,
   LANE_PAGE_CHARS_MAX,
   type LaneKey,
   type LaneRequest,
-  type NewMessage,
   type QueuedDelivery,
   queuedChars,
-  type Store,
-  type StoredMessage,
-  StoreError,
-} from '../store/store.ts';
+} from '../store/contract/deliveries.ts';
+import type { Store } from '../store/store.ts';
+import { StoreError } from '../store/store_error.ts';
 import { ClusterBacklog } from './cluster_backlog.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';

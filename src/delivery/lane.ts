@@ -1,7 +1,7 @@
 import { isProbed } from '../domain/delivery.ts';
 import { type Instance, type InstanceHealth, isSwitchedOn, NO_HEALTH } from '../domain/instance.ts';
 import { type SigningKey, signingKey } from '../domain/signature.ts';
-import type { QueuedDelivery } from '../store/store.ts';
+import type { QueuedDelivery } from '../store/contract/deliveries.ts';
 import { Fifo } from './fifo.ts';
 import type { Partition } from './partitions.ts';
 

@@ -1,4 +1,7 @@
-import { type ExpiredInLane, type FileSpace, IDEMPOTENCY_MS, type LaneKey, type Store } from '../store/store.ts';
+import type { ExpiredInLane, LaneKey } from '../store/contract/deliveries.ts';
+import type { FileSpace } from '../store/contract/file.ts';
+import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
+import type { Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Expiry } from './expiry.ts';
 import { scanPause } from './scan_pause.ts';

@@ -1,7 +1,8 @@
 import { collectDefaultMetrics, Counter, Gauge, Histogram, Registry } from 'prom-client';
 import { type Outcome, OUTCOMES } from '../domain/outcome.ts';
 import type { DeliveryReason } from '../domain/delivery.ts';
-import { type Store, StoreError } from '../store/store.ts';
+import type { Store } from '../store/store.ts';
+import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
 import type { AttemptEvent, Engine } from './engine.ts';
 import type { Expiry } from './expiry.ts';

@@ -1,5 +1,5 @@
 import { fairShare, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../domain/partition.ts';
-import type { ClusterStore, Lease } from '../store/store.ts';
+import type { ClusterStore, Lease } from '../store/contract/cluster.ts';
 import type { Clock, Timer } from './clock.ts';
 
 /** How often the lease is renewed, and how soon that is tried again when the store failed. */

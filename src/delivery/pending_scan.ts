@@ -1,4 +1,5 @@
-import type { LaneKey, Store } from '../store/store.ts';
+import type { LaneKey } from '../store/contract/deliveries.ts';
+import type { Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
 import type { Partition } from './partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';

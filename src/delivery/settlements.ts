@@ -1,5 +1,6 @@
 import { type Linger, NO_LINGER, LingerTimer } from '../store/linger.ts';
-import type { DeliverySettlement, HealthSettlement, Store } from '../store/store.ts';
+import type { DeliverySettlement, HealthSettlement } from '../store/contract/deliveries.ts';
+import type { Store } from '../store/store.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { Observer } from './engine.ts';
 import type { InstanceLanes } from './lane.ts';

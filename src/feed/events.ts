@@ -5,7 +5,8 @@ import { type About, type FeedData, type FeedEvent, targetsTold } from '../domai
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { isoTime } from '../domain/time.ts';
-import type { InstanceRow, MessageHead } from '../store/store.ts';
+import type { InstanceRow } from '../store/contract/instances.ts';
+import type { MessageHead } from '../store/contract/messages.ts';
 
 /** @param instance_ids to whom it goes */
 export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {

@@ -2,7 +2,8 @@
 import type { Attempt } from '../domain/outcome.ts';
 import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
 import { endOf, type FeedPosition } from '../domain/feed_position.ts';
-import type { DeliveryRow, Store } from '../store/store.ts';
+import type { DeliveryRow } from '../store/contract/deliveries.ts';
+import type { Store } from '../store/store.ts';
 import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
 import { keyOf, textOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';

@@ -1,6 +1,7 @@
 /** Changes of the registry, each with what the engine and the live feed have to hear of it. */
 import type { OwnerScope } from '../domain/access.ts';
-import type { AuditedStore, InstanceStore } from '../store/store.ts';
+import type { AuditedStore } from '../store/store.ts';
+import type { InstanceStore } from '../store/contract/instances.ts';
 import { registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
 import type { HttpContext } from './context.ts';
 

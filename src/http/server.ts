@@ -1,7 +1,7 @@
 import Fastify, { type FastifyError, type FastifyReply, type FastifyRequest } from 'fastify';
 import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
-import { StoreError } from '../store/store.ts';
+import { StoreError } from '../store/store_error.ts';
 import { accessOf, assertAudited, guard } from './auth/access.ts';
 import { apiKeyRoutes } from './routes/api_keys.ts';
 import { auditRoutes } from './routes/audit.ts';

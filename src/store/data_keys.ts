@@ -1,7 +1,7 @@
 import type { KeyObject } from 'node:crypto';
 import { type FileKeys, readKeyFile, writeKeyFile } from './key_file.ts';
 import { type DataKey, dataKeyOf, makeDataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
-import { StoreError } from './store.ts';
+import { StoreError } from './store_error.ts';
 
 /** The settings encryption_key and encryption_key_previous. */
 export interface GivenKeys {

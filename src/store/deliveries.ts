@@ -9,7 +9,7 @@ import {
   LANE_PAGE_CHARS_MAX,
   type QueuedDelivery,
   queuedChars,
-} from './store.ts';
+} from './contract/deliveries.ts';
 import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
 import type { DeliveriesTable } from './tables.ts';
 

@@ -1,4 +1,4 @@
-import type { ExpiredInLane, LaneKey } from './store.ts';
+import type { ExpiredInLane, LaneKey } from './contract/deliveries.ts';
 
 /** Counts what expired, lane by lane. */
 export class ExpiredInLanes {

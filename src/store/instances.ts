@@ -4,7 +4,8 @@ import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../domain/insta
 import type { DataKeys } from './data_keys.ts';
 import { type SecretColumn, secretPlace } from './instance_secrets.ts';
 import { isSameOrigin } from '../domain/webhook_url.ts';
-import { type InstanceRow, type Registration, StoreError } from './store.ts';
+import type { InstanceRow, Registration } from './contract/instances.ts';
+import { StoreError } from './store_error.ts';
 import {
   storedCount,
   storedFailure,

@@ -4,7 +4,7 @@ import { closeSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, rm
 import { dirname } from 'node:path';
 import { parseDataKey } from '../domain/data_key.ts';
 import { type DataKey, dataKeyOf } from './secret_cipher.ts';
-import { StoreError } from './store.ts';
+import { StoreError } from './store_error.ts';
 
 /** What group and others may do with it: nothing. */
 const OTHERS_MODE = 0o077;

@@ -1,6 +1,6 @@
 /** Memberships as both engines read them. */
 import { Problem } from '../domain/problem.ts';
-import type { Membership } from './store.ts';
+import type { Membership } from './contract/meetings.ts';
 import { storedTexts } from './stored_values.ts';
 
 /** What a row of `s` comes to. */

@@ -1,6 +1,6 @@
 /** What is said when there are as many as there may be. */
 import { Problem } from '../domain/problem.ts';
-import type { Quotas } from './store.ts';
+import type { Quotas } from './contract/quotas.ts';
 
 /**
  * What the lists of agents in a meeting may come to together, as they are stored. Every message of the meeting is stored with

@@ -10,7 +10,7 @@ import {
   type KeyObject,
   randomBytes,
 } from 'node:crypto';
-import { StoreError } from './store.ts';
+import { StoreError } from './store_error.ts';
 
 const ALGORITHM = 'aes-256-gcm';
 const KEY_BYTES = 32;

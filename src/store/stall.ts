@@ -2,7 +2,8 @@
  * A storage that neither does what it is asked nor fails: a disk that is frozen, a database that is paused. Who waits for it
  * hears so in bounded time. What they asked for goes on, and those who keep what is in memory hear how it ends.
  */
-import { type Stall, StoreError } from './store.ts';
+import type { Stall } from './contract/stall.ts';
+import { StoreError } from './store_error.ts';
 
 /** How often it is looked whether something takes too long. */
 const TICK_MS = 500;

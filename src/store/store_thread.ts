@@ -12,7 +12,11 @@ import {
 } from './thread_protocol.ts';
 import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
 import { type DamagedValue, onDamagedValue } from './stored_values.ts';
-import { type Audited, type Change, type ClusterStore, type FileStore, type Store, StoreError } from './store.ts';
+import type { Audited } from './contract/audit.ts';
+import type { Change, ClusterStore } from './contract/cluster.ts';
+import type { FileStore } from './contract/file.ts';
+import type { Store } from './store.ts';
+import { StoreError } from './store_error.ts';
 
 /**
  * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.

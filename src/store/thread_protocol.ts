@@ -1,13 +1,9 @@
 /** What travels between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../domain/problem.ts';
-import {
-  type Accepted,
-  type AcceptedDelivery,
-  type AcceptedMessage,
-  type Audited,
-  type AuditedStore,
-  StoreError,
-} from './store.ts';
+import type { Accepted, AcceptedDelivery, AcceptedMessage } from './contract/messages.ts';
+import type { Audited } from './contract/audit.ts';
+import type { AuditedStore } from './store.ts';
+import { StoreError } from './store_error.ts';
 
 /** What is called: a part of the store, or where it keeps things. */
 export type StoreName = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';

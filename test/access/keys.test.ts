@@ -12,7 +12,7 @@ import { readConfig } from '../../src/config.ts';
 import { type Convoke, createConvoke, NoKeyError, openKeys } from '../../src/convoke.ts';
 import { digestOf, ID_BYTES, isWhole, keyIdOf, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
-import type { NewApiKey } from '../../src/store/store.ts';
+import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
 import { HOUR, MINUTE, openStoreHere, SECOND } from '../support/node.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, type Service, startService } from '../support/service.ts';

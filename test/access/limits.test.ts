@@ -10,7 +10,7 @@ import { digestOf, makeKeyId, makeToken } from '../../src/domain/api_key.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
 import { Limits, type LimitSettings } from '../../src/http/auth/limits.ts';
-import { NO_QUOTAS, type Quotas } from '../../src/store/store.ts';
+import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
 import { openStoreHere, SECRET } from '../support/node.ts';
 import { assertProblem, messagesPath, startService } from '../support/service.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';

@@ -1,7 +1,8 @@
 /** A machine hears a meeting in the order in which it was spoken; nobody waits for somebody else's queue. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { NewMessage, StoredMessage } from '../../src/store/store.ts';
+import type { NewMessage } from '../../src/store/contract/messages.ts';
+import type { StoredMessage } from '../../src/store/contract/cluster.ts';
 import { MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS, type RecordedPush } from '../support/scripted_transport.ts';
 

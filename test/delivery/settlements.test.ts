@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Settlements } from '../../src/delivery/settlements.ts';
 import { type Linger, NO_LINGER } from '../../src/store/linger.ts';
-import type { DeliverySettlement, Store } from '../../src/store/store.ts';
+import type { DeliverySettlement } from '../../src/store/contract/deliveries.ts';
+import type { Store } from '../../src/store/store.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 const DISTANCE: Linger = { ms: 150, batch_size: 2_000 };

@@ -8,7 +8,8 @@ import { OUTCOMES } from '../../src/domain/outcome.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import type { Engine } from '../../src/delivery/engine.ts';
 import { Metrics as ServiceMetrics } from '../../src/delivery/metrics.ts';
-import { type Store, StoreError } from '../../src/store/store.ts';
+import type { Store } from '../../src/store/store.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { startService } from '../support/service.ts';
 

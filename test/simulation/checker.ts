@@ -13,7 +13,8 @@ import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import type { PushResult } from '../../src/delivery/transport/transport.ts';
-import type { AcceptedMessage, DeliveryRow, DeliverySettlement } from '../../src/store/store.ts';
+import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
+import type { DeliveryRow, DeliverySettlement } from '../../src/store/contract/deliveries.ts';
 import type { StoreOperations } from './model_store.ts';
 
 /** Jitter never shortens a delay by more. */

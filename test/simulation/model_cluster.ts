@@ -4,7 +4,9 @@
  */
 import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import type { Sync } from '../../src/store/sqlite/operations.ts';
-import type { Accepted, Change, ClusterStore, Lease, NodeRow, Store, StoredRange } from '../../src/store/store.ts';
+import type { Accepted } from '../../src/store/contract/messages.ts';
+import type { Change, ClusterStore, Lease, NodeRow, StoredRange } from '../../src/store/contract/cluster.ts';
+import type { Store } from '../../src/store/store.ts';
 import type { ModelStore, StoreOperations } from './model_store.ts';
 
 /** What one node asks of the store; within the store also what others stored, when it was told of it. */

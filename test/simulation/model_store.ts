@@ -15,16 +15,14 @@ import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,
   type AcceptedMessage,
-  type DeliverySettlement,
   IDEMPOTENCY_MS,
-  type InstanceRow,
-  type LaneKey,
-  type Membership,
   type MessageHead,
   type NewMessage,
-  type QueuedDelivery,
-  type StoredRange,
-} from '../../src/store/store.ts';
+} from '../../src/store/contract/messages.ts';
+import type { DeliverySettlement, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type { InstanceRow } from '../../src/store/contract/instances.ts';
+import type { Membership } from '../../src/store/contract/meetings.ts';
+import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
 export type StoreOperations = Omit<Operations, 'storage' | 'encryption' | 'api_keys' | 'audit' | 'sessions' | 'file'>;

@@ -1,12 +1,10 @@
-import {
-  type ApiKeyStore,
-  type AuditStore,
-  type ClusterStore,
-  type EncryptionStore,
-  type SessionStore,
-  type Store,
-  StoreError,
-} from '../../src/store/store.ts';
+import type { ApiKeyStore } from '../../src/store/contract/api_keys.ts';
+import type { AuditStore } from '../../src/store/contract/audit.ts';
+import type { ClusterStore } from '../../src/store/contract/cluster.ts';
+import type { EncryptionStore } from '../../src/store/contract/encryption.ts';
+import type { SessionStore } from '../../src/store/contract/sessions.ts';
+import type { Store } from '../../src/store/store.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import type { ClusterOperations } from './model_cluster.ts';
 import type { StoreOperations } from './model_store.ts';
 

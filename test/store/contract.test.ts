@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Session } from '../../src/domain/session.ts';
-import { IDEMPOTENCY_MS, type NewMessage, SESSIONS_PER_KEY_MAX } from '../../src/store/store.ts';
+import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
+import { SESSIONS_PER_KEY_MAX } from '../../src/store/contract/sessions.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
 import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
 

@@ -10,7 +10,8 @@ import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
 import { fileOperations } from '../../src/store/sqlite/file.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
-import type { FileSpace, Store } from '../../src/store/store.ts';
+import type { FileSpace } from '../../src/store/contract/file.ts';
+import type { Store } from '../../src/store/store.ts';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
 
 const DAY_MS = 86_400_000;

@@ -15,7 +15,10 @@ import {
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
-import { type Change, NO_QUOTAS, type Store, StoreError } from '../../src/store/store.ts';
+import type { Change } from '../../src/store/contract/cluster.ts';
+import { NO_QUOTAS } from '../../src/store/contract/quotas.ts';
+import type { Store } from '../../src/store/store.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { openPostgresHere, POSTGRES_KEYS } from '../support/engines.ts';
 import { temporaryFile } from '../support/node.ts';

@@ -5,7 +5,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test, type TestContext } from 'node:test';
-import { NO_QUOTAS, type Quotas, type Store } from '../../src/store/store.ts';
+import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
+import type { Store } from '../../src/store/store.ts';
 import { ENGINES } from '../support/engines.ts';
 import { type Command, COMMAND_NAMES, CommandLog, commandLogs } from '../support/store_commands.ts';
 

@@ -15,15 +15,11 @@ import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
-import {
-  type Audited,
-  type Change,
-  type ClusterStore,
-  NO_QUOTAS,
-  type Quotas,
-  type Store,
-  StoreError,
-} from '../../src/store/store.ts';
+import type { Audited } from '../../src/store/contract/audit.ts';
+import type { Change, ClusterStore } from '../../src/store/contract/cluster.ts';
+import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
+import type { Store } from '../../src/store/store.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import { openStoreHere, temporaryFile } from './node.ts';
 import { makeDatabase } from './postgres.ts';
 

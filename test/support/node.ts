@@ -10,18 +10,14 @@ import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../..
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/partitions.ts';
-import type {
-  AcceptedMessage,
-  Audited,
-  AuditedStore,
-  ClusterStore,
-  DeliveryFilter,
-  DeliveryRow,
-  InstancePatch,
-  Quotas,
-  Store,
-} from '../../src/store/store.ts';
-import { StoreError } from '../../src/store/store.ts';
+import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
+import type { Audited } from '../../src/store/contract/audit.ts';
+import type { AuditedStore, Store } from '../../src/store/store.ts';
+import type { ClusterStore } from '../../src/store/contract/cluster.ts';
+import type { DeliveryFilter, DeliveryRow } from '../../src/store/contract/deliveries.ts';
+import type { InstancePatch } from '../../src/store/contract/instances.ts';
+import type { Quotas } from '../../src/store/contract/quotas.ts';
+import { StoreError } from '../../src/store/store_error.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { type Call, errorOf } from '../../src/store/thread_protocol.ts';
 import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';

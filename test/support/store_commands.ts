@@ -4,14 +4,13 @@ import type { OwnerScope } from '../../src/domain/access.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
+import type { AuditedStore, Store } from '../../src/store/store.ts';
 import type {
-  AuditedStore,
   DeliverySettlement,
   ExpiredInLane,
   LaneKey,
   QueuedDelivery,
-  Store,
-} from '../../src/store/store.ts';
+} from '../../src/store/contract/deliveries.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SECRET } from './node.ts';
 

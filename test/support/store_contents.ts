@@ -1,5 +1,7 @@
 /** What tests of the store put into it. */
-import type { DeliverySettlement, NewMessage, QueuedDelivery, Store } from '../../src/store/store.ts';
+import type { DeliverySettlement, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type { NewMessage } from '../../src/store/contract/messages.ts';
+import type { Store } from '../../src/store/store.ts';
 import { SECRET } from './node.ts';
 
 export const WALL = 1_767_225_600_000;

@@ -3,7 +3,7 @@ import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, type Principal, principalOf } from '../../domain/access.ts';
 import { type ApiKey, digestOf, isActive, isWhole, keyIdOf } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
-import type { ApiKeyStore } from '../../store/store.ts';
+import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
 
 /** A key as it is looked up: its digests as bytes, and what a request with one of its tokens stands on. */

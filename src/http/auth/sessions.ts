@@ -14,7 +14,9 @@ import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../../domai
 import { digestOf } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { type Session, sessionEnd } from '../../domain/session.ts';
-import type { Page, PageRequest, SessionStore, Store } from '../../store/store.ts';
+import type { Page, PageRequest } from '../../store/contract/page.ts';
+import type { SessionStore } from '../../store/contract/sessions.ts';
+import type { Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
 import type { Standing, Token } from './standing.ts';

@@ -5,7 +5,7 @@
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { inDoubt, stalled } from '../../store/stall.ts';
-import type { Stall } from '../../store/store.ts';
+import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 
 /** So often it is heard that the storage stands still, and then a caller is answered: 6 s after it began. */

@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto';
 import { digestOf, ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../domain/api_key.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
-import type { NewApiKey } from '../../store/store.ts';
+import type { NewApiKey } from '../../store/contract/api_keys.ts';
 import { responses } from '../responses.ts';
 import type { App, HttpContext } from '../context.ts';
 import {

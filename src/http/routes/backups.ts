@@ -1,7 +1,8 @@
 import { createReadStream } from 'node:fs';
 import { open, rm } from 'node:fs/promises';
 import { Problem } from '../../domain/problem.ts';
-import type { BackupStore, Store } from '../../store/store.ts';
+import type { BackupStore } from '../../store/contract/backups.ts';
+import type { Store } from '../../store/store.ts';
 import { responses } from '../responses.ts';
 import type { App, HttpContext } from '../context.ts';
 import { BACKUP_TYPE, BackupFile, BackupParams, BackupProgressSchema, BackupSchema } from '../schemas/backups.ts';

@@ -4,7 +4,7 @@ import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { pushTimestamp } from '../../domain/message.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
-import type { AcceptedMessage, MessageRow } from '../../store/store.ts';
+import type { AcceptedMessage, MessageRow } from '../../store/contract/messages.ts';
 import { fieldText } from '../intake/json_body.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';

@@ -1,6 +1,7 @@
 import { assertNoMeetingLimit } from '../../domain/access.ts';
 import { PARTITIONS } from '../../domain/partition.ts';
-import type { NodeRow, Store } from '../../store/store.ts';
+import type { NodeRow } from '../../store/contract/cluster.ts';
+import type { Store } from '../../store/store.ts';
 import { responses } from '../responses.ts';
 import type { App, HttpContext, ThisNode } from '../context.ts';
 import { NodeListSchema } from '../schemas/nodes.ts';

@@ -3,7 +3,7 @@ import { Problem } from '../../domain/problem.ts';
 import { apiKeyOf } from '../api_keys.ts';
 import { pageOf } from '../cursor.ts';
 import { keyOf } from './cursor.ts';
-import type { ApiKeyStore } from '../store.ts';
+import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { ApiKeysTable } from '../tables.ts';
 import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';

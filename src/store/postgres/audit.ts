@@ -2,7 +2,7 @@ import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/au
 import { entryAfter, entryOf, removalOf } from '../audit.ts';
 import { pageOf } from '../cursor.ts';
 import { keyOf } from './cursor.ts';
-import type { AuditStore } from '../store.ts';
+import type { AuditStore } from '../contract/audit.ts';
 import type { AuditLogTable } from '../tables.ts';
 import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';

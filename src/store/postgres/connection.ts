@@ -1,7 +1,7 @@
 /** Connections to PostgreSQL, and what their failures mean. */
 import pg from 'pg';
 import { parseDatabaseUrl } from '../../domain/database_url.ts';
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import { BatchMessage, type BatchValue } from './batch_message.ts';
 
 /** How long making a connection may take. */

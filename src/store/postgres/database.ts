@@ -7,7 +7,7 @@ import {
   PostgresQueryCompiler,
 } from 'kysely';
 import { partitionOf } from '../../domain/partition.ts';
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import type { Tables } from '../tables.ts';
 import { Connection, ConnectionLost, type Result, type Values } from './connection.ts';
 import type { Message } from './cluster/notifications.ts';

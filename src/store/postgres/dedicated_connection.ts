@@ -1,4 +1,4 @@
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
 
 /** A connection that one kind of batch has for itself; made when it is needed, and anew after it was lost. */

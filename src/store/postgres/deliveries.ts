@@ -14,7 +14,7 @@ import {
   type QueuedRow,
 } from '../deliveries.ts';
 import { ExpiredInLanes } from '../expired_in_lanes.ts';
-import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../store.ts';
+import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './cursor.ts';

@@ -3,7 +3,8 @@ import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../instance_secrets.ts';
 import { type DataKey, sealedPrefix } from '../secret_cipher.ts';
-import { type EncryptionStore, StoreError } from '../store.ts';
+import type { EncryptionStore } from '../contract/encryption.ts';
+import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';
 import type { Parts } from './operations.ts';
 

@@ -10,8 +10,10 @@ import {
   type Reply,
   unpackCall,
 } from '../thread_protocol.ts';
-import type { Accepted, DeliverySettlement, HealthSettlement, LaneRequest, NewMessage, Quotas } from '../store.ts';
-import { StoreError } from '../store.ts';
+import type { Accepted, NewMessage } from '../contract/messages.ts';
+import type { DeliverySettlement, HealthSettlement, LaneRequest } from '../contract/deliveries.ts';
+import type { Quotas } from '../contract/quotas.ts';
+import { StoreError } from '../store_error.ts';
 import { MessageWriter } from './message_writer.ts';
 import { Cluster } from './cluster/cluster.ts';
 import type { Connection } from './connection.ts';

@@ -7,7 +7,7 @@
  * plan may be from when the table was empty. So a table is looked into once for each row (LATERAL with OFFSET 0, which is
  * not joined in any other way), or by all keys of the batch at once (ANY).
  */
-import { IDEMPOTENCY_MS } from '../store.ts';
+import { IDEMPOTENCY_MS } from '../contract/messages.ts';
 import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
 import { CHANNEL } from './cluster/notifications.ts';
 

@@ -18,7 +18,8 @@ import { type DataKey, dataKeyOf, open as openSecret, type SecretPlace } from '.
 import { inspectCopy } from '../sqlite/copy.ts';
 import { Database as DataFile } from '../sqlite/database.ts';
 import { schemaOfFile } from '../sqlite/schema.ts';
-import { type AcceptedMessage, StoreError } from '../store.ts';
+import type { AcceptedMessage } from '../contract/messages.ts';
+import { StoreError } from '../store_error.ts';
 import { auditOperations } from './audit.ts';
 import type { Connection } from './connection.ts';
 import { Session } from './database.ts';

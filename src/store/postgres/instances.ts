@@ -4,7 +4,7 @@ import { pageOf } from '../cursor.ts';
 import { keyOf, rowsOfPage } from './cursor.ts';
 import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
 import { likePattern } from '../like.ts';
-import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../store.ts';
+import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';

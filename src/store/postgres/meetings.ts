@@ -4,7 +4,7 @@ import { pageOf } from '../cursor.ts';
 import { keyOf, rowsOfPage } from './cursor.ts';
 import { likePattern } from '../like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../meetings.ts';
-import type { MeetingRow, MeetingStore } from '../store.ts';
+import type { MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { lowerCase } from './instances.ts';

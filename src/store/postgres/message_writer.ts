@@ -2,7 +2,7 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../domain/id.ts';
 import { GenerationCache } from '../../domain/generation_cache.ts';
-import { type Accepted, type AcceptedDelivery, type AcceptedMessage, type NewMessage } from '../store.ts';
+import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from './batch_message.ts';
 import { type Connection, ConnectionLost, failureOf, isCollision } from './connection.ts';
 import { RUN_UNKNOWN } from './functions.ts';

@@ -1,4 +1,4 @@
-import type { MessageHead, MessageRow, MessageStore } from '../store.ts';
+import type { MessageHead, MessageRow, MessageStore } from '../contract/messages.ts';
 import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../stored_values.ts';
 import type { MessagesTable } from '../tables.ts';
 import { type Session, statement } from './database.ts';

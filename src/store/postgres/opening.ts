@@ -1,6 +1,6 @@
 import { parseDatabaseUrl } from '../../domain/database_url.ts';
 import { Problem } from '../../domain/problem.ts';
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import { ConnectionLost, NO_SERVER } from './connection.ts';
 
 /** What stood against opening the database; never with the password. */

@@ -1,16 +1,14 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { DataKeys } from '../data_keys.ts';
-import type {
-  ApiKeyStore,
-  AuditStore,
-  DeliveryStore,
-  EncryptionStore,
-  InstanceStore,
-  MeetingStore,
-  MessageStore,
-  Quotas,
-  SessionStore,
-} from '../store.ts';
+import type { ApiKeyStore } from '../contract/api_keys.ts';
+import type { AuditStore } from '../contract/audit.ts';
+import type { DeliveryStore } from '../contract/deliveries.ts';
+import type { EncryptionStore } from '../contract/encryption.ts';
+import type { InstanceStore } from '../contract/instances.ts';
+import type { MeetingStore } from '../contract/meetings.ts';
+import type { MessageStore } from '../contract/messages.ts';
+import type { Quotas } from '../contract/quotas.ts';
+import type { SessionStore } from '../contract/sessions.ts';
 import { apiKeyOperations } from './api_keys.ts';
 import { auditOperations } from './audit.ts';
 import { type Session, statement } from './database.ts';

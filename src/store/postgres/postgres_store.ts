@@ -20,7 +20,8 @@ import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
 import type { Lingers } from '../linger.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
-import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { Store } from '../store.ts';
 import { changeOf } from './cluster/stored_rows.ts';
 
 const DISTANCES: Lingers = {

@@ -1,6 +1,6 @@
 /** How many there may be: asked within the transaction that would make one more, behind a lock that two at once cannot pass. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../quotas.ts';
-import type { Quotas } from '../store.ts';
+import type { Quotas } from '../contract/quotas.ts';
 import { type Session, type Statement, statement } from './database.ts';
 
 /** The row of the count is locked: new instances are registered one after the other. */

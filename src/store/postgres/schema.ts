@@ -1,7 +1,7 @@
 /** Brings a database to the schema of this version, and refuses one that would not keep what is promised. */
 import { randomBytes } from 'node:crypto';
 import { makeTag } from '../../domain/id.ts';
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import { Connection } from './connection.ts';
 import { MIGRATION } from './locks.ts';
 import { openingFailure } from './opening.ts';

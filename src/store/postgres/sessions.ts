@@ -1,6 +1,6 @@
 import { SESSION_ID_CHARS, type Session } from '../../domain/session.ts';
 import { pageOf } from '../cursor.ts';
-import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../store.ts';
+import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import { SESSION_COLUMNS } from './columns.ts';
 import { keyOf } from './cursor.ts';
 import { type Session as Connected, statement } from './database.ts';

@@ -1,5 +1,5 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { DeliverySettlement, HealthSettlement } from '../store.ts';
+import type { DeliverySettlement, HealthSettlement } from '../contract/deliveries.ts';
 import { type BatchValue, bigints, smallints, texts } from './batch_message.ts';
 import { DedicatedConnection } from './dedicated_connection.ts';
 import { withRetry } from './retry.ts';

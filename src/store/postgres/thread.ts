@@ -5,7 +5,7 @@ import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
 import { type Call, failureOf } from '../thread_protocol.ts';
 import type { KeySource } from '../data_keys.ts';
-import type { Quotas } from '../store.ts';
+import type { Quotas } from '../contract/quotas.ts';
 import { onDamagedValue } from '../stored_values.ts';
 import { Executor } from './executor.ts';
 

@@ -1,7 +1,7 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
 import { entryAfter, entryOf, removalOf } from '../audit.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
-import type { AuditFilter, AuditStore } from '../store.ts';
+import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
 import type { AuditLogTable } from '../tables.ts';
 import type { Sync } from './operations.ts';

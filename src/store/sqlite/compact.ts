@@ -2,7 +2,7 @@
 import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 import { storeErrorOf } from './errors.ts';
 
 /** Must stay free beside it. */

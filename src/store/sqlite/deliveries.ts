@@ -14,13 +14,13 @@ import {
   queuedDeliveryOf,
   type QueuedRow,
 } from '../deliveries.ts';
-import {
-  type DeliveryFilter,
-  type DeliverySettlement,
-  type DeliveryStore,
-  type HealthSettlement,
-  type LaneKey,
-} from '../store.ts';
+import type {
+  DeliveryFilter,
+  DeliverySettlement,
+  DeliveryStore,
+  HealthSettlement,
+  LaneKey,
+} from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';

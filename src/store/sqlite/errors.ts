@@ -1,5 +1,5 @@
 /** Errors of SQLite as StoreError, and which of them pass by themselves. */
-import { StoreError } from '../store.ts';
+import { StoreError } from '../store_error.ts';
 
 /** What people call the failures that can be met in operation (https://sqlite.org/rescode.html). */
 const NAMES: Record<number, string> = {

@@ -1,4 +1,4 @@
-import type { FileSpace, FileStore } from '../store.ts';
+import type { FileSpace, FileStore } from '../contract/file.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 

@@ -5,15 +5,8 @@ import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
 import type { DataKeys } from '../data_keys.ts';
 import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
-import {
-  type InstanceFilter,
-  type InstancePatch,
-  type InstanceRow,
-  type InstanceStore,
-  NO_QUOTAS,
-  type Quotas,
-  type Registration,
-} from '../store.ts';
+import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../like.ts';
 import type { Sync } from './operations.ts';

@@ -1,7 +1,14 @@
 import { agentsToNotify } from '../../domain/message.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
-import { IDEMPOTENCY_MS } from '../store.ts';
-import type { Accepted, AcceptedMessage, MessageHead, MessageRow, MessageStore, NewMessage } from '../store.ts';
+import { IDEMPOTENCY_MS } from '../contract/messages.ts';
+import type {
+  Accepted,
+  AcceptedMessage,
+  MessageHead,
+  MessageRow,
+  MessageStore,
+  NewMessage,
+} from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './operations.ts';

@@ -1,18 +1,15 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import type { DataKeys } from '../data_keys.ts';
-import {
-  type ApiKeyStore,
-  type AuditStore,
-  type DeliveryStore,
-  type EncryptionStore,
-  type FileStore,
-  type InstanceStore,
-  type MeetingStore,
-  type MessageStore,
-  NO_QUOTAS,
-  type Quotas,
-  type SessionStore,
-} from '../store.ts';
+import type { ApiKeyStore } from '../contract/api_keys.ts';
+import type { AuditStore } from '../contract/audit.ts';
+import type { DeliveryStore } from '../contract/deliveries.ts';
+import type { EncryptionStore } from '../contract/encryption.ts';
+import type { FileStore } from '../contract/file.ts';
+import type { InstanceStore } from '../contract/instances.ts';
+import type { MeetingStore } from '../contract/meetings.ts';
+import type { MessageStore } from '../contract/messages.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { SessionStore } from '../contract/sessions.ts';
 import { apiKeyOperations } from './api_keys.ts';
 import { auditOperations } from './audit.ts';
 import type { Database } from './database.ts';

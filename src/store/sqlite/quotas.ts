@@ -1,6 +1,6 @@
 /** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../quotas.ts';
-import type { Quotas } from '../store.ts';
+import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 
 /** Stops counting at the quota: more is not asked. */

@@ -1,6 +1,7 @@
 import { SESSION_ID_CHARS, type Session } from '../../domain/session.ts';
 import { decodeCursor, pageOf } from '../cursor.ts';
-import { type PageRequest, SESSIONS_PER_KEY_MAX, type SessionStore } from '../store.ts';
+import type { PageRequest } from '../contract/page.ts';
+import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 

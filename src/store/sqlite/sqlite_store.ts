@@ -4,7 +4,8 @@ import { KEY_FILE } from '../../config.ts';
 import type { GivenKeys, KeySource } from '../data_keys.ts';
 import { quotasOf } from '../quotas.ts';
 import { openThread, type StoreObserver } from '../store_thread.ts';
-import { NO_QUOTAS, type Quotas, type Store } from '../store.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { Store } from '../store.ts';
 import { Backups } from './backups.ts';
 
 /**

@@ -1,6 +1,7 @@
 /** What this node knows of the others, and tells them. */
 import { fairShare } from '../../../domain/partition.ts';
-import { type ClusterStore, type Lease, type NodeRow, StoreError } from '../../store.ts';
+import type { ClusterStore, Lease, NodeRow } from '../../contract/cluster.ts';
+import { StoreError } from '../../store_error.ts';
 import type { NotifySource } from '../message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
 import { Connection } from '../connection.ts';

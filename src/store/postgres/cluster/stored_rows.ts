@@ -1,6 +1,7 @@
 /** What other nodes stored, as the database answers it: read in one thread, and unfolded in the one that delivers. */
 import { IdCodec } from '../../../domain/id.ts';
-import type { AcceptedDelivery, Change, StoredRange } from '../../store.ts';
+import type { AcceptedDelivery } from '../../contract/messages.ts';
+import type { Change, StoredRange } from '../../contract/cluster.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { timestampOf } from '../messages.ts';
 

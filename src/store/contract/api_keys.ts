@@ -1,0 +1,30 @@
+import type { ApiKey } from '../../domain/api_key.ts';
+import type { Page, PageRequest } from './page.ts';
+
+/** A key on its way in. */
+export type NewApiKey = Pick<
+  ApiKey,
+  'key_id' | 'name' | 'scopes' | 'meeting_ids' | 'instance_id' | 'digest' | 'created_at' | 'expires_at'
+>;
+
+export interface ApiKeyStore {
+  /** Rejects with `first_key_not_admin` when there is no key yet and this one would leave nobody to make another. */
+  create(key: NewApiKey): Promise<ApiKey>;
+  get(key_id: string): Promise<ApiKey | null>;
+  /** In the order of their making. */
+  list(page: PageRequest): Promise<Page<ApiKey>>;
+  /**
+   * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again answers the first
+   * time.
+   */
+  revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
+  /**
+   * The former token is taken as well for `overlap_ms`, and no session of it lasts longer. Null when there is no such key;
+   * rejects with `key_not_active`.
+   */
+  rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
+  /** Every key that was changed after `change_no`, in the order of the changes: what a node knows of keys is kept so. */
+  changedSince(change_no: number): Promise<ApiKey[]>;
+  /** Notes when keys were last used. */
+  recordUse(uses: { key_id: string; used_at: number }[]): Promise<void>;
+}

@@ -1,0 +1,30 @@
+import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } from '../../domain/audit.ts';
+import type { Page, PageRequest } from './page.ts';
+
+export interface AuditFilter extends PageRequest {
+  /** The last entry first; otherwise the first one. */
+  newest_first: boolean;
+  action?: AuditAction | undefined;
+  /** Who did it: a key_id, or one of the other words for a principal. */
+  principal?: string | undefined;
+  instance_id?: string | undefined;
+  since_ms?: number | undefined;
+  until_ms?: number | undefined;
+}
+
+/** What is written cannot be changed, and is removed only from its beginning, by an entry that says so. */
+export interface AuditStore {
+  append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
+  list(filter: AuditFilter): Promise<Page<AuditEntry>>;
+  /**
+   * Removes at most `limit` of the first entries, as long as they were written before a time, and leaves an entry about it.
+   * Does nothing while the first one was written less than a day before that time. Answers how many were removed.
+   */
+  prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
+}
+
+/** Who makes a change, and when: written into the audit log in the transaction of the change, if there is one. */
+export interface Audited {
+  subject: AuditSubject;
+  wall_ms: number;
+}

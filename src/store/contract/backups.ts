@@ -1,0 +1,16 @@
+/** How far a copy is. Pages are the engine's own, of one size. */
+export interface BackupProgress {
+  pages_total: number;
+  pages_left: number;
+}
+
+/** Copies of everything that is stored, made while everything goes on; one at a time. */
+export interface BackupStore {
+  /** Begins a copy that will hold all that is stored by now. Rejects with `backup_under_way` and `backup_no_room`. */
+  begin(): Promise<{ backup_id: string }>;
+  /**
+   * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and from now on the caller's to remove.
+   * Null when there is no such copy: it was handed over, it failed before, or nobody asked for it for a minute.
+   */
+  wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
+}

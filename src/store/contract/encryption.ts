@@ -1,0 +1,16 @@
+/** Which data key secrets are encrypted under at rest, and how it is changed while everything goes on. */
+export interface EncryptionStore {
+  /** The key that seals, and those that something may be under as well while the key is changed. */
+  keyIds(): Promise<{ key_id: string; former_key_ids: string[] }>;
+  /**
+   * Makes a new key, which seals from now on; goes on with a change that was begun, instead of beginning another. Rejects
+   * with `encryption_key_given` when the key is a setting.
+   */
+  changeKey(wall_ms: number): Promise<{ key_id: string; former_key_ids: string[] }>;
+  /** Seals at most `limit` instances after one anew; `next` is where to go on, null at the end. */
+  reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
+  /** Says that nothing is under a former key any more. */
+  endChange(): Promise<void>;
+  /** Drops the former key, when the end of the change is on disk. */
+  forgetFormerKey(): Promise<void>;
+}

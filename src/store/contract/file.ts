@@ -1,0 +1,17 @@
+/** How much of the data file is in use. */
+export interface FileSpace {
+  page_bytes: number;
+  pages: number;
+  free_pages: number;
+  /** Whether it can get smaller while it is in use. */
+  gives_back: boolean;
+}
+
+/** The one file of an engine that has one. */
+export interface FileStore {
+  space(): Promise<FileSpace>;
+  /** Gives pages that are free back to the disk, at most so many and for so long; none while a copy is made. */
+  giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
+  /** Takes what was given back from the end of the file. */
+  cutOff(): Promise<void>;
+}

@@ -1,0 +1,88 @@
+import type { OwnerScope, Visibility } from '../../domain/access.ts';
+import type { Health, Instance } from '../../domain/instance.ts';
+import type { SuccessStatuses } from '../../domain/outcome.ts';
+import type { Page, PageRequest } from './page.ts';
+
+/** An instance with what is counted rather than stored. */
+export interface InstanceRow extends Instance {
+  /** The key that registered it; null when it was registered without keys. */
+  owner_key_id: string | null;
+  pending_deliveries: number;
+}
+
+export interface Registration {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
+  webhook_url: string;
+  webhook_headers: Record<string, string> | undefined;
+  webhook_secret: string | undefined;
+  /** Used when the instance is new and no webhook_secret is given. */
+  new_secret: string;
+  success_statuses: SuccessStatuses | undefined;
+  /** Who owns it when it is new; absent: nobody. */
+  owner_key_id?: string | null | undefined;
+}
+
+export interface InstancePatch {
+  instance_name?: string | undefined;
+  is_active?: boolean | undefined;
+  webhook_enabled?: boolean | undefined;
+  webhook_headers?: Record<string, string> | undefined;
+  success_statuses?: SuccessStatuses | undefined;
+  /** Hands it over; null: to nobody. */
+  owner_key_id?: string | null | undefined;
+}
+
+export interface InstanceFilter extends PageRequest {
+  agent_id?: string | undefined;
+  meeting_id?: string | undefined;
+  is_active?: boolean | undefined;
+  health?: Health | undefined;
+  q?: string | undefined;
+}
+
+export interface InstanceStore {
+  /**
+   * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Headers that it
+   * does not give stay, unless the URL is of another origin: `dropped_header_names` are those that went. Rejects with
+   * `instance_id_taken` when there is one that is not owned, and with `quota_exceeded`.
+   */
+  register(
+    registration: Registration,
+    wall_ms: number,
+    owner_scope?: OwnerScope | null,
+  ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
+  get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
+  /** Those that exist, without counts: what the engine needs to deliver. */
+  load(instance_ids: string[]): Promise<Instance[]>;
+  list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
+  /** In the order of instance_id, those after one. */
+  webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
+  /** Null when there is no such instance. Switching on lifts the back-off. */
+  patch(
+    instance_id: string,
+    patch: InstancePatch,
+    wall_ms: number,
+    owner_scope?: OwnerScope | null,
+  ): Promise<InstanceRow | null>;
+  heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;
+  /** The former secret signs as well for `overlap_ms`. */
+  rotateSecret(
+    instance_id: string,
+    new_secret: string,
+    overlap_ms: number,
+    wall_ms: number,
+    owner_scope?: OwnerScope | null,
+  ): Promise<InstanceRow | null>;
+  /**
+   * Deletes an instance with its memberships and cancels its pending deliveries, at most `limit` in one call:
+   * call again while `done` is false. Until then it stays registered, switched off.
+   */
+  remove(
+    instance_id: string,
+    limit: number,
+    wall_ms: number,
+    owner_scope?: OwnerScope | null,
+  ): Promise<{ existed: boolean; done: boolean; cancelled: number }>;
+}

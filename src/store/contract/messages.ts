@@ -1,0 +1,83 @@
+/** How long an Idempotency-Key answers the first result. */
+export const IDEMPOTENCY_MS = 86_400_000;
+
+/** A message on its way in. */
+export interface NewMessage {
+  meeting_id: string;
+  /** The sender's own JSON text. A string, because it goes between threads several times as fast as a buffer of its own. */
+  message: string;
+  /** See `pushTimestamp`. */
+  timestamp: string;
+  /** Null or empty: a broadcast. */
+  target_agents: string[] | null;
+  /** A key is its sender's own: the key_id, or empty where there is none. */
+  idempotency: { key: string; sender: string; fingerprint: string } | null;
+  wall_ms: number;
+  expires_at: number;
+}
+
+export interface AcceptedMessage {
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  accepted_at: number;
+  deliveries_queued: number;
+}
+
+export interface AcceptedDelivery {
+  delivery_id: string;
+  instance_id: string;
+  /** The JSON text of a list. */
+  target_agents: string;
+}
+
+export type Accepted =
+  | {
+      kind: 'accepted';
+      message: AcceptedMessage;
+      deliveries: AcceptedDelivery[];
+    }
+  /** The same key and body were accepted before: the first answer. */
+  | { kind: 'repeated'; message: AcceptedMessage }
+  /** The same key came with another body. */
+  | { kind: 'key_reused' }
+  /** What stands in the store keeps it from being stored; others of the batch are. */
+  | { kind: 'damaged' };
+
+export interface MessageRow {
+  message_id: string;
+  seq: number;
+  accepted_at: number;
+  target_agents: string[] | null;
+  /** The sender's own JSON text. */
+  message: string;
+}
+
+/** A message as those are told who only want to know that it is there. */
+export interface MessageHead extends AcceptedMessage {
+  target_agents: string[] | null;
+}
+
+export interface MessageStore {
+  /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
+  accept(batch: NewMessage[]): Promise<Accepted[]>;
+  /**
+   * In the order of seq: those after `after_seq`, or else the last ones before `before_seq` (or the end). Stops early when
+   * `chars_max` is reached. Null when there is no such meeting.
+   */
+  list(
+    meeting_id: string,
+    filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; chars_max: number },
+  ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
+  /** The message_id that was accepted last, of all meetings; null when there is none. */
+  last(): Promise<string | null>;
+  /**
+   * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
+   * of some, and only what went to an instance when one is given. With several nodes, what one of them was storing while
+   * another accepted `after` may come to stand before it: order holds within a meeting, not between meetings of two nodes.
+   */
+  since(
+    after: string | null,
+    filter: { meeting_ids?: string[] | undefined; instance_id?: string | undefined; limit: number },
+  ): Promise<MessageHead[]>;
+}

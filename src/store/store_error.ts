@@ -1,0 +1,11 @@
+/** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
+export class StoreError extends Error {
+  /** The engine's own code, such as SQLITE_FULL. */
+  readonly code: string;
+
+  constructor(code: string, message: string) {
+    super(message);
+    this.name = 'StoreError';
+    this.code = code;
+  }
+}
