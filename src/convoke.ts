@@ -34,11 +34,11 @@ import type { HttpContext } from './http/context.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
 import type { Accepted, NewMessage } from './store/contract/messages.ts';
-import type { GivenKeys } from './store/data_keys.ts';
+import type { GivenKeys } from './store/secrets/data_keys.ts';
 import type { Imported } from './store/postgres/import.ts';
-import { openPostgresStore } from './store/postgres/postgres_store.ts';
-import { openSqliteStore } from './store/sqlite/sqlite_store.ts';
-import type { StoreObserver } from './store/store_thread.ts';
+import { openPostgresStore } from './store/postgres/open.ts';
+import { openSqliteStore } from './store/sqlite/open.ts';
+import type { StoreObserver } from './store/thread/store_thread.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */

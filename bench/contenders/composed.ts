@@ -24,7 +24,7 @@ import { Feed } from '../../src/feed/feed.ts';
 import { createServer } from '../../src/http/server.ts';
 import { Sessions } from '../../src/http/auth/sessions.ts';
 import type { Store } from '../../src/store/store.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Fleet } from '../load/fleet.ts';
 import { ForgetfulStore } from './forgetful_store.ts';
 import { Relay } from './relay.ts';

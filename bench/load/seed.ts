@@ -1,5 +1,5 @@
 /** Fills a data file: a fleet that is registered and has joined, and deliveries that wait. Through the store's own methods. */
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { serveCommands } from './channel.ts';
 import { type Fleet, meetingsOf, membersOf, SECRET } from './fleet.ts';
 

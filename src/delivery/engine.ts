@@ -29,7 +29,7 @@ import { pushBodyHead } from '../domain/message.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { Problem } from '../domain/problem.ts';
 import { NO_LINGER, perNode } from '../store/linger.ts';
-import { inDoubt, stalled } from '../store/stall.ts';
+import { inDoubt, stalled } from '../store/thread/stall.ts';
 import type { Accepted, AcceptedMessage, NewMessage } from '../store/contract/messages.ts';
 import type { Change, StoredMessage } from '../store/contract/cluster.ts';
 import {

@@ -5,7 +5,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { all, type AuditEntry, ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
 import { type AuditHead, CHAIN_START, ChainVerifier, hashOf, type NewAuditEntry } from '../../src/domain/audit.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Store } from '../../src/store/store.ts';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
 import { ENGINES } from '../support/engines.ts';

@@ -13,7 +13,7 @@ import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convok
 import type { Command } from 'commander';
 import { program } from '../../src/cli/program/program.ts';
 import { DATABASE_FILE } from '../../src/config.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import {
   convoke,
   deadUrl,

@@ -9,7 +9,7 @@ import { ConvokeClient } from '@convoke/sdk';
 import pg from 'pg';
 import { Webhook } from 'standardwebhooks';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
 import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { ChangeReader } from '../../src/store/postgres/cluster/change_reader.ts';
-import type { DedicatedConnection } from '../../src/store/postgres/dedicated_connection.ts';
+import type { DedicatedConnection } from '../../src/store/postgres/connection/dedicated_connection.ts';
 import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
 
 /** What a batch has without deliveries for this node. */

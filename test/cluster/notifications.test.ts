@@ -14,7 +14,7 @@ import {
   NodeMessages,
   NOTIFY_BYTES_MAX,
 } from '../../src/store/postgres/cluster/notifications.ts';
-import { makeDataKey } from '../../src/store/secret_cipher.ts';
+import { makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
 import { openStream } from '../support/event_stream.ts';
 import { openPostgresHere } from '../support/engines.ts';

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { all, ConvokeClient } from '@convoke/sdk';
 import { DATABASE_FILE, KEY_FILE } from '../../src/config.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { NodeProcess } from './node_process.ts';
 
 const INSTANCES = 5_000;

@@ -120,7 +120,7 @@ test('only one module opens outgoing sockets', async () => {
 
 test('only one module opens connections to PostgreSQL', async () => {
   const users = (await importsOf('src/**/*.ts')).filter(({ to }) => to === 'pg');
-  assert.deepEqual([...new Set(users.map(({ from }) => from))], ['src/store/postgres/connection.ts']);
+  assert.deepEqual([...new Set(users.map(({ from }) => from))], ['src/store/postgres/connection/connection.ts']);
 });
 
 test('only the command line touches the process', async () => {

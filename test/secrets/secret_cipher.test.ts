@@ -4,7 +4,14 @@ import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { parseDataKey } from '../../src/domain/data_key.ts';
-import { dataKeyOf, isSealed, makeDataKey, open, seal, type SecretPlace } from '../../src/store/secret_cipher.ts';
+import {
+  dataKeyOf,
+  isSealed,
+  makeDataKey,
+  open,
+  seal,
+  type SecretPlace,
+} from '../../src/store/secrets/secret_cipher.ts';
 
 const KEY = makeDataKey();
 const PLACE: SecretPlace = { table: 'instances', column: 'webhook_secret', row: 'laptop-anna' };

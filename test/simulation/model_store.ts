@@ -9,8 +9,8 @@ import { agentsToNotify } from '../../src/domain/message.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { Problem } from '../../src/domain/problem.ts';
-import { decodeCursor, pageOf } from '../../src/store/cursor.ts';
-import { ExpiredInLanes } from '../../src/store/expired_in_lanes.ts';
+import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
+import { ExpiredInLanes } from '../../src/store/rows/expired_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import fc from 'fast-check';
 import { test, type TestContext } from 'node:test';
-import { bigints, ints, type List, smallints, texts } from '../../src/store/postgres/batch_message.ts';
-import { Connection } from '../../src/store/postgres/connection.ts';
+import { bigints, ints, type List, smallints, texts } from '../../src/store/postgres/connection/batch_message.ts';
+import { Connection } from '../../src/store/postgres/connection/connection.ts';
 import { makeDatabase } from '../support/postgres.ts';
 
 const RUNS = 300;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import { parseDatabaseUrl } from '../../src/domain/database_url.ts';
-import { Connection, ConnectionLost } from '../../src/store/postgres/connection.ts';
+import { Connection, ConnectionLost } from '../../src/store/postgres/connection/connection.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
 import { NO_QUOTAS } from '../../src/store/contract/quotas.ts';

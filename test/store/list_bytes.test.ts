@@ -4,7 +4,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test } from 'node:test';
 import pg from 'pg';
 import { AGENT_IDS_BYTES_MAX } from '../../src/domain/id.ts';
-import { PAGE_BYTES_MAX } from '../../src/store/cursor.ts';
+import { PAGE_BYTES_MAX } from '../../src/store/rows/page.ts';
 import { MIGRATIONS as POSTGRES_STEPS } from '../../src/store/postgres/migrations.ts';
 import { MIGRATIONS as SQLITE_STEPS } from '../../src/store/sqlite/migrations.ts';
 import { LANE_PAGE_CHARS_MAX, queuedChars } from '../../src/store/contract/deliveries.ts';

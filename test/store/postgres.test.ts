@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
-import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
+import { openPostgresStore } from '../../src/store/postgres/open.ts';
 import {
   ACCEPT_MESSAGES_2,
   RAISE_NUMBERS,

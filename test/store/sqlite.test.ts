@@ -7,7 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import type { Store } from '../../src/store/store.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
 import { lane, meeting, messages, register } from '../support/store_contents.ts';
 
@@ -42,7 +42,7 @@ describe('the file', () => {
     await threadedStore(t, file);
     const here = openSqliteStore(file, null).opened;
     const code = `
-      import { openSqliteStore } from ${JSON.stringify(new URL('../../src/store/sqlite/sqlite_store.ts', import.meta.url).href)};
+      import { openSqliteStore } from ${JSON.stringify(new URL('../../src/store/sqlite/open.ts', import.meta.url).href)};
       await openSqliteStore(${JSON.stringify(file)}, null).opened.then(() => console.log('opened'), (error) => console.log(error.code, error.message));`;
     const program = join(dirname(file), 'second.mjs');
     writeFileSync(program, code);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { Batcher } from '../../src/delivery/batcher.ts';
-import { inDoubt, stalled, StallWatch, type Telling, type Waiting } from '../../src/store/stall.ts';
+import { inDoubt, stalled, StallWatch, type Telling, type Waiting } from '../../src/store/thread/stall.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 /** A watch over calls that are made and answered by hand, every half second of which is told. */

@@ -14,7 +14,7 @@ import {
   storedTexts,
   storedTextsJson,
   storedTime,
-} from '../../src/store/stored_values.ts';
+} from '../../src/store/rows/stored_values.ts';
 
 const ATTEMPT = {
   attempt: 1,

@@ -9,12 +9,12 @@ import {
   packCall,
   type Reply,
   unpackReply,
-} from '../../src/store/thread_protocol.ts';
-import type { KeySource } from '../../src/store/data_keys.ts';
-import { openPostgresStore } from '../../src/store/postgres/postgres_store.ts';
+} from '../../src/store/thread/thread_protocol.ts';
+import type { KeySource } from '../../src/store/secrets/data_keys.ts';
+import { openPostgresStore } from '../../src/store/postgres/open.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { changeOf, type RawChange } from '../../src/store/postgres/cluster/stored_rows.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Audited } from '../../src/store/contract/audit.ts';
 import type { Change, ClusterStore } from '../../src/store/contract/cluster.ts';
 import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';

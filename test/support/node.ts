@@ -19,8 +19,8 @@ import type { InstancePatch } from '../../src/store/contract/instances.ts';
 import type { Quotas } from '../../src/store/contract/quotas.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
-import { type Call, errorOf } from '../../src/store/thread_protocol.ts';
-import { openSqliteStore } from '../../src/store/sqlite/sqlite_store.ts';
+import { type Call, errorOf } from '../../src/store/thread/thread_protocol.ts';
+import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { ScriptedTransport } from './scripted_transport.ts';
 import { VirtualClock } from './virtual_clock.ts';
 

@@ -30,7 +30,7 @@ async function compact({ json }: { json?: true }, command: Command): Promise<voi
   await assertThere(file);
   // The file for the time being stands beside it then: that is where there must be room.
   process.env['SQLITE_TMPDIR'] ??= dirname(file);
-  const { compactDataFile } = await import('../../store/sqlite/compact.ts');
+  const { compactDataFile } = await import('../../store/sqlite/file/compact.ts');
   try {
     const { bytes_before, bytes } = compactDataFile(file);
     if (json) printJson({ file, bytes_before, bytes });

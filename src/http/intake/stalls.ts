@@ -4,7 +4,7 @@
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
-import { inDoubt, stalled } from '../../store/stall.ts';
+import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 

@@ -1,10 +1,10 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
-import { apiKeyOf } from '../api_keys.ts';
-import { pageOf } from '../cursor.ts';
-import { keyOf } from './cursor.ts';
+import { apiKeyOf } from '../rows/api_keys.ts';
+import { pageOf } from '../rows/page.ts';
+import { keyOf } from './page.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
-import type { ApiKeysTable } from '../tables.ts';
+import type { ApiKeysTable } from '../rows/tables.ts';
 import { API_KEY_COLUMNS } from './columns.ts';
 import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';

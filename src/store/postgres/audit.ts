@@ -1,9 +1,9 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { entryAfter, entryOf, removalOf } from '../audit.ts';
-import { pageOf } from '../cursor.ts';
-import { keyOf } from './cursor.ts';
+import { entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { pageOf } from '../rows/page.ts';
+import { keyOf } from './page.ts';
 import type { AuditStore } from '../contract/audit.ts';
-import type { AuditLogTable } from '../tables.ts';
+import type { AuditLogTable } from '../rows/tables.ts';
 import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 

@@ -4,7 +4,7 @@
  */
 import type { NodeRow } from '../contract/cluster.ts';
 import type { Session } from '../../domain/session.ts';
-import type { ApiKeysTable, AuditLogTable, DeliveriesTable, InstancesTable, MembershipsTable } from '../tables.ts';
+import type { ApiKeysTable, AuditLogTable, DeliveriesTable, InstancesTable, MembershipsTable } from '../rows/tables.ts';
 
 /** Refused by the compiler when one is missing. */
 function columnsOf<Row>(named: Record<keyof Row & string, 1>): (keyof Row & string)[] {

@@ -8,10 +8,10 @@ import {
 } from 'kysely';
 import { partitionOf } from '../../domain/partition.ts';
 import { StoreError } from '../store_error.ts';
-import type { Tables } from '../tables.ts';
-import { Connection, ConnectionLost, type Result, type Values } from './connection.ts';
+import type { Tables } from '../rows/tables.ts';
+import { Connection, ConnectionLost, type Result, type Values } from './connection/connection.ts';
 import type { Message } from './cluster/notifications.ts';
-import { withRetry } from './retry.ts';
+import { withRetry } from './connection/retry.ts';
 
 /** Connections for everything but accepting and settling. */
 const CONNECTIONS_MAX = 4;

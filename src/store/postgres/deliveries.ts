@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
-import { pageOf } from '../cursor.ts';
+import { pageOf } from '../rows/page.ts';
 import {
   DELIVERY_BYTES,
   deliveryRowOf,
@@ -12,12 +12,12 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
-} from '../deliveries.ts';
-import { ExpiredInLanes } from '../expired_in_lanes.ts';
+} from '../rows/deliveries.ts';
+import { ExpiredInLanes } from '../rows/expired_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
-import type { DeliveriesTable } from '../tables.ts';
+import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
-import { keyOf, rowsOfPage } from './cursor.ts';
+import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import type { Parts } from './operations.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';

@@ -1,8 +1,8 @@
 /** Which data keys the database is under. All nodes must have the same one: checked when a node opens it. */
 import { Problem } from '../../domain/problem.ts';
-import { DataKeys, type KeySource } from '../data_keys.ts';
-import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../instance_secrets.ts';
-import { type DataKey, sealedPrefix } from '../secret_cipher.ts';
+import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
+import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
+import { type DataKey, sealedPrefix } from '../secrets/secret_cipher.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { IdCodec } from '../../domain/id.ts';
-import type { KeySource } from '../data_keys.ts';
+import type { KeySource } from '../secrets/data_keys.ts';
 import {
   type Answer,
   type Call,
@@ -9,25 +9,25 @@ import {
   packReply,
   type Reply,
   unpackCall,
-} from '../thread_protocol.ts';
+} from '../thread/thread_protocol.ts';
 import type { Accepted, NewMessage } from '../contract/messages.ts';
 import type { DeliverySettlement, HealthSettlement, LaneRequest } from '../contract/deliveries.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { StoreError } from '../store_error.ts';
-import { MessageWriter } from './message_writer.ts';
+import { MessageWriter } from './writers/message_writer.ts';
 import { Cluster } from './cluster/cluster.ts';
-import type { Connection } from './connection.ts';
+import type { Connection } from './connection/connection.ts';
 import { Database, Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
-import { openingFailure } from './opening.ts';
+import { openingFailure } from './connection/opening_failure.ts';
 import { NodeMessages } from './cluster/notifications.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
-import { withRetry } from './retry.ts';
+import { withRetry } from './connection/retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
-import { tellDamaged } from '../stored_values.ts';
-import { SettlementWriter } from './settlement_writer.ts';
+import { tellDamaged } from '../rows/stored_values.ts';
+import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
 /** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */

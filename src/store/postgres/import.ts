@@ -11,21 +11,21 @@ import { KEY_FILE } from '../../config.ts';
 import type { AuditHead } from '../../domain/audit.ts';
 import { IdCodec } from '../../domain/id.ts';
 import { partitionOf } from '../../domain/partition.ts';
-import type { GivenKeys, KeySource } from '../data_keys.ts';
-import { SECRET_COLUMNS, passesCheck, secretPlace } from '../instance_secrets.ts';
-import { readKeyFile } from '../key_file.ts';
-import { type DataKey, dataKeyOf, open as openSecret, type SecretPlace } from '../secret_cipher.ts';
-import { inspectCopy } from '../sqlite/copy.ts';
+import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
+import { SECRET_COLUMNS, passesCheck, secretPlace } from '../secrets/instance_secrets.ts';
+import { readKeyFile } from '../secrets/key_file.ts';
+import { type DataKey, dataKeyOf, open as openSecret, type SecretPlace } from '../secrets/secret_cipher.ts';
+import { inspectCopy } from '../sqlite/file/copy.ts';
 import { Database as DataFile } from '../sqlite/database.ts';
 import { schemaOfFile } from '../sqlite/schema.ts';
 import type { AcceptedMessage } from '../contract/messages.ts';
 import { StoreError } from '../store_error.ts';
 import { auditOperations } from './audit.ts';
-import type { Connection } from './connection.ts';
+import type { Connection } from './connection/connection.ts';
 import { Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { timestampText } from './messages.ts';
-import { openingFailure } from './opening.ts';
+import { openingFailure } from './connection/opening_failure.ts';
 import { exclusively, migrate } from './schema.ts';
 
 /** Of a batch: what is in memory at a time. */

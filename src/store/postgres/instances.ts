@@ -1,12 +1,12 @@
 import { sql } from 'kysely';
 import { Problem } from '../../domain/problem.ts';
-import { pageOf } from '../cursor.ts';
-import { keyOf, rowsOfPage } from './cursor.ts';
-import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
-import { likePattern } from '../like.ts';
+import { pageOf } from '../rows/page.ts';
+import { keyOf, rowsOfPage } from './page.ts';
+import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../rows/instances.ts';
+import { likePattern } from '../rows/like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
-import type { InstancesTable } from '../tables.ts';
+import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';

@@ -1,6 +1,6 @@
 import type { MessageHead, MessageRow, MessageStore } from '../contract/messages.ts';
-import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../stored_values.ts';
-import type { MessagesTable } from '../tables.ts';
+import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
+import type { MessagesTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
 import type { Parts } from './operations.ts';
 

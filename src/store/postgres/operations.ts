@@ -1,5 +1,5 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { DataKeys } from '../data_keys.ts';
+import type { DataKeys } from '../secrets/data_keys.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { AuditStore } from '../contract/audit.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';

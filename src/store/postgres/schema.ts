@@ -2,9 +2,9 @@
 import { randomBytes } from 'node:crypto';
 import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store_error.ts';
-import { Connection } from './connection.ts';
+import { Connection } from './connection/connection.ts';
 import { MIGRATION } from './locks.ts';
-import { openingFailure } from './opening.ts';
+import { openingFailure } from './connection/opening_failure.ts';
 import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;

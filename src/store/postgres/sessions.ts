@@ -1,8 +1,8 @@
 import { SESSION_ID_CHARS, type Session } from '../../domain/session.ts';
-import { pageOf } from '../cursor.ts';
+import { pageOf } from '../rows/page.ts';
 import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import { SESSION_COLUMNS } from './columns.ts';
-import { keyOf } from './cursor.ts';
+import { keyOf } from './page.ts';
 import { type Session as Connected, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 

@@ -3,10 +3,10 @@
  */
 import assert from 'node:assert/strict';
 import { parentPort, workerData } from 'node:worker_threads';
-import { type Call, failureOf } from '../thread_protocol.ts';
-import type { KeySource } from '../data_keys.ts';
+import { type Call, failureOf } from '../thread/thread_protocol.ts';
+import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
-import { onDamagedValue } from '../stored_values.ts';
+import { onDamagedValue } from '../rows/stored_values.ts';
 import { Executor } from './executor.ts';
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');

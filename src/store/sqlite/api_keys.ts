@@ -1,12 +1,12 @@
 import { type ApiKey, isActive, isLastingAdmin } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
-import { apiKeyOf } from '../api_keys.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
+import { apiKeyOf } from '../rows/api_keys.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
 import type { PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
-import type { ApiKeysTable } from '../tables.ts';
+import type { ApiKeysTable } from '../rows/tables.ts';
 
 const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';
 

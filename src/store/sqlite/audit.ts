@@ -1,9 +1,9 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { entryAfter, entryOf, removalOf } from '../audit.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
+import { entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
-import type { AuditLogTable } from '../tables.ts';
+import type { AuditLogTable } from '../rows/tables.ts';
 import type { Sync } from './operations.ts';
 
 const HEAD = 'SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1';

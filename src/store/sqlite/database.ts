@@ -6,10 +6,10 @@ import { type Compilable, DummyDriver, Kysely, SqliteAdapter, SqliteIntrospector
 import { makeTag } from '../../domain/id.ts';
 import type { BackupProgress } from '../contract/backups.ts';
 import { StoreError } from '../store_error.ts';
-import { copyDatabase } from './copy.ts';
+import { copyDatabase } from './file/copy.ts';
 import { isBusy, storeErrorOf } from './errors.ts';
 import { MIGRATIONS } from './migrations.ts';
-import type { Tables } from '../tables.ts';
+import type { Tables } from '../rows/tables.ts';
 import { Statement } from './statement.ts';
 
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
@@ -55,7 +55,7 @@ export class Database {
       throw storeErrorOf(error);
     }
     try {
-      // Before the file has any page: an older one changes with its next VACUUM (src/store/sqlite/compact.ts).
+      // Before the file has any page: an older one changes with its next VACUUM (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
       // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');

@@ -1,8 +1,8 @@
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import { ExpiredInLanes } from '../expired_in_lanes.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
+import { ExpiredInLanes } from '../rows/expired_in_lanes.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import {
   DELIVERY_BYTES,
   deliveryRowOf,
@@ -13,7 +13,7 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
-} from '../deliveries.ts';
+} from '../rows/deliveries.ts';
 import type {
   DeliveryFilter,
   DeliverySettlement,
@@ -25,7 +25,7 @@ import type { Database } from './database.ts';
 import type { Sync } from './operations.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
-import type { DeliveriesTable } from '../tables.ts';
+import type { DeliveriesTable } from '../rows/tables.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?

@@ -1,8 +1,8 @@
 /** Which data keys the file is under: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
-import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../instance_secrets.ts';
-import { type DataKey, isSealed, sealedPrefix, type SecretPlace } from '../secret_cipher.ts';
-import { DataKeys, type KeySource } from '../data_keys.ts';
+import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
+import { type DataKey, isSealed, sealedPrefix, type SecretPlace } from '../secrets/secret_cipher.ts';
+import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import type { Database } from './database.ts';

@@ -1,7 +1,7 @@
 import { IdCodec, NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
-import type { DataKeys, KeySource } from '../data_keys.ts';
-import { type Call, failureOf, hasChanged, type Reply } from '../thread_protocol.ts';
+import type { DataKeys, KeySource } from '../secrets/data_keys.ts';
+import { type Call, failureOf, hasChanged, type Reply } from '../thread/thread_protocol.ts';
 import type { BackupProgress } from '../contract/backups.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import { Database } from './database.ts';

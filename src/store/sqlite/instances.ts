@@ -2,18 +2,18 @@ import { sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
-import type { DataKeys } from '../data_keys.ts';
-import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../instances.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
+import type { DataKeys } from '../secrets/data_keys.ts';
+import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../rows/instances.ts';
 import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
-import { likePattern } from '../like.ts';
+import { likePattern } from '../rows/like.ts';
 import type { Sync } from './operations.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './recipients.ts';
-import type { InstancesTable } from '../tables.ts';
+import type { InstancesTable } from '../rows/tables.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;

@@ -1,13 +1,13 @@
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { MeetingFilter, MeetingStore } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
-import { likePattern } from '../like.ts';
-import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../meetings.ts';
+import { likePattern } from '../rows/like.ts';
+import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import type { Sync } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';

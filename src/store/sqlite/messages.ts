@@ -13,8 +13,8 @@ import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './operations.ts';
 import type { Recipients } from './recipients.ts';
-import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../stored_values.ts';
-import type { MessagesTable } from '../tables.ts';
+import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
+import type { MessagesTable } from '../rows/tables.ts';
 
 /** The version before stored keys without their senders: for a day they are anybody's. */
 const FIND_KEY = `

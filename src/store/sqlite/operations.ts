@@ -1,5 +1,5 @@
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
-import type { DataKeys } from '../data_keys.ts';
+import type { DataKeys } from '../secrets/data_keys.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
 import type { AuditStore } from '../contract/audit.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';
@@ -15,7 +15,7 @@ import { auditOperations } from './audit.ts';
 import type { Database } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
-import { fileOperations } from './file.ts';
+import { fileOperations } from './file/space.ts';
 import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';

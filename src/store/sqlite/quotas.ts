@@ -1,5 +1,5 @@
 /** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
-import { listsTooLong, quotaExceeded, roomBeside } from '../quotas.ts';
+import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 

@@ -1,4 +1,4 @@
-import { storedTexts } from '../stored_values.ts';
+import { storedTexts } from '../rows/stored_values.ts';
 import type { Database } from './database.ts';
 
 export interface Recipient {

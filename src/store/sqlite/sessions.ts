@@ -1,5 +1,5 @@
 import { SESSION_ID_CHARS, type Session } from '../../domain/session.ts';
-import { decodeCursor, pageOf } from '../cursor.ts';
+import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { PageRequest } from '../contract/page.ts';
 import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import type { Database } from './database.ts';

@@ -1,5 +1,5 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from 'node:sqlite';
-import { tellDamaged } from '../stored_values.ts';
+import { tellDamaged } from '../rows/stored_values.ts';
 
 type Row = Record<string, SQLOutputValue>;
 type Values = [Record<string, SQLInputValue>] | SQLInputValue[];

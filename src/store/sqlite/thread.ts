@@ -4,11 +4,11 @@
  */
 import assert from 'node:assert/strict';
 import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads';
-import type { KeySource } from '../data_keys.ts';
+import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
-import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread_protocol.ts';
-import { onDamagedValue } from '../stored_values.ts';
-import { CopyMaker } from './backups.ts';
+import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread/thread_protocol.ts';
+import { onDamagedValue } from '../rows/stored_values.ts';
+import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
 

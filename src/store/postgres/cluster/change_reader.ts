@@ -1,7 +1,7 @@
 import { Session, statement } from '../database.ts';
-import type { DedicatedConnection } from '../dedicated_connection.ts';
+import type { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import type { Range } from './notifications.ts';
-import { withRetry } from '../retry.ts';
+import { withRetry } from '../connection/retry.ts';
 import type { BatchRow, RawChange } from './stored_rows.ts';
 
 /** A statement reads batches with so many messages and deliveries, or a single larger one. */

@@ -2,12 +2,12 @@
 import { fairShare } from '../../../domain/partition.ts';
 import type { ClusterStore, Lease, NodeRow } from '../../contract/cluster.ts';
 import { StoreError } from '../../store_error.ts';
-import type { NotifySource } from '../message_writer.ts';
+import type { NotifySource } from '../writers/message_writer.ts';
 import { NODE_COLUMNS, of } from '../columns.ts';
-import { Connection } from '../connection.ts';
+import { Connection } from '../connection/connection.ts';
 import { type Database, type Session, statement } from '../database.ts';
 import { ChangeReader } from './change_reader.ts';
-import { DedicatedConnection } from '../dedicated_connection.ts';
+import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './notifications.ts';
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';

@@ -13,7 +13,7 @@
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
-import { type DataKey, open, seal } from '../../secret_cipher.ts';
+import { type DataKey, open, seal } from '../../secrets/secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 

@@ -1,0 +1,264 @@
+/** Connections to PostgreSQL, and what their failures mean. */
+import pg from 'pg';
+import { parseDatabaseUrl } from '../../../domain/database_url.ts';
+import { StoreError } from '../../store_error.ts';
+import { BatchMessage, type BatchValue } from './batch_message.ts';
+
+/** How long making a connection may take. */
+const CONNECT_MS_MAX = 2_500;
+
+/**
+ * Every session: a commit is on disk when it is answered; nothing of us is held open by a node that stands still; and the
+ * server finds out within half a minute when this machine is gone. Statements find rows by their indexes, a page of them at
+ * most: where a join of whole tables or several processes seem to pay, the planner has guessed wrong how many there are.
+ */
+const SESSION = `
+  SET synchronous_commit = on;
+  SET default_transaction_isolation = 'read committed';
+  SET statement_timeout = '30s';
+  SET idle_in_transaction_session_timeout = '5s';
+  SET tcp_keepalives_idle = 10;
+  SET tcp_keepalives_interval = 5;
+  SET tcp_keepalives_count = 3;
+  SET jit = off;
+  SET max_parallel_workers_per_gather = 0;
+  SET enable_hashjoin = off;
+  SET enable_mergejoin = off;
+  SET random_page_cost = 1.1;
+`;
+
+/**
+ * A session for one statement, that accepts, settles or follows. It comes with up to ten thousand values: a plan that is made once
+ * goes by the indexes, whatever the tables hold today, and made anew each time it would take as long as what it is for. Values
+ * are joined with each other by their hashes: a nested loop is for what is looked up (LATERAL), and cannot be done otherwise.
+ */
+export const BATCH_SESSION = `
+  SET plan_cache_mode = force_generic_plan;
+  SET enable_seqscan = off;
+  SET enable_hashjoin = on;
+  SET enable_nestloop = off;
+  SET work_mem = '32MB';
+`;
+
+/** int2, int4, int8, and numeric: what is summed up. */
+const NUMBER_TYPES = new Set([21, 23, 20, 1700]);
+const BOOLEAN_TYPE = 16;
+
+const asIs = (text: string): string => text;
+
+/** What goes back into a statement must be one that can: whatever stands in a row, it is no more than this. */
+function safeNumber(text: string): number {
+  return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number(text), Number.MAX_SAFE_INTEGER));
+}
+
+/** Numbers are numbers, below 2^53 all of them; everything else stays the text that it is. */
+const TYPES = {
+  getTypeParser(type: number): (text: string) => unknown {
+    if (NUMBER_TYPES.has(type)) return safeNumber;
+    return type === BOOLEAN_TYPE ? (text) => text === 't' : asIs;
+  },
+};
+
+export type Values = readonly unknown[];
+
+export interface Result<Row> {
+  rows: Row[];
+  /** Rows that were written. */
+  changes: number;
+}
+
+/** The connection broke, or the server is not there: nobody knows what became of what was under way. */
+export class ConnectionLost extends StoreError {}
+
+/** What this text is called in each session, so that it is parsed there only once. */
+const names = new Map<string, string>();
+
+function nameOf(text: string): string {
+  let name = names.get(text);
+  if (name === undefined) names.set(text, (name = `convoke_${names.size + 1}`));
+  return name;
+}
+
+/** Of several servers none is one that can be worked with. */
+export const NO_SERVER = 'NO_SERVER';
+/** As the server itself says of a statement that writes. */
+const READS_ONLY = '25006';
+
+/** Of each connection string, which of its servers was taken last. */
+const taken_last = new Map<string, number>();
+
+/** One connection. After a ConnectionLost it is of no more use. */
+export class Connection {
+  readonly #client: pg.Client;
+  #batch_message = new BatchMessage();
+  /** Whether the socket has let go of what stands there. */
+  #is_written = true;
+  #lost: ConnectionLost | null = null;
+
+  private constructor(client: pg.Client) {
+    this.#client = client;
+  }
+
+  /**
+   * Of several servers it asks one after the other, and first the one that was taken last: each connection chooses, so all of
+   * them follow when another server becomes the one that writes.
+   *
+   * @throws StoreError that says why there is none; ConnectionLost when there may be one later
+   */
+  static async open(url: string, session = ''): Promise<Connection> {
+    const { servers, must_write } = parseDatabaseUrl(url)!;
+    const first = taken_last.get(url) ?? 0;
+    const failures: string[] = [];
+    for (let k = 0; ; k++) {
+      const chosen = (first + k) % servers.length;
+      const server = servers[chosen]!;
+      try {
+        const connection = await Connection.#openOne(server.url, session, must_write);
+        taken_last.set(url, chosen);
+        return connection;
+      } catch (error) {
+        if (!(error instanceof ConnectionLost) || servers.length === 1) throw error;
+        failures.push(`${server.where}: ${error.message}`);
+        if (failures.length === servers.length) throw new ConnectionLost(NO_SERVER, failures.join('; '));
+      }
+    }
+  }
+
+  static async #openOne(url: string, session: string, must_write: boolean): Promise<Connection> {
+    const client = new pg.Client({
+      connectionString: url,
+      connectionTimeoutMillis: CONNECT_MS_MAX,
+      keepAlive: true,
+      application_name: 'convoke',
+      types: TYPES,
+    });
+    const connection = new Connection(client);
+    client.on('error', (error) => connection.#lose(error));
+    client.on('end', () => connection.#lose(new Error('the connection was closed')));
+    try {
+      await client.connect();
+      await connection.#within(CONNECT_MS_MAX, client.query(SESSION + session));
+      if (must_write) await connection.#assertWrites();
+    } catch (error) {
+      connection.destroy();
+      throw failureOf(error);
+    }
+    return connection;
+  }
+
+  /** @throws ConnectionLost when the server only reads: it is a standby, or says so by its settings */
+  async #assertWrites(): Promise<void> {
+    const { rows } = await this.#within(CONNECT_MS_MAX, this.#client.query('SHOW transaction_read_only'));
+    if ((rows[0] as { transaction_read_only: string }).transaction_read_only === 'off') return;
+    throw new ConnectionLost(READS_ONLY, 'it only reads');
+  }
+
+  get is_lost(): boolean {
+    return this.#lost !== null;
+  }
+
+  onNotification(listen: (text: string) => void): void {
+    this.#client.on('notification', ({ payload }) => listen(payload ?? ''));
+  }
+
+  onLost(listen: () => void): void {
+    this.#client.once('end', listen);
+  }
+
+  /** @throws StoreError, ConnectionLost; the server's own error when the statement is at fault */
+  query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
+    return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
+  }
+
+  /** The same for a statement that comes with many values. */
+  batch<Row>(text: string, values: readonly BatchValue[], ms_max: number): Promise<Result<Row>> {
+    const name = nameOf(text);
+    if (!this.#is_written) this.#batch_message = new BatchMessage();
+    const message = this.#batch_message.of(name, values);
+    this.#is_written = false;
+    return this.#run(ms_max, () => {
+      const { promise, resolve, reject } = Promise.withResolvers<{ rows: unknown[]; rowCount: number | null }>();
+      const query = new pg.Query({ name, text }, (error, result) => (error ? reject(error) : resolve(result)));
+      query.submit = (connection) => {
+        // As the driver's own queries do: it notes there what the server has parsed.
+        const { parsedStatements } = connection as unknown as { parsedStatements: Record<string, string> };
+        if (parsedStatements[name] === undefined) connection.parse({ name, text, types: [] }, true);
+        connection.stream.write(message, () => (this.#is_written = true));
+      };
+      this.#client.query(query);
+      return promise;
+    });
+  }
+
+  async #run<Row>(
+    ms_max: number,
+    ask: () => Promise<{ rows: unknown[]; rowCount: number | null }>,
+  ): Promise<Result<Row>> {
+    if (this.#lost !== null) throw this.#lost;
+    try {
+      const { rows, rowCount } = await this.#within(ms_max, ask());
+      return { rows: rows as Row[], changes: rowCount ?? 0 };
+    } catch (error) {
+      const failure = failureOf(error);
+      if (failure instanceof ConnectionLost) this.destroy();
+      throw failure;
+    }
+  }
+
+  /** Runs several statements that take no values. */
+  async script(text: string): Promise<void> {
+    await this.#client.query(text);
+  }
+
+  /** Lets go at once, without a word to the server. */
+  destroy(): void {
+    this.#lose(new Error('the connection was given up'));
+    // There is no public way: end() waits for a server that may not be there any more.
+    (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
+  }
+
+  async close(): Promise<void> {
+    if (this.#lost !== null) return;
+    this.#lose(new Error('the connection was closed'));
+    await this.#client.end();
+  }
+
+  #lose(error: Error): void {
+    this.#lost ??= new ConnectionLost('CONNECTION_LOST', error.message);
+  }
+
+  /** Whoever waits for longer gives the connection up: it may be one that leads nowhere. */
+  async #within<T>(ms_max: number, answer: Promise<T>): Promise<T> {
+    const timer = setTimeout(() => {
+      this.#lose(new Error(`no answer for ${ms_max / 1000} s`));
+      this.destroy();
+    }, ms_max);
+    try {
+      return await answer;
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+}
+
+/** Classes and codes of https://www.postgresql.org/docs/current/errcodes-appendix.html. */
+const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
+const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
+const OF_THE_SETTING = /^(28...|3D000|42501)$/;
+
+/** Whether a transaction that failed with it was undone because of another one, and may be run again. */
+export function isCollision(error: unknown): boolean {
+  return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
+}
+
+/** Errors of the server and of the network as StoreError; a statement that is wrong in itself stays the defect that it is. */
+export function failureOf(error: unknown): unknown {
+  if (error instanceof StoreError) return error;
+  if (error instanceof pg.DatabaseError) {
+    const code = error.code ?? 'XX000';
+    if (GONE.test(code)) return new ConnectionLost(code, error.message);
+    return STORAGE.test(code) || OF_THE_SETTING.test(code) ? new StoreError(code, error.message) : error;
+  }
+  const { code } = error as NodeJS.ErrnoException;
+  return new ConnectionLost(code ?? 'CONNECTION_LOST', error instanceof Error ? error.message : String(error));
+}

@@ -1,0 +1,33 @@
+import { StoreError } from '../../store_error.ts';
+import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
+
+/** A connection that one kind of batch has for itself; made when it is needed, and anew after it was lost. */
+export class DedicatedConnection {
+  readonly #url: string;
+  #connection: Connection | null = null;
+  #closed = false;
+
+  constructor(url: string) {
+    this.#url = url;
+  }
+
+  async use<T>(run: (connection: Connection) => Promise<T>): Promise<T> {
+    if (this.#closed) throw new StoreError('STORE_CLOSED', 'the store is closed');
+    if (this.#connection === null || this.#connection.is_lost) {
+      this.#connection = await Connection.open(this.#url, BATCH_SESSION);
+      if (this.#closed) this.#connection.destroy();
+    }
+    const connection = this.#connection;
+    try {
+      return await run(connection);
+    } catch (error) {
+      if (error instanceof ConnectionLost) connection.destroy();
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    this.#closed = true;
+    await this.#connection?.close();
+  }
+}

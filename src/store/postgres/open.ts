@@ -1,0 +1,63 @@
+/**
+ * The store on PostgreSQL. It keeps the contract of store.ts on a server that several nodes share:
+ *
+ * - Order. A message gets its `seq` under the lock of the row of its meeting. Every node locks meetings in the same order.
+ * - No hot rows. No row is written with every batch: the last seq of a meeting is that of its newest message, and a stored
+ *   batch is a row of its own. Old versions of a hot row stay while any session is idle in a transaction, and every read
+ *   would pass them (a third of the rate, docs/benchmarks.md).
+ * - Numbers. Messages and deliveries take theirs from one sequence, contiguous within a batch, as in SQLite.
+ * - Accept in doubt. When the connection breaks before the response, the batch is sent again under its number, and the table
+ *   `batches` says whether it was stored. After 5 seconds the senders get a 503.
+ * - Fencing. A settlement counts only under the epoch of the partition that it was made in. A takeover waits for settlements
+ *   in flight.
+ * - News. A change leaves by NOTIFY within its transaction, so no node has to live on to send it. Of a batch only the numbers
+ *   are sent; every node reads the batches of the others in commit order.
+ * - Removal. An advisory lock excludes accepting for an instance while it is removed.
+ */
+import { join } from 'node:path';
+import { KEY_FILE } from '../../config.ts';
+import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
+import { quotasOf } from '../rows/quotas.ts';
+import type { Lingers } from '../linger.ts';
+import { openThread, type StoreObserver } from '../thread/store_thread.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { Store } from '../store.ts';
+import { changeOf } from './cluster/stored_rows.ts';
+
+const DISTANCES: Lingers = {
+  accept: { ms: 30, batch_size: 200 },
+  load: { ms: 20, batch_size: 200 },
+  // Nobody waits for results to be written; but what is not written yet is pushed again after a crash.
+  settle: { ms: 150, batch_size: 2_000 },
+};
+
+/** Short, whatever the tables hold. Others may take long, and hold nobody up. */
+const TELLING = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
+
+/**
+ * Opens the store on a PostgreSQL database, which any number of nodes may share.
+ *
+ * @param url of the database; its schema is made, or brought up to date
+ * @param data the directory of this node, for the file with the data key
+ * @param keys what secrets are encrypted under, the same on every node; null takes the key from the file
+ * @param observer is told of every commit
+ * @param quotas how many there may be of what
+ * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
+ * database cannot be reached or used, is of a newer version, or under another key
+ */
+export function openPostgresStore(
+  url: string,
+  data: string,
+  keys: GivenKeys | null,
+  observer: StoreObserver = {},
+  quotas: Quotas = NO_QUOTAS,
+): { store: Store; opened: Promise<void> } {
+  const key_source: KeySource = keys === null ? { kind: 'file', path: join(data, KEY_FILE) } : { kind: 'given', keys };
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './postgres_thread.js', import.meta.url);
+  const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
+    has_cluster: true,
+    changeOf,
+    telling: TELLING,
+  });
+  return { store: { ...store, lingers: DISTANCES }, opened };
+}

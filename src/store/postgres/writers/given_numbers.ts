@@ -1,0 +1,34 @@
+import { NUMBERS_PER_MS } from '../../../domain/id.ts';
+
+/**
+ * What a node knows of the numbers that the database gave to its messages and deliveries. A database that went back (a standby
+ * took over that had not heard everything, or an older backup was put back) does not know of the last ones, and may give them
+ * again when its clock is behind as well: ids are made of them, and receivers take what has the same id for the same.
+ */
+export class GivenNumbers {
+  readonly #now_ms: () => number;
+  #last = 0;
+  /** Numbers follow the clock of the database: how far that is ahead of ours, in numbers. */
+  #ahead = -Infinity;
+
+  /** @param now_ms of a clock that is never set */
+  constructor(now_ms: () => number = () => performance.now()) {
+    this.#now_ms = now_ms;
+  }
+
+  /** The database gave this one. */
+  given(number: number): void {
+    this.#last = Math.max(this.#last, number);
+    this.#ahead = Math.max(this.#ahead, number - this.#now_ms() * NUMBERS_PER_MS);
+  }
+
+  /** The highest of them; 0 before the first. */
+  get last(): number {
+    return this.#last;
+  }
+
+  /** At least so high is by now what the database may have given to any node; 0 before the first. */
+  get reached(): number {
+    return this.#last === 0 ? 0 : Math.floor(this.#ahead + this.#now_ms() * NUMBERS_PER_MS);
+  }
+}

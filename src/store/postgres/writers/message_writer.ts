@@ -1,0 +1,308 @@
+import { randomInt } from 'node:crypto';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { IdCodec } from '../../../domain/id.ts';
+import { GenerationCache } from '../../../domain/generation_cache.ts';
+import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
+import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
+import { type Connection, ConnectionLost, failureOf, isCollision } from '../connection/connection.ts';
+import { RUN_UNKNOWN } from '../functions.ts';
+import { GivenNumbers } from './given_numbers.ts';
+import { numbersIn, textsIn } from '../json_lists.ts';
+import { DedicatedConnection } from '../connection/dedicated_connection.ts';
+import { timestampText } from '../messages.ts';
+import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
+
+/** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
+const ANSWER_MS_MAX = 2_500;
+
+/** Of how many meetings a seq is remembered. */
+const HINTS_MAX = 20_000;
+
+/**
+ * The run is known only where the last batch of it is that was answered, $19: elsewhere the database is behind what this node
+ * knows, and its run is another one.
+ */
+const ACCEPT = `SELECT * FROM accept_messages_2(
+  CASE WHEN $19::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $19::bigint) THEN $1 END,
+  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`;
+
+/** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
+const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
+const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
+const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
+/** Says whether the database knows less than this node. */
+const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
+
+/**
+ * The number of a run is a random one: a database that went back would give one in turn to two nodes. Nodes of the version
+ * before take theirs in turn, far below.
+ */
+const RUN_NO_MIN = 2 ** 40;
+/** `randomInt` takes a range of less than 2^48. */
+const RUN_NO_MAX = RUN_NO_MIN + 2 ** 47;
+
+/** The JSON text of lists: see ACCEPT_MESSAGES. */
+interface AcceptedRow {
+  places: string;
+  message_nos: string;
+  seqs: string;
+  queued_counts: string;
+  accepted_ats: string;
+  instance_ids: string | null;
+  agent_lists: string | null;
+  former_fingerprints: string | null;
+}
+
+/** What the database says of one message. */
+interface Stored {
+  /** Among those that were sent, from 1. */
+  place: number;
+  message_no: number;
+  seq: number;
+  deliveries_queued: number;
+  accepted_at: number;
+  deliveries: AcceptedDelivery[];
+  /** Of the message that came before with its key. */
+  fingerprint: string | null;
+}
+
+/** The columns of a batch, as accept_messages_2 takes them, and what stands in it twice. */
+interface Batch {
+  columns: BatchValue[];
+  /** For each message its place among those that are sent, from 0. */
+  places: number[];
+}
+
+/** Who tells others of what it stored: what says once that it did, and its node once that has joined. */
+export interface NotifySource {
+  signedName(): string;
+  readonly node_id: string | null;
+}
+
+/**
+ * Stores messages, one batch at a time, so that answers come in the order of seq.
+ *
+ * When the connection is lost before the answer, nobody knows whether the batch was stored. It is sent again under the same
+ * number, and what was stored already is answered and not stored again. If the database does not come back in time, the
+ * batch is given up; it may be there all the same. Before the next one it is decided whether it is, and whoever delivers
+ * looks for it; a seq that is missing says that what came before and after is not all there is.
+ *
+ * The database may be behind what this node knows: a standby took over that had not heard everything, or an older backup was
+ * put back. It says so when it is asked for the last batch, or for its numbers. Then the batch is stored in a new run, above
+ * all numbers that were given, and whoever delivers looks at everything.
+ */
+export class MessageWriter {
+  readonly #connection: DedicatedConnection;
+  readonly #ids: IdCodec;
+  readonly #notify_source: NotifySource;
+  readonly #onUnsure: () => void;
+  readonly #numbers = new GivenNumbers();
+  /** A seq of each meeting: what comes next is looked for from there on. */
+  readonly #hints = new GenerationCache<number>(HINTS_MAX);
+  #run_no: number | null = null;
+  #batch_no = 0;
+  /** The last batch of the run of which something was stored; 0: none. */
+  #stored_no = 0;
+  /** Whose numbers are known to be above all that were given. */
+  #known: Connection | null = null;
+  /** The number of a run whose last batch is in doubt. */
+  #doubted: number | null = null;
+
+  /**
+   * @param notify_source who tells other nodes of what is stored
+   * @param onUnsure is told when it is decided whether a batch that was given up is stored (it may be), and when the database
+   * is behind
+   */
+  constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUnsure: () => void) {
+    this.#connection = new DedicatedConnection(url);
+    this.#ids = ids;
+    this.#notify_source = notify_source;
+    this.#onUnsure = onUnsure;
+  }
+
+  /** @throws StoreError when the database was not there for too long */
+  async accept(messages: NewMessage[]): Promise<Accepted[]> {
+    const batch = batchOf(messages, this.#hints);
+    const rows = await this.#stored(batch);
+    const by_place: Stored[] = [];
+    for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
+      by_place[stored.place - 1] = stored;
+      this.#numbers.given(stored.message_no + stored.deliveries_queued);
+    }
+    for (const [i, { meeting_id }] of messages.entries()) this.#hints.set(meeting_id, by_place[batch.places[i]!]!.seq);
+    const firsts = new Map<number, NewMessage>();
+    return messages.map((message, i) => {
+      const place = batch.places[i]!;
+      const first = firsts.get(place) ?? null;
+      if (first === null) firsts.set(place, message);
+      return this.#acceptedOf(message, by_place[place]!, first);
+    });
+  }
+
+  async close(): Promise<void> {
+    const run_no = this.#run_no;
+    if (run_no !== null) await this.#connection.use((connection) => endRun(connection, run_no)).catch(() => {});
+    await this.#connection.close();
+  }
+
+  async #stored({ columns }: Batch): Promise<AcceptedRow[]> {
+    const until_ms = performance.now() + RETRY_WINDOW_MS;
+    let sent: { batch_no: number } | null = null;
+    for (;;) {
+      try {
+        return await this.#connection.use(async (connection) => {
+          if (this.#known !== connection) await this.#raiseNumbers(connection);
+          const run_no = this.#run_no ?? (await this.#beginRun(connection));
+          const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
+          sent = { batch_no };
+          const values = [run_no, batch_no, ...columns, this.#notify_source.signedName(), this.#notify_source.node_id];
+          const { rows } = await connection.batch<AcceptedRow>(ACCEPT, [...values, this.#stored_no], ANSWER_MS_MAX);
+          if (rows.some(({ former_fingerprints }) => former_fingerprints === null)) this.#stored_no = batch_no;
+          return rows;
+        });
+      } catch (error) {
+        const lost = error instanceof ConnectionLost;
+        // Nobody else ends it: the database is behind, and has nothing of this batch either.
+        const is_behind = isRunUnknown(error);
+        if (is_behind) {
+          this.#run_no = null;
+          this.#known = null;
+          sent = null;
+          this.#onUnsure();
+        }
+        if (!lost && !is_behind && !isCollision(error)) throw failureOf(error);
+        if (performance.now() > until_ms) {
+          if (lost && sent !== null) this.#giveUp();
+          throw error;
+        }
+        if (lost) await pause(RETRY_PAUSE_MS);
+      }
+    }
+  }
+
+  #giveUp(): void {
+    this.#doubted = this.#run_no;
+    this.#run_no = null;
+  }
+
+  async #beginRun(connection: Connection): Promise<number> {
+    const doubted = this.#doubted;
+    if (doubted !== null) await endRun(connection, doubted);
+    const run_no = randomInt(RUN_NO_MIN, RUN_NO_MAX);
+    await connection.query(BEGIN_RUN, [run_no, Date.now()], ANSWER_MS_MAX);
+    this.#run_no = run_no;
+    this.#batch_no = 0;
+    this.#stored_no = 0;
+    this.#doubted = null;
+    if (doubted !== null) this.#onUnsure();
+    return run_no;
+  }
+
+  /** A database that went back may be found behind any new connection. */
+  async #raiseNumbers(connection: Connection): Promise<void> {
+    const { last, reached } = this.#numbers;
+    if (last > 0) {
+      const { rows } = await connection.query<{ is_behind: boolean }>(RAISE_NUMBERS, [last, reached], ANSWER_MS_MAX);
+      if (rows[0]!.is_behind) this.#onUnsure();
+    }
+    this.#known = connection;
+  }
+
+  #acceptedOf({ meeting_id, idempotency }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
+    const { message_no, seq, accepted_at, deliveries_queued, deliveries } = stored;
+    const fingerprint = stored.fingerprint ?? first?.idempotency?.fingerprint ?? null;
+    const message: AcceptedMessage = {
+      message_id: this.#ids.encode('msg', message_no),
+      meeting_id,
+      seq,
+      accepted_at,
+      deliveries_queued,
+    };
+    if (fingerprint === null) return { kind: 'accepted', message, deliveries };
+    return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
+  }
+}
+
+function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
+  const [message_nos, seqs] = [numbersIn(row.message_nos), numbersIn(row.seqs)];
+  const [queued_counts, accepted_ats] = [numbersIn(row.queued_counts), numbersIn(row.accepted_ats)];
+  const [instance_ids, agent_lists] = [textsIn(row.instance_ids), textsIn(row.agent_lists)];
+  const fingerprints = textsIn(row.former_fingerprints);
+  let deliveries_at = 0;
+  return numbersIn(row.places).map((place, i) => {
+    const message_no = message_nos[i]!;
+    const deliveries_queued = queued_counts[i]!;
+    const fingerprint = fingerprints[i] ?? null;
+    const deliveries: AcceptedDelivery[] = [];
+    // Of what came before there are none here. The numbers of its deliveries follow its own.
+    const count = fingerprint === null ? deliveries_queued : 0;
+    for (let n = 1; n <= count; n++, deliveries_at++) {
+      deliveries.push({
+        delivery_id: ids.encode('dlv', message_no + n),
+        instance_id: instance_ids[deliveries_at]!,
+        target_agents: agent_lists[deliveries_at]!,
+      });
+    }
+    return {
+      place,
+      message_no,
+      seq: seqs[i]!,
+      deliveries_queued,
+      accepted_at: accepted_ats[i]!,
+      deliveries,
+      fingerprint,
+    };
+  });
+}
+
+async function endRun(connection: Connection, run_no: number): Promise<void> {
+  await connection.query(END_RUN, [run_no], ANSWER_MS_MAX);
+  await connection.query(FORGET_BATCHES, [run_no], ANSWER_MS_MAX);
+}
+
+function isRunUnknown(error: unknown): boolean {
+  return error instanceof Error && 'code' in error && error.code === RUN_UNKNOWN;
+}
+
+/** Columns for accept_messages_2. */
+function batchOf(messages: NewMessage[], hints: GenerationCache<number>): Batch {
+  const meetings = new Map<string, { place: number; created_at: number; count: number }>();
+  const first_with_key = new Map<string, number>();
+  const places: number[] = [];
+  const sent: NewMessage[] = [];
+  for (const message of messages) {
+    const { meeting_id, idempotency, wall_ms } = message;
+    const key = idempotency === null ? null : `${meeting_id}\n${idempotency.sender}\n${idempotency.key}`;
+    const first = key === null ? undefined : first_with_key.get(key);
+    if (first !== undefined) {
+      places.push(first);
+      continue;
+    }
+    if (key !== null) first_with_key.set(key, sent.length);
+    places.push(sent.length);
+    sent.push(message);
+    const meeting = meetings.get(meeting_id);
+    if (meeting === undefined) meetings.set(meeting_id, { place: 0, created_at: wall_ms, count: 1 });
+    else meeting.count++;
+  }
+  // All nodes lock them in the same order.
+  const sorted = [...meetings].toSorted(([a], [b]) => (a < b ? -1 : 1));
+  for (const [i, [, meeting]] of sorted.entries()) meeting.place = i + 1;
+  const columns = [
+    texts(sorted.map(([meeting_id]) => meeting_id)),
+    bigints(sorted.map(([, { created_at }]) => created_at)),
+    bigints(sorted.map(([, { count }]) => count)),
+    bigints(sorted.map(([meeting_id]) => hints.get(meeting_id) ?? null)),
+    ints(sent.map(({ meeting_id }) => meetings.get(meeting_id)!.place)),
+    bigints(sent.map(({ wall_ms }) => wall_ms)),
+    bigints(sent.map(({ expires_at }) => expires_at)),
+    texts(sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents)))),
+    texts(sent.map(({ timestamp }) => timestampText(timestamp))),
+    texts(sent.map(({ message }) => message)),
+    first_with_key.size > 0,
+    texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
+    texts(sent.map(({ idempotency }) => idempotency?.sender ?? null)),
+    texts(sent.map(({ idempotency }) => idempotency?.fingerprint ?? null)),
+  ];
+  return { columns, places };
+}

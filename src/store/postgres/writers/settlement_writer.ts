@@ -1,0 +1,87 @@
+import type { IdCodec } from '../../../domain/id.ts';
+import type { DeliverySettlement, HealthSettlement } from '../../contract/deliveries.ts';
+import { type BatchValue, bigints, smallints, texts } from '../connection/batch_message.ts';
+import { DedicatedConnection } from '../connection/dedicated_connection.ts';
+import { withRetry } from '../connection/retry.ts';
+
+const ANSWER_MS_MAX = 10_000;
+
+const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
+
+/** Writes what attempts made, one batch at a time. Saying it twice changes nothing: a batch whose answer got lost is sent again. */
+export class SettlementWriter {
+  readonly #connection: DedicatedConnection;
+  readonly #ids: IdCodec;
+
+  constructor(url: string, ids: IdCodec) {
+    this.#connection = new DedicatedConnection(url);
+    this.#ids = ids;
+  }
+
+  /** @throws StoreError when the database was not there for too long */
+  async settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void> {
+    const columns = [...deliveryColumns(inOneStep(deliveries), this.#ids), ...healthColumns(healths)];
+    await withRetry(() => this.#connection.use((connection) => connection.batch(SETTLE, columns, ANSWER_MS_MAX)));
+  }
+
+  close(): Promise<void> {
+    return this.#connection.close();
+  }
+}
+
+/**
+ * One settlement for each delivery: a statement takes a row once, and which of several it took nobody could say. What was
+ * said after a delivery was no longer pending is void, as it would be if they were written one after the other.
+ */
+function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
+  const last = new Map<string, DeliverySettlement>();
+  for (const settlement of deliveries) {
+    const key = `${settlement.delivery_id} ${settlement.expires_at} ${settlement.epoch}`;
+    const former = last.get(key);
+    if (former === undefined || former.state === 'pending') last.set(key, settlement);
+  }
+  return last.size === deliveries.length ? deliveries : [...last.values()];
+}
+
+function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchValue[] {
+  return [
+    bigints(deliveries.map(({ delivery_id }) => ids.decode('dlv', delivery_id) ?? 0)),
+    bigints(deliveries.map(({ expires_at }) => expires_at)),
+    bigints(deliveries.map(({ epoch }) => epoch)),
+    texts(deliveries.map(({ state }) => state)),
+    texts(deliveries.map(({ reason }) => reason)),
+    bigints(deliveries.map(({ attempt_count }) => counted(attempt_count))),
+    bigints(deliveries.map(({ answered_badly }) => counted(answered_badly))),
+    texts(deliveries.map(({ attempts }) => attempts)),
+    bigints(deliveries.map(({ next_attempt_at }) => next_attempt_at)),
+    smallints(deliveries.map(({ aside }) => (aside ? 1 : 0))),
+    bigints(deliveries.map(({ settled_at }) => settled_at)),
+  ];
+}
+
+/** One more than a damaged row counted may be no safe integer, and would stop all settlements of the node. */
+function counted(count: number): number {
+  return Math.min(count, Number.MAX_SAFE_INTEGER);
+}
+
+function healthColumns(healths: HealthSettlement[]): BatchValue[] {
+  const last = new Map(
+    healths.map((health) => [`${health.instance_id}\n${health.webhook_url}\n${health.epoch}`, health]),
+  );
+  // All nodes lock them in the same order.
+  const sorted = [...last.values()].toSorted((a, b) => (a.instance_id < b.instance_id ? -1 : 1));
+  const gone = healths.filter(({ gone_as_of }) => gone_as_of !== null);
+  return [
+    texts(sorted.map(({ instance_id }) => instance_id)),
+    texts(sorted.map(({ webhook_url }) => webhook_url)),
+    bigints(sorted.map(({ epoch }) => epoch)),
+    bigints(sorted.map(({ consecutive_failures }) => counted(consecutive_failures))),
+    bigints(sorted.map(({ last_success_at }) => last_success_at)),
+    texts(sorted.map(({ last_failure }) => (last_failure === null ? null : JSON.stringify(last_failure)))),
+    bigints(sorted.map(({ backoff_step }) => counted(backoff_step))),
+    bigints(sorted.map(({ backoff_until }) => backoff_until)),
+    texts(gone.map(({ instance_id }) => instance_id)),
+    bigints(gone.map(({ epoch }) => epoch)),
+    bigints(gone.map(({ gone_as_of }) => gone_as_of)),
+  ];
+}

@@ -1,0 +1,69 @@
+/** Entries of the audit log as both engines write and read them. */
+import {
+  type AuditAction,
+  type AuditDetails,
+  type AuditEntry,
+  type AuditHead,
+  type AuditOutcome,
+  type AuditTarget,
+  canonicalJson,
+  hashOf,
+  type NewAuditEntry,
+  removalEntry,
+} from '../../domain/audit.ts';
+import type { AuditLogTable } from './tables.ts';
+
+/** The row of an entry that follows the last one. */
+export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: number): AuditLogTable {
+  const { principal, address, action, target_kind, target_id, outcome, code, details } = entry;
+  const subject = { principal, address, action, target_kind, target_id, outcome, code };
+  const [seq, prev_hash] = [head.seq + 1, head.hash];
+  const hash = hashOf({ seq, at: new Date(wall_ms).toISOString(), ...subject, details, prev_hash });
+  return { seq, at: wall_ms, ...subject, details: canonicalJson(details), prev_hash, hash };
+}
+
+/** Entries are removed about once a day: each removal leaves an entry itself. */
+const REMOVED_EVERY_MS = 86_400_000;
+
+/**
+ * The entry that says what is removed; null when nothing is.
+ *
+ * @param oldest the first entries that are left, in the order of seq
+ * @param before_ms what was written before it may go
+ */
+export function removalOf(
+  oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],
+  before_ms: number,
+): { entry: NewAuditEntry; removed: number; removed_to: number } | null {
+  const [first] = oldest;
+  if (first === undefined || first.at >= before_ms - REMOVED_EVERY_MS) return null;
+  const end = oldest.findIndex(({ at }) => at >= before_ms);
+  const removed = end === -1 ? oldest.length : end;
+  const { seq: removed_to, hash: removed_hash, at } = oldest[removed - 1]!;
+  return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
+}
+
+/** As it stands there: whether it is whole is for the chain to say. */
+export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
+  return {
+    ...row,
+    at: timeOf(at),
+    action: row.action as AuditAction,
+    target_kind: row.target_kind as AuditTarget,
+    outcome: row.outcome as AuditOutcome,
+    details: detailsOf(row.details),
+  };
+}
+
+function timeOf(at: number): string {
+  const time = new Date(at);
+  return Number.isNaN(time.getTime()) ? String(at) : time.toISOString();
+}
+
+function detailsOf(text: string): AuditDetails {
+  try {
+    return JSON.parse(text) as AuditDetails;
+  } catch {
+    return { unreadable: true };
+  }
+}

@@ -1,0 +1,106 @@
+/** Deliveries as both engines read them. */
+import type { Visibility } from '../../domain/access.ts';
+import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import type { IdCodec } from '../../domain/id.ts';
+import { Problem } from '../../domain/problem.ts';
+import {
+  type DeliveryFilter,
+  type DeliveryRow,
+  LANE_PAGE_CHARS_MAX,
+  type QueuedDelivery,
+  queuedChars,
+} from '../contract/deliveries.ts';
+import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
+import type { DeliveriesTable } from './tables.ts';
+
+/** How many of the first rows of a lane are looked at for what expires. */
+export const LANE_FRONT_MAX = 500;
+
+/** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
+export const PRUNE_WINDOW = 5_000;
+
+/** A pending delivery with its message. */
+export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
+  Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;
+
+/** As many as a page of a lane may come to, and no more of them are read. */
+export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
+  const page: QueuedRow[] = [];
+  let chars = 0;
+  for (const row of rows) {
+    page.push(row);
+    if ((chars += queuedChars(row)) >= LANE_PAGE_CHARS_MAX) break;
+  }
+  return page;
+}
+
+export function queuedDeliveryOf(
+  { delivery_no, message_no, attempts, ...row }: QueuedRow,
+  ids: IdCodec,
+): QueuedDelivery {
+  return {
+    ...row,
+    delivery_id: ids.encode('dlv', delivery_no),
+    message_id: ids.encode('msg', message_no),
+    target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
+    attempts: storedAttempts(attempts, () => String(delivery_no)),
+  };
+}
+
+/** A delivery as it is listed, with what its instance says. */
+export type ListedRow = DeliveriesTable & {
+  is_active: number | null;
+  webhook_enabled: number | null;
+  backing_off: number | null;
+};
+
+/** What a row of `d` comes to. */
+export const DELIVERY_BYTES = 'octet_length(d.target_agents) + octet_length(d.attempts)';
+
+export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
+  return {
+    delivery_id: ids.encode('dlv', row.delivery_no),
+    message_id: ids.encode('msg', row.message_no),
+    meeting_id: row.meeting_id,
+    seq: row.seq,
+    instance_id: row.instance_id,
+    target_agents: storedTexts(row.target_agents, 'deliveries', 'target_agents', String(row.delivery_no)),
+    state: row.state as DeliveryState,
+    reason: row.reason as DeliveryReason | null,
+    waiting_for: waitingFor(row),
+    attempt_count: row.attempt_count,
+    attempts: storedAttempts(row.attempts, () => String(row.delivery_no)),
+    next_attempt_at: row.next_attempt_at,
+    created_at: row.created_at,
+    settled_at: row.settled_at,
+  };
+}
+
+function waitingFor(row: ListedRow): WaitingFor | null {
+  if (row.state !== 'pending') return null;
+  if (row.is_active !== 1 || row.webhook_enabled !== 1) return 'switched_off';
+  if (row.backing_off === 1) return 'back_off';
+  return row.next_attempt_at === null ? 'turn' : 'retry';
+}
+
+/** @returns why a delivery cannot be queued again */
+export function notRetryable(state: string): Problem {
+  return new Problem(
+    'delivery_not_retryable',
+    state === 'failed'
+      ? 'Its instance is no longer registered; register it again first.'
+      : `It is ${state}; only a failed or a pending delivery can be queued again.`,
+  );
+}
+
+/** The meetings that a list is about; null when it is about deliveries of any. */
+export function meetingsOf(
+  { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
+  visibility: Visibility | null | undefined,
+): string[] | null {
+  if (meeting_id !== undefined) return [meeting_id];
+  // An instance or a message leads to few deliveries by itself.
+  if (!visibility || visibility.owner_scope !== null || instance_id !== undefined || message_id !== undefined)
+    return null;
+  return visibility.meeting_ids;
+}

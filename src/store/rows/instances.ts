@@ -1,0 +1,139 @@
+/** Instances as both engines read and seal them. */
+import { sql } from 'kysely';
+import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
+import type { DataKeys } from '../secrets/data_keys.ts';
+import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
+import { isSameOrigin } from '../../domain/webhook_url.ts';
+import type { InstanceRow, Registration } from '../contract/instances.ts';
+import { StoreError } from '../store_error.ts';
+import {
+  storedCount,
+  storedFailure,
+  storedHeaders,
+  storedStatuses,
+  storedTexts,
+  storedTime,
+  tellDamaged,
+} from './stored_values.ts';
+import type { InstancesTable } from './tables.ts';
+
+/** Opens and seals the secrets of instances under the data keys. */
+export function instanceReader(keys: DataKeys) {
+  const sealSecret = (column: SecretColumn, instance_id: string, text: string): string =>
+    keys.seal(text, secretPlace(column, instance_id));
+  const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
+    sealSecret('webhook_headers', instance_id, JSON.stringify(headers));
+
+  /** Field by field: who owns it, and where an engine keeps it, is no concern of those who deliver. */
+  function instanceOf(row: InstancesTable): Instance {
+    const { instance_id } = row;
+    const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
+    const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
+      storedCount(row[column], 'instances', column, instance_id);
+    const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
+      storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
+    return {
+      instance_id,
+      instance_name: row.instance_name,
+      agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
+      webhook_url: row.webhook_url,
+      webhook_headers: storedHeaders(
+        open('webhook_headers', row.webhook_headers),
+        'instances',
+        'webhook_headers',
+        instance_id,
+      ),
+      webhook_secret: open('webhook_secret', row.webhook_secret),
+      previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
+      previous_secret_until: row.previous_secret_until,
+      success_statuses: storedStatuses(row.success_statuses, instance_id),
+      webhook_enabled: row.webhook_enabled === 1,
+      is_active: row.is_active === 1,
+      consecutive_failures: count('consecutive_failures'),
+      last_success_at: time('last_success_at'),
+      last_failure: storedFailure(row.last_failure, instance_id),
+      backoff_step: count('backoff_step'),
+      backoff_until: time('backoff_until'),
+      last_seen_at: time('last_seen_at'),
+      created_at: time('created_at'),
+      // As it stands there: whether it is the same is asked of it.
+      updated_at: row.updated_at,
+    };
+  }
+
+  function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+    return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
+  }
+
+  /** In a list, where one whose secrets do not open stands beside others: it is shown without them. */
+  function listedRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+    try {
+      return instanceRowOf(row);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== 'SECRET_UNREADABLE') throw error;
+      const { instance_id } = row;
+      tellDamaged('instances', 'webhook_headers or a secret', instance_id);
+      const readable = {
+        webhook_headers: sealHeaders(instance_id, {}),
+        webhook_secret: sealSecret('webhook_secret', instance_id, ''),
+        previous_secret: null,
+      };
+      return instanceRowOf({ ...row, ...readable });
+    }
+  }
+
+  /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
+  function secretOf(instance_id: string, sealed: string): string | null {
+    try {
+      return keys.open(sealed, secretPlace('webhook_secret', instance_id));
+    } catch {
+      return null;
+    }
+  }
+
+  /** The names of the headers; none when they do not open. */
+  function headerNamesOf(instance_id: string, sealed: string): string[] {
+    try {
+      return Object.keys(JSON.parse(keys.open(sealed, secretPlace('webhook_headers', instance_id))) as object);
+    } catch {
+      return [];
+    }
+  }
+
+  /**
+   * Which headers of a registered instance a registration leaves behind: those that it does not give, where it names another
+   * server. They hold what that server is trusted with; the owner of the other one, who may be another person by now, would
+   * read them. Null when they stay as they are.
+   */
+  function leftBehind(
+    { instance_id, webhook_url, webhook_headers }: Registration,
+    former: Pick<InstancesTable, 'webhook_url' | 'webhook_headers'>,
+  ): string[] | null {
+    if (webhook_headers !== undefined || isSameOrigin(former.webhook_url, webhook_url)) return null;
+    return headerNamesOf(instance_id, former.webhook_headers);
+  }
+
+  return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, leftBehind };
+}
+
+/** What a row of `i` comes to. */
+export const INSTANCE_BYTES = 'octet_length(i.agent_ids) + octet_length(i.webhook_headers)';
+
+/** For queries over the instances `i`. */
+export function healthCondition(health: Health) {
+  switch (health) {
+    case 'unknown':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NULL`;
+    case 'up':
+      return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NOT NULL`;
+    case 'failing':
+      return sql<boolean>`i.consecutive_failures BETWEEN 1 AND ${DOWN_AFTER_FAILURES - 1}`;
+    case 'down':
+      return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
+  }
+}
+
+/** A boolean as it is stored; null when it is not given. */
+export function integerOrNull(value: boolean | undefined): number | null {
+  return value === undefined ? null : value ? 1 : 0;
+}

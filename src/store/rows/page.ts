@@ -1,0 +1,53 @@
+import { invalidField } from '../../domain/problem.ts';
+
+/** Where a page ended: the values of its order in the last row. Opaque to callers. */
+export type CursorKey = (string | number)[];
+
+export function encodeCursor(key: CursorKey): string {
+  return Buffer.from(JSON.stringify(key)).toString('base64url');
+}
+
+/**
+ * @param types what the key must consist of
+ * @throws Problem `invalid_fields` for what this service did not make
+ */
+export function decodeCursor(cursor: string, types: ('string' | 'number')[]): CursorKey {
+  let key: unknown;
+  try {
+    key = JSON.parse(Buffer.from(cursor, 'base64url').toString());
+  } catch {
+    key = null;
+  }
+  const is_key = Array.isArray(key) && key.length === types.length && key.every((part, i) => typeof part === types[i]);
+  // 1e400 and trailing spaces are JSON, and nothing that was ever answered.
+  if (is_key && encodeCursor(key as CursorKey) === cursor) return key as CursorKey;
+  throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
+}
+
+/** A page ends before the row with which it would come to more than this, but for its first. */
+export const PAGE_BYTES_MAX = 512 << 10;
+
+/** Rows that say what they come to: the bytes of what in them may be long. */
+export interface Weighed {
+  row_bytes: number;
+}
+
+/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. */
+export function pageOf<Row extends object, Item>(
+  rows: Iterable<Row & Partial<Weighed>>,
+  limit: number,
+  keyOf: (row: Row) => CursorKey,
+  itemOf: (row: Row) => Item,
+): { data: Item[]; next_cursor: string | null } {
+  const data: Item[] = [];
+  let last: Row | null = null;
+  let bytes = 0;
+  for (const row of rows) {
+    bytes += row.row_bytes ?? 0;
+    if (last !== null && (data.length === limit || bytes > PAGE_BYTES_MAX))
+      return { data, next_cursor: encodeCursor(keyOf(last)) };
+    data.push(itemOf(row));
+    last = row;
+  }
+  return { data, next_cursor: null };
+}

@@ -1,0 +1,138 @@
+/**
+ * What stands in a row, read so that nothing in it stops whoever reads it, or the rows beside it: what is not what this service
+ * writes is told once, with its place, and taken for the emptiest thing that it could be.
+ */
+import type { LastFailure } from '../../domain/instance.ts';
+import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
+
+export interface DamagedValue {
+  table: string;
+  column: string;
+  /** The key of the row. */
+  row: string;
+}
+
+/** The furthest time that has a date (ECMA-262, section 21.4.1.1), before and after 1970. */
+const TIME_MAX = 8_640_000_000_000_000;
+/** Places that are remembered as told. */
+const TOLD_MAX = 10_000;
+
+const told = new Set<string>();
+let listener: (damaged: DamagedValue) => void = () => {};
+
+/** Of this thread: whoever opens a store there listens. */
+export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
+  listener = listen;
+  told.clear();
+}
+
+export function tellDamaged(table: string, column: string, row: string): void {
+  const key = JSON.stringify([table, column, row]);
+  if (told.has(key)) return;
+  if (told.size >= TOLD_MAX) told.clear();
+  told.add(key);
+  listener({ table, column, row });
+}
+
+/** A list of texts; an empty one when it is none. */
+export function storedTexts(json: string, table: string, column: string, row: string): string[] {
+  const value = valueOf(json);
+  if (Array.isArray(value) && value.every((each) => typeof each === 'string')) return value;
+  tellDamaged(table, column, row);
+  return [];
+}
+
+export function storedTextsOrNull(json: string | null, table: string, column: string, row: string): string[] | null {
+  return json === null ? null : storedTexts(json, table, column, row);
+}
+
+/** The JSON text of a list of texts, as it stands there. */
+export function storedTextsJson(json: string, table: string, column: string, row: string): string {
+  const texts = storedTexts(json, table, column, row);
+  return texts.length === 0 ? '[]' : json;
+}
+
+/** Header names with their values. */
+export function storedHeaders(json: string, table: string, column: string, row: string): Record<string, string> {
+  const value = valueOf(json);
+  if (isObject(value) && Object.values(value).every((each) => typeof each === 'string'))
+    return value as Record<string, string>;
+  tellDamaged(table, column, row);
+  return {};
+}
+
+export function storedFailure(json: string | null, row: string): LastFailure | null {
+  if (json === null) return null;
+  const value = valueOf(json);
+  if (isObject(value) && isTimeText(value['at']) && isEnd(value)) return value as unknown as LastFailure;
+  tellDamaged('instances', 'last_failure', row);
+  return null;
+}
+
+export function storedAttempts(json: string, row: () => string): Attempt[] {
+  if (json === '[]') return [];
+  const value = valueOf(json);
+  if (Array.isArray(value) && value.every(isAttempt)) return value;
+  tellDamaged('deliveries', 'attempts', row());
+  return [];
+}
+
+export function storedStatuses(text: string, row: string): SuccessStatuses {
+  if (text === '200' || text === '2xx') return text;
+  tellDamaged('instances', 'success_statuses', row);
+  return '200';
+}
+
+/** A number that counts something. */
+export function storedCount(number: number, table: string, column: string, row: string): number {
+  if (Number.isSafeInteger(number) && number >= 0) return number;
+  tellDamaged(table, column, row);
+  return 0;
+}
+
+/** A time that has a date. */
+export function storedTime<Time extends number | null>(ms: Time, table: string, column: string, row: string): Time {
+  if (ms === null || Math.abs(ms) <= TIME_MAX) return ms;
+  tellDamaged(table, column, row);
+  return 0 as Time;
+}
+
+/** The JSON text of an object, as the sender wrote it: one that is none would spoil the answer that it stands in. */
+export function storedObjectJson(json: string, table: string, column: string, row: string): string {
+  if (isObject(valueOf(json))) return json;
+  tellDamaged(table, column, row);
+  return '{}';
+}
+
+function isAttempt(value: unknown): value is Attempt {
+  return (
+    isObject(value) &&
+    Number.isSafeInteger(value['attempt']) &&
+    isTimeText(value['started_at']) &&
+    Number.isFinite(value['duration_ms']) &&
+    typeof value['response_excerpt'] === 'string' &&
+    isEnd(value)
+  );
+}
+
+/** How an attempt ended. */
+function isEnd({ outcome, status_code, detail }: Record<string, unknown>): boolean {
+  const is_outcome = typeof outcome === 'string' && Object.hasOwn(OUTCOMES, outcome);
+  return is_outcome && (status_code === null || Number.isSafeInteger(status_code)) && typeof detail === 'string';
+}
+
+function isTimeText(value: unknown): boolean {
+  return typeof value === 'string' && !Number.isNaN(Date.parse(value));
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+function valueOf(json: string): unknown {
+  try {
+    return JSON.parse(json) as unknown;
+  } catch {
+    return undefined;
+  }
+}

@@ -1,0 +1,107 @@
+/** The rows as both engines hold them: the types of the queries made with Kysely. */
+import type { ApiKey } from '../../domain/api_key.ts';
+export interface Tables {
+  instances: InstancesTable;
+  meetings: MeetingsTable;
+  instance_agents: InstanceAgentsTable;
+  memberships: MembershipsTable;
+  messages: MessagesTable;
+  deliveries: DeliveriesTable;
+  api_keys: ApiKeysTable;
+  audit_log: AuditLogTable;
+}
+
+export interface InstancesTable {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string;
+  webhook_url: string;
+  webhook_headers: string;
+  webhook_secret: string;
+  previous_secret: string | null;
+  previous_secret_until: number | null;
+  success_statuses: string;
+  webhook_enabled: number;
+  is_active: number;
+  consecutive_failures: number;
+  last_success_at: number | null;
+  last_failure: string | null;
+  backoff_step: number;
+  backoff_until: number | null;
+  last_seen_at: number | null;
+  created_at: number;
+  updated_at: number;
+  owner_key_id: string | null;
+  first_no: number;
+}
+
+interface MeetingsTable {
+  meeting_id: string;
+  last_seq: number;
+  created_at: number;
+  last_activity_at: number;
+}
+
+/** Kept by triggers on the instances. */
+interface InstanceAgentsTable {
+  agent_id: string;
+  instance_id: string;
+}
+
+export interface MembershipsTable {
+  meeting_id: string;
+  instance_id: string;
+  agent_ids: string;
+  joined_at: number;
+  left_at: number | null;
+}
+
+export interface MessagesTable {
+  message_no: number;
+  meeting_id: string;
+  seq: number;
+  accepted_at: number;
+  deliveries_queued: number;
+  target_agents: string | null;
+  timestamp: string;
+  message: string;
+}
+
+export interface DeliveriesTable {
+  delivery_no: number;
+  message_no: number;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  target_agents: string;
+  state: string;
+  reason: string | null;
+  aside: number;
+  attempt_count: number;
+  answered_badly: number;
+  attempts: string;
+  next_attempt_at: number | null;
+  expires_at: number;
+  created_at: number;
+  settled_at: number | null;
+}
+
+export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids'> {
+  scopes: string;
+  meeting_ids: string | null;
+}
+
+export interface AuditLogTable {
+  seq: number;
+  at: number;
+  principal: string;
+  address: string | null;
+  action: string;
+  target_kind: string;
+  target_id: string | null;
+  outcome: string;
+  code: string | null;
+  details: string;
+  prev_hash: string;
+  hash: string;
+}

@@ -1,0 +1,110 @@
+import type { KeyObject } from 'node:crypto';
+import { type FileKeys, readKeyFile, writeKeyFile } from './key_file.ts';
+import { type DataKey, dataKeyOf, makeDataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
+import { StoreError } from '../store_error.ts';
+
+/** The settings encryption_key and encryption_key_previous. */
+export interface GivenKeys {
+  current: KeyObject;
+  former: KeyObject | null;
+}
+
+/** Where the data key comes from: the settings, a file, or nowhere, for a store that ends with the process. */
+export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
+
+/**
+ * The data key that seals, and the previous one while rows are still under it. The table `encryption_keys` names the keys that
+ * the data is under, with a check value for each. During a change there are two. The new key is in the key file before it seals
+ * anything, and the previous one leaves the file after its last row is gone, so a crash leaves nothing that cannot be opened.
+ */
+export class DataKeys {
+  readonly #source: KeySource;
+  #current: DataKey;
+  #former: DataKey | null;
+
+  private constructor(source: KeySource, { current, former }: FileKeys) {
+    this.#source = source;
+    this.#current = current;
+    this.#former = former;
+  }
+
+  /**
+   * @param needed whether something is encrypted already: then no new key is made
+   * @throws StoreError that says what is wrong with the key
+   */
+  static load(source: KeySource, needed: boolean): DataKeys {
+    if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), former: null });
+    if (source.kind === 'given') {
+      const { current, former } = source.keys;
+      return new DataKeys(source, {
+        current: dataKeyOf(current),
+        former: former === null ? null : dataKeyOf(former),
+      });
+    }
+    const { path } = source;
+    const found = readKeyFile(path);
+    if (found !== null) return new DataKeys(source, found);
+    if (needed) {
+      throw new StoreError(
+        'ENCRYPTION_KEY_MISSING',
+        `${path} is missing, and webhook secrets are encrypted under the key in it: put it back from its backup, or give the key as CONVOKE_ENCRYPTION_KEY.`,
+      );
+    }
+    const made = { current: makeDataKey(), former: null };
+    writeKeyFile(path, made);
+    return new DataKeys(source, made);
+  }
+
+  get current(): DataKey {
+    return this.#current;
+  }
+
+  /** The one that seals first. */
+  get all(): readonly DataKey[] {
+    return this.#former === null ? [this.#current] : [this.#current, this.#former];
+  }
+
+  keyOf(key_id: string): DataKey | undefined {
+    return this.all.find((key) => key.key_id === key_id);
+  }
+
+  seal(secret: string, place: SecretPlace): string {
+    return seal(this.#current, secret, place);
+  }
+
+  /** @throws StoreError SECRET_UNREADABLE */
+  open(sealed: string, place: SecretPlace): string {
+    return open(this.all, sealed, place);
+  }
+
+  /** Null when whoever set the key must change it there. */
+  change(): DataKey | null {
+    if (this.#source.kind === 'given') return null;
+    const next = { current: makeDataKey(), former: this.#current };
+    // Both are on disk before anything is sealed with the new one.
+    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, next);
+    this.#current = next.current;
+    this.#former = next.former;
+    return next.current;
+  }
+
+  /** Nothing is under it any more, and that is on disk. */
+  forgetFormer(): void {
+    if (this.#former === null) return;
+    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, former: null });
+    this.#former = null;
+  }
+
+  /** What to say when the rows are under another key. */
+  misfit(key_id: string): StoreError {
+    const { key_id: have } = this.#current;
+    const advice =
+      this.#source.kind === 'given'
+        ? 'give that one as CONVOKE_ENCRYPTION_KEY, or as CONVOKE_ENCRYPTION_KEY_PREVIOUS beside the new one to change it'
+        : `put the key that belongs to this data into ${this.#source.kind === 'file' ? this.#source.path : 'memory'}`;
+    return new StoreError(
+      'ENCRYPTION_KEY_WRONG',
+      `The data key does not fit: webhook secrets are encrypted under the key ${key_id}, and the one given is ${have}; ${advice}.`,
+    );
+  }
+}

@@ -1,0 +1,32 @@
+/** The secrets of instances: where each stands, and how the key that they are under is known again. */
+import { type DataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
+import type { InstancesTable } from '../rows/tables.ts';
+
+export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret'] as const;
+
+export type SecretColumn = (typeof SECRET_COLUMNS)[number];
+export type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
+
+/** What is sealed beside the id of a key, to know the key again. */
+const CHECK_TEXT = 'convoke';
+
+/** Binds a secret to its row and column. */
+export function secretPlace(column: SecretColumn, instance_id: string): SecretPlace {
+  return { table: 'instances', column, row: instance_id };
+}
+
+export function checkValueOf(key: DataKey): string {
+  return seal(key, CHECK_TEXT, checkPlace(key.key_id));
+}
+
+export function passesCheck(key: DataKey, check_value: string): boolean {
+  try {
+    return open([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;
+  } catch {
+    return false;
+  }
+}
+
+function checkPlace(key_id: string): SecretPlace {
+  return { table: 'encryption_keys', column: 'check_value', row: key_id };
+}

@@ -1,0 +1,89 @@
+/** The file that holds the data key: one line of base64, and a second with the former key while the key is changed. */
+import type { KeyObject } from 'node:crypto';
+import { closeSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { parseDataKey } from '../../domain/data_key.ts';
+import { type DataKey, dataKeyOf } from './secret_cipher.ts';
+import { StoreError } from '../store_error.ts';
+
+/** What group and others may do with it: nothing. */
+const OTHERS_MODE = 0o077;
+const LINES_MAX = 2;
+
+export interface FileKeys {
+  current: DataKey;
+  former: DataKey | null;
+}
+
+/**
+ * Reads the keys; null when there is no such file.
+ *
+ * @throws StoreError when others may read the file, when this user may not, or when it holds no key
+ */
+export function readKeyFile(path: string): FileKeys | null {
+  const text = readPrivate(path);
+  if (text === null) return null;
+  const lines = text.split('\n').filter((line) => line.trim() !== '');
+  const [current, former = null] = lines.map((line) => parseDataKey(line.trim()));
+  if (current === undefined || current === null || lines.length > LINES_MAX || (lines.length > 1 && former === null)) {
+    throw new StoreError(
+      'ENCRYPTION_KEY_MALFORMED',
+      `${path} does not hold a data key (one line, the base64 of 32 bytes): put it back from its backup.`,
+    );
+  }
+  return { current: dataKeyOf(current), former: former === null ? null : dataKeyOf(former) };
+}
+
+function readPrivate(path: string): string | null {
+  let file: number;
+  try {
+    file = openSync(path, 'r');
+  } catch (error) {
+    const { code = 'unknown' } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return null;
+    throw new StoreError('ENCRYPTION_KEY_UNREADABLE', `${path} cannot be read (${code}): make this user its owner.`);
+  }
+  try {
+    const mode = fstatSync(file).mode & 0o777;
+    // Refused, not mended: whoever runs the service has to know that others could have read the key. Windows has no modes.
+    if ((mode & OTHERS_MODE) !== 0 && process.platform !== 'win32') {
+      throw new StoreError(
+        'ENCRYPTION_KEY_UNPROTECTED',
+        `${path} may be read by others (mode ${mode.toString(8)}): run chmod 600 on it, and change the key with \`convoke keys reencrypt\` if somebody may have read it.`,
+      );
+    }
+    return readFileSync(file, 'utf8');
+  } finally {
+    closeSync(file);
+  }
+}
+
+/** Replaces the file as a whole: after a crash it holds either what it held or what is written now. It is on disk then. */
+export function writeKeyFile(path: string, { current, former }: FileKeys): void {
+  const lines = [current, former].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
+  const next = `${path}.new`;
+  rmSync(next, { force: true });
+  const file = openSync(next, 'wx', 0o600);
+  try {
+    writeFileSync(file, lines.join(''));
+    fsyncSync(file);
+  } finally {
+    closeSync(file);
+  }
+  renameSync(next, path);
+  syncDirectory(dirname(path));
+}
+
+/** What was renamed, made or removed in it is on disk then. */
+export function syncDirectory(path: string): void {
+  const directory = openSync(path, 'r');
+  try {
+    fsyncSync(directory);
+  } finally {
+    closeSync(directory);
+  }
+}
+
+function base64Of(key: KeyObject): string {
+  return key.export().toString('base64');
+}

@@ -1,0 +1,203 @@
+/**
+ * Copies of the data file that are made while the service runs, one at a time.
+ *
+ * The thread that owns the file makes them: the file is locked for its connection alone, and any other descriptor of this
+ * process would end that lock when it is closed (https://sqlite.org/howtocorrupt.html, section 2.2).
+ */
+import { randomUUID } from 'node:crypto';
+import { rmSync, statfsSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { MessagePort } from 'node:worker_threads';
+import { Problem } from '../../../domain/problem.ts';
+import type { BackupProgress, BackupStore } from '../../contract/backups.ts';
+import { StoreError } from '../../store_error.ts';
+import { errorOf, failureOf, type Reply } from '../../thread/thread_protocol.ts';
+import { storeErrorOf } from '../errors.ts';
+import type { GroupCommit } from '../group_commit.ts';
+
+/** So long a copy is kept, or made, that nobody asks for. */
+const FORGOTTEN_MS = 60_000;
+
+/** Must stay free beside the copy: a full disk would stop the sending. */
+const FREE_BYTES_MIN = 256 << 20;
+
+/** What is told to the thread. */
+type Told = 'copy' | 'cancel';
+/** What it says. */
+type Heard = BackupProgress | 'whole' | Omit<Reply, 'id'>;
+
+/** In the data directory, whose rights it shares. */
+function copyOf(file: string): string {
+  return `${file}.copy`;
+}
+
+interface Copying extends BackupProgress {
+  backup_id: string;
+  is_whole: boolean;
+  is_abandoned: boolean;
+  ended: PromiseWithResolvers<void>;
+  forgotten: NodeJS.Timeout | null;
+}
+
+/** The side of whoever calls the store. */
+export class Backups implements BackupStore {
+  readonly #port: MessagePort;
+  readonly #file: string;
+  readonly #path: string;
+  readonly #forgotten_ms: number;
+  #copying: Copying | null = null;
+
+  /** @param file the data file */
+  constructor(port: MessagePort, file: string, forgotten_ms = FORGOTTEN_MS) {
+    this.#port = port;
+    this.#file = file;
+    this.#path = copyOf(file);
+    this.#forgotten_ms = forgotten_ms;
+    port.on('message', (heard: Heard) => this.#hear(heard));
+    port.on('close', () => this.#fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+    port.unref();
+  }
+
+  async begin(): Promise<{ backup_id: string }> {
+    if (this.#copying !== null) throw new Problem('backup_under_way');
+    assertRoom(this.#file);
+    const backup_id = randomUUID();
+    const ended = Promise.withResolvers<void>();
+    // Whoever waits hears of a failure; nobody has to.
+    ended.promise.catch(() => {});
+    this.#copying = {
+      backup_id,
+      pages_total: 0,
+      pages_left: 0,
+      is_whole: false,
+      is_abandoned: false,
+      ended,
+      forgotten: null,
+    };
+    this.#isAskedFor(this.#copying);
+    this.#tell('copy');
+    return { backup_id };
+  }
+
+  async wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null> {
+    const copying = this.#copying;
+    if (copying?.backup_id !== backup_id) return null;
+    this.#isAskedFor(copying);
+    const abort = new AbortController();
+    const late = pause(wait_ms, undefined, { signal: abort.signal }).catch(() => {});
+    await Promise.race([copying.ended.promise, late]).finally(() => abort.abort());
+    const { pages_total, pages_left, is_whole } = copying;
+    if (!is_whole) return { pages_total, pages_left, path: null };
+    // Of two who wait for it, one gets it.
+    if (this.#copying !== copying) return null;
+    this.#forget();
+    return { pages_total, pages_left, path: this.#path };
+  }
+
+  #isAskedFor(copying: Copying): void {
+    if (copying.forgotten !== null) clearTimeout(copying.forgotten);
+    copying.forgotten = setTimeout(() => this.#abandon(copying), this.#forgotten_ms).unref();
+  }
+
+  #abandon(copying: Copying): void {
+    copying.is_abandoned = true;
+    if (copying.is_whole) this.#remove();
+    else this.#tell('cancel');
+  }
+
+  #hear(heard: Heard): void {
+    if (this.#copying === null) return;
+    if (heard === 'whole') {
+      this.#copying.is_whole = true;
+      this.#copying.ended.resolve();
+      // It was whole before it could be cancelled.
+      if (this.#copying.is_abandoned) this.#remove();
+    } else if ('pages_total' in heard) {
+      Object.assign(this.#copying, heard);
+    } else {
+      this.#fail(errorOf(heard) ?? new Error('the copy failed'));
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#copying?.ended.reject(error);
+    this.#forget();
+  }
+
+  #remove(): void {
+    rmSync(this.#path, { force: true });
+    this.#forget();
+  }
+
+  #forget(): void {
+    const forgotten = this.#copying?.forgotten ?? null;
+    if (forgotten !== null) clearTimeout(forgotten);
+    this.#copying = null;
+  }
+
+  #tell(told: Told): void {
+    this.#port.postMessage(told);
+  }
+}
+
+/** The side of the thread: copies when it is told to. */
+export class CopyMaker {
+  readonly #port: MessagePort;
+  readonly #file: string;
+  readonly #group_commit: GroupCommit;
+  #making: Promise<void> = Promise.resolve();
+  #is_cancelled = false;
+
+  constructor(port: MessagePort, file: string, group_commit: GroupCommit) {
+    this.#port = port;
+    this.#file = file;
+    this.#group_commit = group_commit;
+    // One that a crash left.
+    rmSync(copyOf(file), { force: true });
+    port.on('message', (told: Told) => {
+      this.#is_cancelled = told === 'cancel';
+      if (told === 'copy') this.#making = this.#make();
+    });
+    port.unref();
+  }
+
+  /** Ends what is being copied: nobody may be reading the file when it is closed. */
+  async close(): Promise<void> {
+    this.#is_cancelled = true;
+    await this.#making;
+    // One that nobody has fetched.
+    rmSync(copyOf(this.#file), { force: true });
+    this.#port.close();
+  }
+
+  async #make(): Promise<void> {
+    const path = copyOf(this.#file);
+    try {
+      // One that was handed over is gone already, unless whoever took it could not remove it.
+      rmSync(path, { force: true });
+      await this.#group_commit.copyTo(path, (progress) => {
+        if (this.#is_cancelled) throw new StoreError('BACKUP_CANCELLED', 'the backup was cancelled');
+        this.#say(progress);
+      });
+      this.#say('whole');
+    } catch (error) {
+      this.#say(failureOf(storeErrorOf(error)));
+    }
+  }
+
+  #say(heard: Heard): void {
+    this.#port.postMessage(heard);
+  }
+}
+
+/** Looking at a file opens none. */
+function assertRoom(file: string): void {
+  const { bavail, bsize } = statfsSync(dirname(file));
+  const needed_bytes = statSync(file).size + FREE_BYTES_MIN;
+  if (bavail * bsize >= needed_bytes) return;
+  throw new Problem(
+    'backup_no_room',
+    `A copy is made in ${dirname(file)} first, which takes ${Math.ceil(needed_bytes / 2 ** 20)} MiB of free space: make room, or stop the service and run \`convoke backup\` with --data.`,
+  );
+}

@@ -1,0 +1,54 @@
+/** A data file that no service has open, rewritten without the pages that are free. */
+import { statfsSync, statSync } from 'node:fs';
+import { dirname } from 'node:path';
+import { DatabaseSync } from 'node:sqlite';
+import { StoreError } from '../../store_error.ts';
+import { storeErrorOf } from '../errors.ts';
+
+/** Must stay free beside it. */
+const FREE_BYTES_MIN = 64 << 20;
+
+/** What is in use is written twice: into a file for the time being, and into the log of the WAL. */
+const TIMES = 2;
+
+/**
+ * Rewrites the file in its place; it is whole at every moment, whatever happens. From then on it gives back by itself what
+ * is free.
+ *
+ * @throws StoreError SQLITE_BUSY when a service has it open, NO_ROOM when the disk has not the room; nothing is changed then
+ */
+export function compactDataFile(file: string): { bytes_before: number; bytes: number } {
+  try {
+    const bytes_before = statSync(file).size;
+    const db = new DatabaseSync(file);
+    try {
+      // As the service does: who starts one meanwhile is refused.
+      db.exec('PRAGMA locking_mode = EXCLUSIVE');
+      db.exec('BEGIN IMMEDIATE');
+      const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);
+      const schema = number('user_version');
+      const used_bytes = (number('page_count') - number('freelist_count')) * number('page_size');
+      db.exec('COMMIT');
+      if (schema === 0) throw new StoreError('SQLITE_NOTADB', `${file} is no data file of Convoke`);
+      assertRoom(file, used_bytes);
+      db.exec('PRAGMA auto_vacuum = INCREMENTAL');
+      db.exec('VACUUM');
+      db.exec('PRAGMA wal_checkpoint(TRUNCATE)');
+    } finally {
+      db.close();
+    }
+    return { bytes_before, bytes: statSync(file).size };
+  } catch (error) {
+    throw storeErrorOf(error);
+  }
+}
+
+function assertRoom(file: string, used_bytes: number): void {
+  const { bavail, bsize } = statfsSync(dirname(file));
+  const needed_bytes = TIMES * used_bytes + FREE_BYTES_MIN;
+  if (bavail * bsize >= needed_bytes) return;
+  throw new StoreError(
+    'NO_ROOM',
+    `rewriting ${file} takes ${Math.ceil(needed_bytes / 2 ** 20)} MiB of free space in its directory for a moment, and there are ${Math.floor((bavail * bsize) / 2 ** 20)}`,
+  );
+}

@@ -1,0 +1,36 @@
+import { dirname, join } from 'node:path';
+import { MessageChannel } from 'node:worker_threads';
+import { KEY_FILE } from '../../config.ts';
+import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
+import { quotasOf } from '../rows/quotas.ts';
+import { openThread, type StoreObserver } from '../thread/store_thread.ts';
+import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
+import type { Store } from '../store.ts';
+import { Backups } from './file/backups.ts';
+
+/**
+ * Opens the embedded store. The file belongs to a thread of its own; calls made in the same turn of the event loop
+ * travel together, and everything that waits there is committed together.
+ *
+ * @param file path of the data file; created when missing
+ * @param keys what secrets are encrypted under; null takes the key from a file beside the data, and makes it for a new one
+ * @param observer is told of every commit
+ * @param quotas how many there may be of what
+ * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
+ * file is in use, unreadable, of a newer version, or under another key
+ */
+export function openSqliteStore(
+  file: string,
+  keys: GivenKeys | null,
+  observer: StoreObserver = {},
+  quotas: Quotas = NO_QUOTAS,
+): { store: Store; opened: Promise<void> } {
+  const key_source: KeySource =
+    keys === null ? { kind: 'file', path: join(dirname(file), KEY_FILE) } : { kind: 'given', keys };
+  const backup_channel = new MessageChannel();
+  const backups = new Backups(backup_channel.port1, file);
+  const module = new URL(import.meta.url.endsWith('.ts') ? './thread.ts' : './sqlite_thread.js', import.meta.url);
+  const data = { file, key_source, quotas: quotasOf(quotas), backup_port: backup_channel.port2 };
+  const { store, opened } = openThread(module, data, observer, { transfer: [backup_channel.port2] });
+  return { store: { ...store, backups }, opened };
+}

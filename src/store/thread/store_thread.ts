@@ -1,0 +1,219 @@
+/** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
+import { once } from 'node:events';
+import { type MessagePort, Worker } from 'node:worker_threads';
+import {
+  type Answer,
+  type Call,
+  errorOf,
+  type StoreName,
+  packCall,
+  type Reply,
+  unpackReply,
+} from './thread_protocol.ts';
+import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
+import { type DamagedValue, onDamagedValue } from '../rows/stored_values.ts';
+import type { Audited } from '../contract/audit.ts';
+import type { Change, ClusterStore } from '../contract/cluster.ts';
+import type { FileStore } from '../contract/file.ts';
+import type { Store } from '../store.ts';
+import { StoreError } from '../store_error.ts';
+
+/**
+ * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
+ *
+ * @param module the entry of the thread
+ * @param data what it is told, as plain data
+ * @param observer is told of every commit
+ * @param options.transfer what of the data goes over to the thread
+ * @param options.has_cluster whether other nodes may be on the same database
+ * @param options.changeOf a change as the thread posts it, as a Change
+ * @param options.telling which calls tell that the storage stands still
+ * @returns the store, which can be called at once, and a promise that it is open
+ */
+export function openThread(
+  module: URL,
+  data: object,
+  observer: StoreObserver,
+  {
+    transfer = [],
+    has_cluster = false,
+    changeOf = (raw) => raw,
+    telling = 'all',
+  }: {
+    transfer?: MessagePort[];
+    has_cluster?: boolean;
+    changeOf?: (raw: never) => Change;
+    telling?: Telling;
+  } = {},
+): { store: Store; opened: Promise<void> } {
+  // What this process was started with (--input-type, --eval) is not meant for the thread. Node 22 calls its SQLite experimental.
+  const execArgv = ['--disable-warning=ExperimentalWarning'];
+  const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
+  const calls = new Calls(worker, observer, changeOf, telling);
+  const store: Store = {
+    stall: calls.stall,
+    cluster: has_cluster ? calls.of('cluster') : null,
+    ...(has_cluster ? {} : { file: calls.of('file') }),
+    onChange: (listener) => (calls.onChange = listener),
+    instances: calls.of('instances'),
+    meetings: calls.of('meetings'),
+    messages: calls.of('messages'),
+    deliveries: calls.of('deliveries'),
+    encryption: calls.of('encryption'),
+    api_keys: calls.of('api_keys'),
+    audit: calls.of('audit'),
+    sessions: calls.of('sessions'),
+    audited: (audited) => ({
+      instances: calls.of('instances', audited),
+      meetings: calls.of('meetings', audited),
+      deliveries: calls.of('deliveries', audited),
+      encryption: calls.of('encryption', audited),
+      api_keys: calls.of('api_keys', audited),
+      sessions: calls.of('sessions', audited),
+    }),
+    ping: () => calls.ping(),
+    close: () => calls.close(),
+  };
+  return { store, opened: calls.opened };
+}
+
+/** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
+export interface Commit {
+  items: number;
+  duration_ms: number;
+}
+
+export interface StoreObserver {
+  committed?(commit: Commit): void;
+  /** A row holds what this service does not write. Told once for each place. */
+  damaged?(damaged: DamagedValue): void;
+  /** What other nodes stored or said could not be taken. */
+  misheard?(error: unknown): void;
+}
+
+type Nouns = Store & { cluster: ClusterStore; file: FileStore };
+
+/** The calls under way between this thread and the store's. */
+class Calls {
+  readonly #worker: Worker;
+  /** By the id of the call. Ids are used again: see src/delivery/intrusive_list.ts for why this is no Map. */
+  readonly #waiting: (Waiting | null)[] = [];
+  readonly #free_ids: number[] = [];
+  #outbox: Call[] = [];
+  #failed: Error | null = null;
+  #pinging: Promise<void> | null = null;
+  readonly stall: StallWatch;
+  onChange: (change: Change) => void = () => {};
+  readonly opened: Promise<void>;
+
+  constructor(worker: Worker, observer: StoreObserver, changeOf: (raw: never) => Change, telling: Telling) {
+    this.#worker = worker;
+    this.stall = new StallWatch(this.#waiting, telling);
+    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    this.opened = promise;
+    const fail = (error: Error): void => {
+      this.#fail(error);
+      reject(error);
+    };
+    let is_open = false;
+    onDamagedValue((damaged) => observer.damaged?.(damaged));
+    worker.on(
+      'message',
+      (message: 'open' | Omit<Reply, 'id'> | Answer | { raw: never } | { damaged: DamagedValue }) => {
+        if (message === 'open') {
+          is_open = true;
+          resolve();
+        } else if ('raw' in message) {
+          // Other nodes may tell of something before it is open.
+          this.#onRawChange(() => changeOf(message.raw), observer);
+        } else if ('damaged' in message) {
+          observer.damaged?.(message.damaged);
+        } else if (!is_open) {
+          fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
+        } else {
+          const { replies, ...commit } = message as Answer;
+          observer.committed?.(commit);
+          this.#settle(replies);
+          this.stall.answered();
+        }
+      },
+    );
+    worker.on('error', (error) =>
+      fail(new StoreError('STORE_THREAD', `the thread of the store died: ${error.message}`)),
+    );
+    worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
+  }
+
+  /** Whatever another node or a row says, it ends nothing here: all is looked at instead. */
+  #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
+    try {
+      this.onChange(changeOf());
+    } catch (error) {
+      observer.misheard?.(error);
+      this.onChange({ kind: 'unsure' });
+    }
+  }
+
+  /** A part of the store whose methods call across. */
+  of<Name extends StoreName & keyof Nouns>(store: Name, audited?: Audited): Nouns[Name] {
+    return new Proxy({} as Nouns[Name], {
+      get:
+        (_, method) =>
+        (...args: unknown[]) =>
+          this.call(store, String(method), args, audited),
+    });
+  }
+
+  /** Whoever asks while it is being asked gets the same answer. */
+  ping(): Promise<void> {
+    if (this.stall.is_stalled) return Promise.reject(stalled());
+    this.#pinging ??= this.call('storage', 'touch', [])
+      .then(() => {})
+      .finally(() => (this.#pinging = null));
+    return this.#pinging;
+  }
+
+  call(store: StoreName, method: string, args: unknown[], audited?: Audited): Promise<unknown> {
+    if (this.#failed !== null) return Promise.reject(this.#failed);
+    const { promise, resolve, reject } = Promise.withResolvers<unknown>();
+    const id = this.#free_ids.pop() ?? this.#waiting.length;
+    this.#waiting[id] = { method, resolve, reject, ...this.stall.begin(`${store}.${method}`) };
+    this.#outbox.push(
+      packCall(audited === undefined ? { id, store, method, args } : { id, store: store, method, args, audited }),
+    );
+    if (this.#outbox.length === 1) queueMicrotask(() => this.#post());
+    return promise;
+  }
+
+  #post(): void {
+    const calls = this.#outbox;
+    this.#outbox = [];
+    this.#worker.postMessage(calls);
+  }
+
+  #settle(replies: Reply[]): void {
+    for (const reply of replies) {
+      const waiting = this.#waiting[reply.id] ?? null;
+      if (waiting === null) continue;
+      this.#waiting[reply.id] = null;
+      this.#free_ids.push(reply.id);
+      const error = errorOf(reply);
+      if (error === null) waiting.resolve(unpackReply(waiting.method, reply).value);
+      else waiting.reject(error);
+    }
+  }
+
+  #fail(error: Error): void {
+    this.#failed ??= error;
+    this.stall.stop();
+    for (const waiting of this.#waiting) waiting?.reject(this.#failed);
+    this.#waiting.length = this.#free_ids.length = 0;
+  }
+
+  async close(): Promise<void> {
+    if (this.#failed !== null) return;
+    if (this.#outbox.length > 0) this.#post();
+    this.#worker.postMessage('close');
+    await once(this.#worker, 'exit');
+  }
+}

@@ -1,0 +1,171 @@
+/** What travels between the thread that calls the store and the thread of its engine. */
+import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { Accepted, AcceptedDelivery, AcceptedMessage } from '../contract/messages.ts';
+import type { Audited } from '../contract/audit.ts';
+import type { AuditedStore } from '../store.ts';
+import { StoreError } from '../store_error.ts';
+
+/** What is called: a part of the store, or where it keeps things. */
+export type StoreName = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';
+
+/** One call of a store method, as it travels to the engine's thread. */
+export interface Call {
+  id: number;
+  store: StoreName;
+  method: string;
+  args: unknown[];
+  /** What the audit log is told when the call changed something. */
+  audited?: Audited;
+}
+
+/** Its answer. Errors are plain data, because classes do not survive the way between threads. */
+export interface Reply {
+  id: number;
+  value?: unknown;
+  problem?: { code: ProblemCode; detail: string; errors: FieldError[] | undefined };
+  store_error?: { code: string; message: string };
+  defect?: string;
+}
+
+/** Rows of one shape, as they travel: the names of their fields once, and all values one after the other. */
+interface Packed {
+  fields: string[];
+  values: unknown[];
+}
+
+/**
+ * What is long under load travels packed. Copying objects between threads costs 3.5 µs a settlement, both ends together;
+ * packed and with its attempts as text it costs 1.4 (300 settlements, Node 24.21).
+ */
+export function packCall(call: Call): Call {
+  const [rows, ...others] = call.args as [object[], ...unknown[]];
+  return isLong(call.method) ? { ...call, args: [packed(rows), ...others] } : call;
+}
+
+export function unpackCall(call: Call): Call {
+  const [rows, ...others] = call.args as [Packed, ...unknown[]];
+  return isLong(call.method) ? { ...call, args: [unpacked(rows), ...others] } : call;
+}
+
+/** Whether it comes with a list that is long under load. */
+function isLong(method: string): boolean {
+  return method === 'accept' || method === 'settle';
+}
+
+/** What became of messages, as it travels: of those that are stored the messages, and of those that are new the deliveries. */
+interface PackedAccepted {
+  kinds: Accepted['kind'][];
+  messages: Packed;
+  /** For each result how many of the deliveries are its own. */
+  delivery_counts: number[];
+  deliveries: Packed;
+}
+
+/**
+ * Answers that are long: what messages were queued for, a hundred times over at a fan-out of a hundred; pages of lanes. As
+ * objects, what became of a message with one delivery costs 8.6 µs, packed 1.5 (100 messages, Node 24.21).
+ */
+export function packReply({ method }: Call, reply: Reply): Reply {
+  if (reply.value === undefined) return reply;
+  switch (method) {
+    case 'accept':
+      return { ...reply, value: packedAccepted(reply.value as Accepted[]) };
+    case 'loadLanes':
+      return { ...reply, value: (reply.value as object[][]).map(packed) };
+    default:
+      return reply;
+  }
+}
+
+export function unpackReply(method: string, reply: Reply): Reply {
+  if (reply.value === undefined) return reply;
+  switch (method) {
+    case 'accept':
+      return { ...reply, value: unpackedAccepted(reply.value as PackedAccepted) };
+    case 'loadLanes':
+      return { ...reply, value: (reply.value as Packed[]).map(unpacked) };
+    default:
+      return reply;
+  }
+}
+
+function packedAccepted(results: Accepted[]): PackedAccepted {
+  const deliveriesOf = (result: Accepted) => (result.kind === 'accepted' ? result.deliveries : []);
+  return {
+    kinds: results.map(({ kind }) => kind),
+    messages: packed(results.flatMap((result) => ('message' in result ? [result.message] : []))),
+    delivery_counts: results.map((result) => deliveriesOf(result).length),
+    deliveries: packed(results.flatMap(deliveriesOf)),
+  };
+}
+
+function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted): Accepted[] {
+  const messages = unpacked(lists.messages) as AcceptedMessage[];
+  const deliveries = unpacked(lists.deliveries) as AcceptedDelivery[];
+  let messages_at = 0;
+  let deliveries_at = 0;
+  return kinds.map((kind, i) => {
+    if (kind === 'key_reused' || kind === 'damaged') return { kind };
+    const message = messages[messages_at++]!;
+    if (kind === 'repeated') return { kind, message };
+    const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));
+    return { kind, message, deliveries: own };
+  });
+}
+
+function packed(rows: object[]): Packed {
+  const fields = Object.keys(rows[0] ?? {});
+  const values: unknown[] = [];
+  for (const row of rows) {
+    for (const field of fields) values.push((row as Record<string, unknown>)[field]);
+  }
+  return { fields, values };
+}
+
+function unpacked({ fields, values }: Packed): object[] {
+  const rows: object[] = [];
+  for (let i = 0; i < values.length;) {
+    const row: Record<string, unknown> = {};
+    for (const field of fields) row[field] = values[i++];
+    rows.push(row);
+  }
+  return rows;
+}
+
+/** How much a call asks for. */
+export function itemsIn({ method, args }: Call): number {
+  return isLong(method) ? (args[0] as unknown[]).length : 1;
+}
+
+/** What comes back for the calls that were run together. */
+export interface Answer {
+  replies: Reply[];
+  /** Messages, settlements and other requests among them. */
+  items: number;
+  duration_ms: number;
+}
+
+/** The error that a failed reply stands for; null when it succeeded. */
+export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
+  if (reply.problem !== undefined) {
+    const { code, detail, errors } = reply.problem;
+    return new Problem(code, detail, errors === undefined ? {} : { errors });
+  }
+  if (reply.store_error !== undefined) return new StoreError(reply.store_error.code, reply.store_error.message);
+  if (reply.defect !== undefined) return new Error(`the store failed: ${reply.defect}`);
+  return null;
+}
+
+/** What a reply says of an error: of a StoreError its code and words, of a defect where it was. */
+export function failureOf(error: unknown): Omit<Reply, 'id'> {
+  if (error instanceof Problem) {
+    return { problem: { code: error.code, detail: error.message, errors: error.errors } };
+  }
+  if (error instanceof StoreError) return { store_error: { code: error.code, message: error.message } };
+  return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
+}
+
+/** Whether a call that is audited changed something: null stands for what does not exist, or is not the caller's; removing says so otherwise. */
+export function hasChanged(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && !('existed' in value && value.existed === false);
+}
