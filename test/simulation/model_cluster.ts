@@ -3,7 +3,7 @@
  * each other. Everything happens at once here; how late a node hears of it, and whether, decides the world.
  */
 import { fairShare, LEASE_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
-import type { Sync } from '../../src/store/sqlite/operations.ts';
+import type { Sync } from '../../src/store/sqlite/sync.ts';
 import type { Accepted } from '../../src/store/contract/messages.ts';
 import type { Change, ClusterStore, Lease, NodeRow, StoredRange } from '../../src/store/contract/cluster.ts';
 import type { Store } from '../../src/store/store.ts';

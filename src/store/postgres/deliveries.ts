@@ -1,3 +1,4 @@
+import type { IdCodec } from '../../domain/id.ts';
 import { sql } from 'kysely';
 import type { OwnerScope } from '../../domain/access.ts';
 import { PARTITIONS, partitionOf } from '../../domain/partition.ts';
@@ -19,7 +20,6 @@ import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
-import type { Parts } from './operations.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { LAST_OF_MESSAGE, timestampOf } from './messages.ts';
 
@@ -167,7 +167,7 @@ const OLDEST_PENDING = statement(`
 
 const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => partition_no);
 
-export function deliveryOperations(session: Session, { ids }: Parts): Omit<DeliveryStore, 'settle'> {
+export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }): Omit<DeliveryStore, 'settle'> {
   /** A delivery_id that this database did not make stands for no row: numbers start far above 0. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>

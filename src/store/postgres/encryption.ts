@@ -6,7 +6,6 @@ import { type DataKey, sealedPrefix } from '../secrets/secret_cipher.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';
-import type { Parts } from './operations.ts';
 
 const CHECKED = statement('SELECT key_id, check_value FROM encryption_keys ORDER BY created_at');
 const NOTE = statement(
@@ -65,7 +64,7 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
  * The key is the cluster's, and changed where it is set: a node that made a new one by itself would seal what the others
  * cannot open.
  */
-export function encryptionOperations(session: Session, { keys }: Parts): EncryptionStore {
+export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {
     const prefix = sealedPrefix(keys.current.key_id);
     return { chars: prefix.length, prefix };

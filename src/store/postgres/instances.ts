@@ -1,3 +1,5 @@
+import type { DataKeys } from '../secrets/data_keys.ts';
+import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../rows/page.ts';
@@ -10,7 +12,6 @@ import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
-import type { Parts } from './operations.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 
@@ -107,7 +108,7 @@ const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id
 
 type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
-export function instanceOperations(session: Session, { keys, quotas }: Parts): InstanceStore {
+export function instanceOperations(session: Session, { keys, quotas }: { keys: DataKeys; quotas: Quotas }): InstanceStore {
   const {
     instanceOf,
     instanceRowOf,

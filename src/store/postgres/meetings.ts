@@ -1,3 +1,4 @@
+import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
@@ -8,7 +9,6 @@ import type { MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { lowerCase } from './instances.ts';
-import type { Parts } from './operations.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 
@@ -51,7 +51,7 @@ const NOTE_ACTIVITY = statement(`UPDATE meetings SET ${ACTIVE} WHERE meeting_id 
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
-export function meetingOperations(session: Session, { quotas }: Parts): MeetingStore {
+export function meetingOperations(session: Session, { quotas }: { quotas: Quotas }): MeetingStore {
   return {
     async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });

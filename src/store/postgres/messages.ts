@@ -1,8 +1,8 @@
+import type { IdCodec } from '../../domain/id.ts';
 import type { MessageHead, MessageRow, MessageStore } from '../contract/messages.ts';
 import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
 import type { MessagesTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
-import type { Parts } from './operations.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
@@ -49,7 +49,7 @@ export function timestampOf(text: string): string {
   return '';
 }
 
-export function messageOperations(session: Session, { ids }: Parts): Omit<MessageStore, 'accept'> {
+export function messageOperations(session: Session, { ids }: { ids: IdCodec }): Omit<MessageStore, 'accept'> {
   return {
     async list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;

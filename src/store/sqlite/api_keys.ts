@@ -5,7 +5,7 @@ import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { ApiKeyStore, NewApiKey } from '../contract/api_keys.ts';
 import type { PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 import type { ApiKeysTable } from '../rows/tables.ts';
 
 const NEXT_CHANGE = '(SELECT coalesce(max(change_no), 0) + 1 FROM api_keys)';

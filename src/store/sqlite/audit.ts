@@ -4,7 +4,7 @@ import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
 import type { AuditLogTable } from '../rows/tables.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 
 const HEAD = 'SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1';
 

@@ -22,7 +22,7 @@ import type {
   LaneKey,
 } from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import type { Recipients } from './recipients.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';

@@ -7,7 +7,7 @@ import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import type { Database } from './database.ts';
 import { storeErrorOf } from './errors.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 
 const ROWS_PER_PAGE = 1_000;
 

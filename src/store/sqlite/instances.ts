@@ -9,7 +9,7 @@ import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registr
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForInstance } from './quotas.ts';
 import type { Recipients } from './recipients.ts';

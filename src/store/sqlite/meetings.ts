@@ -8,7 +8,7 @@ import type { PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './recipients.ts';

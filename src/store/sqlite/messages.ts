@@ -11,7 +11,7 @@ import type {
 } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 import type { Recipients } from './recipients.ts';
 import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
 import type { MessagesTable } from '../rows/tables.ts';

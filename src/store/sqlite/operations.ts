@@ -1,3 +1,4 @@
+import type { Sync } from './sync.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import type { ApiKeyStore } from '../contract/api_keys.ts';
@@ -21,11 +22,6 @@ import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import type { Recipients } from './recipients.ts';
 import { sessionOperations } from './sessions.ts';
-
-/** The same methods, answering at once: what an engine inside the process is made of. */
-export type Sync<T> = {
-  [K in keyof T]: T[K] extends (...args: infer Args) => Promise<infer Result> ? (...args: Args) => Result : never;
-};
 
 export interface Operations {
   instances: Sync<InstanceStore>;

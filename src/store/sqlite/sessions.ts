@@ -3,7 +3,7 @@ import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { PageRequest } from '../contract/page.ts';
 import { SESSIONS_PER_KEY_MAX, type SessionStore } from '../contract/sessions.ts';
 import type { Database } from './database.ts';
-import type { Sync } from './operations.ts';
+import type { Sync } from './sync.ts';
 
 const END_OLDEST = `
   DELETE FROM sessions WHERE digest IN (

@@ -1,6 +1,6 @@
 import type { FileSpace, FileStore } from '../../contract/file.ts';
 import type { Database } from '../database.ts';
-import type { Sync } from '../operations.ts';
+import type { Sync } from '../sync.ts';
 
 /** Pages that are moved before it is looked at the clock: a fifth of a millisecond. */
 const PAGES_AT_ONCE = 8;
