@@ -5,7 +5,7 @@
  * test/store/schema.test.ts looks at that.
  */
 import { readFile, writeFile } from 'node:fs/promises';
-import { settingsTable } from '../src/config.ts';
+import { settingsTable } from '../src/config/settings_table.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
 import { openapiDocument } from './openapi.ts';
 import { licencesTable } from './licences.ts';

@@ -4,7 +4,7 @@ import { createWriteStream, rmSync } from 'node:fs';
 import { cp, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { DATABASE_FILE } from '../../src/config.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { Tool } from '../load/channel.ts';
 import type { Composition } from './composed.ts';
 import type { Fleet } from '../load/fleet.ts';

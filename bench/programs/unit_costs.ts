@@ -10,7 +10,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { parseArgs } from 'node:util';
 import { ConvokeClient } from '@convoke/sdk';
 import pg from 'pg';
-import { DATABASE_FILE } from '../../src/config.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { importDataFile } from '../../src/store/postgres/import.ts';
 import { dataOf, endProcess, scratchDirectory, startService } from '../contenders/contenders.ts';
 import { memberOf } from '../load/fleet.ts';

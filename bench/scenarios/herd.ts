@@ -6,7 +6,7 @@ import { Agent, request as post } from 'node:http';
 import { mkdir, rm } from 'node:fs/promises';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { join } from 'node:path';
-import { DATABASE_FILE } from '../../src/config.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { importDataFile } from '../../src/store/postgres/import.ts';
 import { Tool } from '../load/channel.ts';
 import {

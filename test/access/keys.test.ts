@@ -8,7 +8,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { all, type ApiKeyWithToken, ConvokeClient, type ConvokeError, type CreateKeyInput } from '@convoke/sdk';
 import fc from 'fast-check';
 import { pino } from 'pino';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/read_config.ts';
 import { type Convoke, createConvoke, NoKeyError, openKeys } from '../../src/convoke.ts';
 import { digestOf, ID_BYTES, isWhole, keyIdOf, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';

@@ -12,7 +12,7 @@ import { before, after, describe, test, type TestContext } from 'node:test';
 import { ConvokeClient, type Delivery, type DeliveryWithAttempts } from '@convoke/sdk';
 import type { Command } from 'commander';
 import { program } from '../../src/cli/program/program.ts';
-import { DATABASE_FILE } from '../../src/config.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import {
   convoke,

@@ -2,17 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import {
-  ConfigError,
-  flagOf,
-  isSecret,
-  isLoopbackHost,
-  readConfig,
-  settingNames,
-  SETTINGS,
-  settingsTable,
-  variableOf,
-} from '../../src/config.ts';
+import { ConfigError, readConfig } from '../../src/config/read_config.ts';
+import { flagOf, isSecret, settingNames, SETTINGS, variableOf } from '../../src/config/settings.ts';
+import { isLoopbackHost } from '../../src/domain/host.ts';
+import { settingsTable } from '../../src/config/settings_table.ts';
 
 /** The faults of settings that are refused. */
 function faultsOf(input: Parameters<typeof readConfig>[0]): readonly string[] {

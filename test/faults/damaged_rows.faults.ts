@@ -9,7 +9,7 @@ import { DatabaseSync } from 'node:sqlite';
 import pg from 'pg';
 import { test, type TestContext } from 'node:test';
 import type { Page } from '@convoke/sdk';
-import { DATABASE_FILE } from '../../src/config.ts';
+import { DATABASE_FILE } from '../../src/domain/data_directory.ts';
 import { temporaryDirectory } from '../support/command_line.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { startReceiver } from '../support/receiver.ts';

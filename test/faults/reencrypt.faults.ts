@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { all, ConvokeClient } from '@convoke/sdk';
-import { DATABASE_FILE, KEY_FILE } from '../../src/config.ts';
+import { DATABASE_FILE, KEY_FILE } from '../../src/domain/data_directory.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { NodeProcess } from './node_process.ts';
 

@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import { test, type TestContext } from 'node:test';
 import { parse } from 'yaml';
 import { PROGRAM_OF_PACKAGE } from '../../scripts/bundle.ts';
-import { settingNames, variableOf } from '../../src/config.ts';
+import { settingNames, variableOf } from '../../src/config/settings.ts';
 import { contains, parseAddress, parseCidr } from '../../src/domain/address.ts';
 import { clientAddress } from '../../src/domain/client_address.ts';
 import { temporaryDirectory } from '../support/command_line.ts';

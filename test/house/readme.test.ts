@@ -17,7 +17,7 @@ import { fileURLToPath } from 'node:url';
 import { runInNewContext } from 'node:vm';
 import { ConvokeClient } from '@convoke/sdk';
 import { pino } from 'pino';
-import { readConfig } from '../../src/config.ts';
+import { readConfig } from '../../src/config/read_config.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { blockOf, blocksOf } from '../support/documents.ts';

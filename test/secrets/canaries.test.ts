@@ -9,7 +9,7 @@ import { join, resolve } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { text as readAll } from 'node:stream/consumers';
 import { test, type TestContext } from 'node:test';
-import { DATABASE_FILE, KEY_FILE } from '../../src/config.ts';
+import { DATABASE_FILE, KEY_FILE } from '../../src/domain/data_directory.ts';
 import {
   type Canary,
   canaryOf,

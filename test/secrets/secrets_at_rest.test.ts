@@ -5,7 +5,7 @@ import { chmodSync, copyFileSync, mkdirSync, readFileSync, rmSync, statSync, wri
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
-import { KEY_FILE } from '../../src/config.ts';
+import { KEY_FILE } from '../../src/domain/data_directory.ts';
 import type { DataKeys } from '../../src/store/secrets/data_keys.ts';
 import { makeDataKey, seal } from '../../src/store/secrets/secret_cipher.ts';
 import { Database } from '../../src/store/sqlite/database.ts';

@@ -19,7 +19,8 @@ import type {
   SentMessage,
 } from '@convoke/sdk';
 import { pino } from 'pino';
-import { readConfig, type SettingName } from '../../src/config.ts';
+import { readConfig } from '../../src/config/read_config.ts';
+import type { SettingName } from '../../src/config/settings.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { makeDatabase } from './postgres.ts';

@@ -3,7 +3,7 @@ import { Command } from 'commander';
 import { access, link, mkdir, open, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
-import { variableOf } from '../../config.ts';
+import { variableOf } from '../../config/settings.ts';
 import type { CopyFacts } from '../../store/sqlite/file/copy.ts';
 import { dataFile, keyFile } from './data_directory.ts';
 import { withExamples } from './examples.ts';

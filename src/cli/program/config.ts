@@ -1,5 +1,6 @@
 import { Command } from 'commander';
-import { flagOf, type SettingName, settingNames, variableOf, type Source } from '../../config.ts';
+import { flagOf, type SettingName, settingNames, variableOf } from '../../config/settings.ts';
+import type { Source } from '../../config/read_config.ts';
 import { withExamples } from './examples.ts';
 import { settingsOf, withSettings } from './settings.ts';
 import { printJson, printTable } from './terminal.ts';

@@ -1,6 +1,6 @@
 import { access, mkdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
-import { DATABASE_FILE, KEY_FILE } from '../../config.ts';
+import { DATABASE_FILE, KEY_FILE } from '../../domain/data_directory.ts';
 
 /** The path of the data file, as it is shown and found from anywhere. */
 export function dataFile(directory: string): string {

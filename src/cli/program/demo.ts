@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ConvokeClient, ConvokeError, type Push } from '@convoke/sdk';
 import { pino } from 'pino';
-import { readConfig } from '../../config.ts';
+import { readConfig } from '../../config/read_config.ts';
 import { createConvoke } from '../../convoke.ts';
 import { systemClock } from '../../delivery/clock.ts';
 import { Conversation } from '../../demo/conversation.ts';

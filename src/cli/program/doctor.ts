@@ -6,7 +6,7 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { all, ConvokeClient, ConvokeError } from '@convoke/sdk';
 import type { Command } from 'commander';
-import type { Config } from '../../config.ts';
+import type { Config } from '../../config/config.ts';
 import { isMostlyEmpty } from '../../delivery/maintenance.ts';
 import { parseAddress } from '../../domain/address.ts';
 import { BELIEVED_SHARE } from '../../domain/delivery.ts';

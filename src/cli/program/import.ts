@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import { resolve } from 'node:path';
 import type { Imported } from '../../store/postgres/import.ts';
-import { variableOf } from '../../config.ts';
+import { variableOf } from '../../config/settings.ts';
 import { keyFile, makeDirectory } from './data_directory.ts';
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';

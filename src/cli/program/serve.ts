@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
-import type { Config } from '../../config.ts';
+import type { Config } from '../../config/config.ts';
 import { disablePretenuring } from '../../delivery/v8_flags.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
 import { dataFile, keyFile, makeDirectory } from './data_directory.ts';

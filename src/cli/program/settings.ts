@@ -1,15 +1,6 @@
 import { type Command, Option } from 'commander';
-import {
-  ConfigError,
-  flagOf,
-  isSecret,
-  readConfig,
-  type ReadConfig,
-  type SettingName,
-  settingNames,
-  SETTINGS,
-  variableOf,
-} from '../../config.ts';
+import { ConfigError, readConfig, type ReadConfig } from '../../config/read_config.ts';
+import { flagOf, isSecret, type SettingName, settingNames, SETTINGS, variableOf } from '../../config/settings.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 
 /** Adds a flag for every setting. */

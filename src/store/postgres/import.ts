@@ -7,7 +7,7 @@
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
-import { KEY_FILE } from '../../config.ts';
+import { KEY_FILE } from '../../domain/data_directory.ts';
 import type { AuditHead } from '../../domain/audit.ts';
 import { IdCodec } from '../../domain/id.ts';
 import { partitionOf } from '../../domain/partition.ts';

@@ -108,7 +108,10 @@ const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id
 
 type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
-export function instanceOperations(session: Session, { keys, quotas }: { keys: DataKeys; quotas: Quotas }): InstanceStore {
+export function instanceOperations(
+  session: Session,
+  { keys, quotas }: { keys: DataKeys; quotas: Quotas },
+): InstanceStore {
   const {
     instanceOf,
     instanceRowOf,

@@ -15,7 +15,7 @@
  * - Removal. An advisory lock excludes accepting for an instance while it is removed.
  */
 import { join } from 'node:path';
-import { KEY_FILE } from '../../config.ts';
+import { KEY_FILE } from '../../domain/data_directory.ts';
 import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
 import { quotasOf } from '../rows/quotas.ts';
 import type { Lingers } from '../linger.ts';

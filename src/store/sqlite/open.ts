@@ -1,6 +1,6 @@
 import { dirname, join } from 'node:path';
 import { MessageChannel } from 'node:worker_threads';
-import { KEY_FILE } from '../../config.ts';
+import { KEY_FILE } from '../../domain/data_directory.ts';
 import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
 import { quotasOf } from '../rows/quotas.ts';
 import { openThread, type StoreObserver } from '../thread/store_thread.ts';

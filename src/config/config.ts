@@ -1,0 +1,51 @@
+import type { Cidr, EgressPolicy } from '../domain/address.ts';
+import type { KeyObject } from 'node:crypto';
+import type { Rate } from '../domain/token_bucket.ts';
+import type { SettingName, LogLevel, LogFormat } from './settings.ts';
+
+/** Everything that `createConvoke` has to know, parsed and within its bounds. */
+export interface Config {
+  host: string;
+  port: number;
+  /** Null: where the node listens, by the name of its machine if that is everywhere. */
+  advertised_url: string | null;
+  /** The directory; DATABASE_FILE is in it. */
+  data: string;
+  egress_policy: EgressPolicy;
+  /** Null: the data is in the file. */
+  database_url: string | null;
+  /** Null: the key is in a file beside the data. */
+  encryption_key: KeyObject | null;
+  encryption_key_previous: KeyObject | null;
+  retry_schedule_ms: number[];
+  expire_after_ms: number;
+  trust_clock: boolean;
+  retention_deliveries_ms: number;
+  retention_messages_ms: number;
+  retention_audit_ms: number;
+  max_in_flight: number;
+  instance_concurrency: number;
+  max_message_bytes: number;
+  max_request_bytes_in_flight: number;
+  max_connections: number;
+  max_feed_listeners: number;
+  /** Proxies whose X-Forwarded-For is believed. */
+  trust_proxy: Cidr[];
+  /** Null: no limit. */
+  send_rate: Rate | null;
+  send_rate_per_address: Rate | null;
+  register_rate: Rate | null;
+  register_rate_per_address: Rate | null;
+  change_rate: Rate | null;
+  auth_failure_rate: Rate | null;
+  /** 0: no limit; so are the three that follow. */
+  max_instances: number;
+  max_instances_per_key: number;
+  max_instances_per_meeting: number;
+  max_meetings_per_instance: number;
+  /** Names of the settings that differ from their defaults. */
+  changed_settings: SettingName[];
+  log_level: LogLevel;
+  /** `auto`: pretty when the log goes to a terminal, JSON otherwise. */
+  log_format: LogFormat;
+}

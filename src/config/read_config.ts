@@ -1,0 +1,153 @@
+import { nearestName } from '../domain/nearest.ts';
+import { isLoopbackHost } from '../domain/host.ts';
+import {
+  SETTINGS,
+  type SettingName,
+  type SettingValues,
+  settingNames,
+  isSecret,
+  variableOf,
+  flagOf,
+} from './settings.ts';
+import type { Config } from './config.ts';
+
+/** Stands for the value of a secret wherever settings are shown. */
+const HIDDEN = '(hidden)';
+
+/** Variables with our prefix that are not the server's: the commands that call the API read them. */
+const CLIENT_VARIABLES = ['CONVOKE_URL', 'CONVOKE_API_KEY'];
+
+/** Where the value of a setting comes from, and the value as text. */
+export interface Source {
+  from: 'default' | 'environment' | 'flag';
+  value: string;
+}
+
+type Flags = { [Name in SettingName]?: string };
+type Environment = Record<string, string | undefined>;
+
+export interface ReadConfig {
+  config: Config;
+  sources: Record<SettingName, Source>;
+}
+
+/** All that is wrong with the settings, one sentence each. */
+export class ConfigError extends Error {
+  readonly faults: readonly string[];
+
+  constructor(faults: readonly string[]) {
+    super(faults.join('\n'));
+    this.name = 'ConfigError';
+    this.faults = faults;
+  }
+}
+
+/**
+ * Decides every setting: the flag if there is one, else the environment variable, else the default. An environment
+ * variable that is empty counts as not set. Reads nothing but its arguments.
+ *
+ * @param flags by the name of the setting; what is absent was not given
+ * @throws ConfigError that lists everything wrong at once
+ */
+export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Environment }): ReadConfig {
+  const sources = sourcesOf(flags, env);
+  const parsed = parsedSettings(sources);
+  const faults = [
+    ...unknownVariables(env),
+    ...settingNames().flatMap((name) => (parsed[name] === undefined ? [describeMismatch(name, sources[name])] : [])),
+    ...faultsOfKeys(parsed),
+  ];
+  if (faults.length > 0 || !isComplete(parsed)) throw new ConfigError(faults);
+
+  // Behind a proxy the clients are on other machines, whatever address the service listens on.
+  const is_local = isLoopbackHost(parsed.host) && parsed.trust_proxy.length === 0;
+  const egress = sources.egress.from === 'default' && !is_local ? 'public' : parsed.egress;
+  sources.egress.value = egress;
+  const changed_settings = settingNames().filter(
+    (name) => sources[name].from !== 'default' && sources[name].value !== SETTINGS[name].default,
+  );
+  for (const name of settingNames()) {
+    if (isSecret(name) && sources[name].from !== 'default') sources[name].value = HIDDEN;
+  }
+  return { config: { ...configOf({ ...parsed, egress }), changed_settings }, sources };
+}
+
+function sourcesOf(flags: Flags, env: Environment): Record<SettingName, Source> {
+  const found = settingNames().map((name) => [name, sourceOf(name, flags, env)]);
+  return Object.fromEntries(found) as Record<SettingName, Source>;
+}
+
+/** Every setting; undefined where the text is not of its type. */
+type ParsedSettings = { [Name in SettingName]: SettingValues[Name] | undefined };
+
+function parsedSettings(sources: Record<SettingName, Source>): ParsedSettings {
+  const parsed = settingNames().map((name) => [name, SETTINGS[name].parse(sources[name].value)]);
+  return Object.fromEntries(parsed) as ParsedSettings;
+}
+
+function isComplete(parsed: ParsedSettings): parsed is SettingValues {
+  return settingNames().every((name) => parsed[name] !== undefined);
+}
+
+function configOf({
+  egress,
+  egress_allow,
+  egress_allow_http,
+  ...values
+}: SettingValues): Omit<Config, 'changed_settings'> {
+  const { retry_schedule, expire_after, retention_deliveries, retention_messages, retention_audit, ...same } = values;
+  return {
+    ...same,
+    egress_policy: { mode: egress, allow: egress_allow, allow_http: egress_allow_http },
+    retry_schedule_ms: retry_schedule,
+    expire_after_ms: expire_after,
+    retention_deliveries_ms: retention_deliveries,
+    retention_messages_ms: retention_messages,
+    retention_audit_ms: retention_audit,
+  };
+}
+
+function sourceOf(name: SettingName, flags: Flags, env: Environment): Source {
+  const flag = flags[name];
+  if (flag !== undefined) return { from: 'flag', value: flag };
+  const variable = env[variableOf(name)];
+  if (variable !== undefined && variable !== '') return { from: 'environment', value: variable };
+  return { from: 'default', value: SETTINGS[name].default };
+}
+
+function unknownVariables(env: Environment): string[] {
+  const known = [...settingNames().map(variableOf), ...CLIENT_VARIABLES];
+  const unknown = Object.keys(env).filter((name) => name.startsWith('CONVOKE_') && !known.includes(name));
+  if (unknown.includes('CONVOKE_SERVICE_HOST')) {
+    return [
+      'Kubernetes has set CONVOKE_SERVICE_HOST and more for a Service named convoke, which would be taken for settings; ' +
+        'put enableServiceLinks: false into the pod, or name the Service otherwise',
+    ];
+  }
+  return unknown.map((name) => {
+    const nearest = nearestName(name.slice('CONVOKE_'.length), [...settingNames(), 'url', 'api_key']);
+    const hint =
+      nearest === null ? 'docs/settings.md lists them all' : `did you mean CONVOKE_${nearest.toUpperCase()}?`;
+    return `${name} is not a setting; ${hint}`;
+  });
+}
+
+function describeMismatch(name: SettingName, source: Source): string {
+  return `${describeGiven(name, source)} must be ${SETTINGS[name].expects.replaceAll('`', '')}`;
+}
+
+function faultsOfKeys({ encryption_key, encryption_key_previous }: ParsedSettings): string[] {
+  if (encryption_key_previous === undefined || encryption_key_previous === null) return [];
+  const name = variableOf('encryption_key');
+  if (encryption_key === null) return [`${variableOf('encryption_key_previous')} needs the key after it, as ${name}`];
+  if (encryption_key?.equals(encryption_key_previous)) {
+    return [`${variableOf('encryption_key_previous')} is the same key as ${name}; leave it out`];
+  }
+  return [];
+}
+
+function describeGiven(name: SettingName, { from, value }: Source): string {
+  if (isSecret(name)) return variableOf(name);
+  const shown = JSON.stringify(value.length > 80 ? `${value.slice(0, 80)}…` : value);
+  return from === 'flag' ? `${flagOf(name)} ${shown}` : `${variableOf(name)}=${shown}`;
+}

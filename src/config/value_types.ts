@@ -1,0 +1,151 @@
+/** How the text of a setting is read: one function for each type of value. */
+import { type Cidr, parseCidr } from '../domain/address.ts';
+import type { KeyObject } from 'node:crypto';
+import { DATABASE_SERVERS_MAX, parseDatabaseUrl } from '../domain/database_url.ts';
+import { parseDataKey } from '../domain/data_key.ts';
+import type { Rate } from '../domain/token_bucket.ts';
+
+/** How values of one type are read from text. */
+interface ValueType<T> {
+  /** Completes "must be …", as Markdown. */
+  expects: string;
+  /** Undefined when the text is not of this type, or out of bounds. */
+  parse: (text: string) => T | undefined;
+  /** Never shown, and not taken as a flag: every user of the machine can read a command line. */
+  is_secret?: boolean;
+}
+
+interface Setting<T> extends ValueType<T> {
+  /** As one would write it; what it depends on is said in the sentence. */
+  default: string;
+  sentence: string;
+}
+
+const MINUTE_MS = 60_000;
+
+const DAY_MS = 24 * 60 * MINUTE_MS;
+
+const DURATION_UNITS_MS = { ms: 1, s: 1000, m: MINUTE_MS, h: 60 * MINUTE_MS, d: DAY_MS };
+
+const URL_CHARS_MAX = 200;
+
+export function setting<T>(type: ValueType<T>, default_text: string, sentence: string): Setting<T> {
+  return { ...type, default: default_text, sentence };
+}
+
+export function line(expects: string): ValueType<string> {
+  return {
+    expects,
+    parse: (text) => (text.trim() === '' || /\p{Cc}/u.test(text) ? undefined : text),
+  };
+}
+
+export function wholeNumber(min: number, max: number): ValueType<number> {
+  return {
+    expects: `a whole number from ${min} to ${max}`,
+    parse(text) {
+      const value = /^[0-9]{1,15}$/.test(text) ? Number(text) : -1;
+      return value >= min && value <= max ? value : undefined;
+    },
+  };
+}
+
+/** Null when there is no limit. */
+export function rate(): ValueType<Rate | null> {
+  return {
+    expects: '`0` for no limit, or how many in a `s`, `m` or `h`, and how many at once, such as `100/s:10000`',
+    parse(text) {
+      if (text === '0') return null;
+      const match = /^([1-9][0-9]{0,8})\/(s|m|h):([1-9][0-9]{0,8})$/.exec(text);
+      if (match === null) return undefined;
+      const unit_ms = DURATION_UNITS_MS[match[2] as 's' | 'm' | 'h'];
+      return { per_second: (Number(match[1]) * 1000) / unit_ms, burst: Number(match[3]) };
+    },
+  };
+}
+
+export function boolean(): ValueType<boolean> {
+  return {
+    expects: '`true` or `false`',
+    parse: (text) => (text === 'true' ? true : text === 'false' ? false : undefined),
+  };
+}
+
+export function oneOf<T extends string>(values: readonly T[]): ValueType<T> {
+  return {
+    expects: `one of ${values.map((value) => `\`${value}\``).join(', ')}`,
+    parse: (text) => values.find((value) => value === text),
+  };
+}
+
+/** Null when it is not given. */
+export function dataKey(): ValueType<KeyObject | null> {
+  return {
+    expects: 'the base64 of 32 bytes, as `openssl rand -base64 32` prints it',
+    parse: (text) => (text === '' ? null : (parseDataKey(text) ?? undefined)),
+    is_secret: true,
+  };
+}
+
+/** Null when it is not given. */
+export function httpUrl(): ValueType<string | null> {
+  return {
+    expects: `a URL such as \`http://node-1:8080\`, without a query, of at most ${URL_CHARS_MAX} characters`,
+    parse(text) {
+      if (text === '') return null;
+      if (text.length > URL_CHARS_MAX || !URL.canParse(text)) return undefined;
+      const { protocol, username, password, origin, pathname, search, hash } = new URL(text);
+      if (!/^https?:$/.test(protocol) || username + password + search + hash !== '') return undefined;
+      return origin + pathname.replace(/\/$/, '');
+    },
+  };
+}
+
+/** Null when it is not given. A secret, because it may hold a password. */
+export function databaseUrl(): ValueType<string | null> {
+  return {
+    expects: `a URL such as \`postgres://user:password@host:5432/database\`, or with at most ${DATABASE_SERVERS_MAX} hosts such as \`postgres://user:password@db-1:5432,db-2:5432/database?target_session_attrs=read-write\` (or \`primary\`, or \`any\`)`,
+    parse(text) {
+      if (text === '') return null;
+      return parseDatabaseUrl(text) === null ? undefined : text;
+    },
+    is_secret: true,
+  };
+}
+
+export function cidrs(): ValueType<Cidr[]> {
+  return {
+    expects: 'CIDR ranges such as `10.0.0.0/8,fd00::/8`, with no bits set beyond the prefix',
+    parse(text) {
+      const ranges = text.trim() === '' ? [] : text.split(',').map(parseCidr);
+      return ranges.every((range) => range !== null) ? ranges : undefined;
+    },
+  };
+}
+
+export function duration(min: string, max: string): ValueType<number> {
+  const [min_ms, max_ms] = [durationMs(min)!, durationMs(max)!];
+  return {
+    expects: `a duration from \`${min}\` to \`${max}\` (\`ms\`, \`s\`, \`m\`, \`h\` or \`d\`)`,
+    parse(text) {
+      const value_ms = durationMs(text);
+      return value_ms !== undefined && value_ms >= min_ms && value_ms <= max_ms ? value_ms : undefined;
+    },
+  };
+}
+
+export function durations(count_max: number): ValueType<number[]> {
+  return {
+    expects: `1 to ${count_max} durations of at most \`24h\` each, such as \`10s,30s,2m\``,
+    parse(text) {
+      const list_ms = text.split(',').map(durationMs);
+      const fits = list_ms.length <= count_max && list_ms.every((ms) => ms !== undefined && ms <= DAY_MS);
+      return fits ? (list_ms as number[]) : undefined;
+    },
+  };
+}
+
+function durationMs(text: string): number | undefined {
+  const match = /^([0-9]{1,12})(ms|s|m|h|d)$/.exec(text.trim());
+  return match === null ? undefined : Number(match[1]) * DURATION_UNITS_MS[match[2] as keyof typeof DURATION_UNITS_MS];
+}

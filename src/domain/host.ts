@@ -1,0 +1,15 @@
+/** What a host to listen on says about who can reach it. */
+import { parseAddress } from './address.ts';
+import { isLocalhostName } from './webhook_url.ts';
+
+/** Whether only this machine can reach what listens on the host. */
+export function isLoopbackHost(host: string): boolean {
+  const bytes = parseAddress(host);
+  if (bytes === null) return isLocalhostName(host.toLowerCase());
+  return bytes.length === 4 ? bytes[0] === 127 : bytes.every((byte, i) => byte === (i === 15 ? 1 : 0));
+}
+
+/** Whether a host stands for all addresses of the machine, and for none that others could reach it at. */
+export function isWildcardHost(host: string): boolean {
+  return parseAddress(host)?.every((byte) => byte === 0) === true;
+}
