@@ -11,7 +11,7 @@ const key = Buffer.from(base64, 'base64');
 if (key.length < 24) throw new Error('set WEBHOOK_SECRET to the webhook_secret of the instance');
 const handled = new Set();
 
-/** Standard Webhooks v1, over the bytes as they came. */
+/** Standard Webhooks v1, over the raw bytes. */
 function isGenuine({ headers }, body) {
   const timestamp = headers['webhook-timestamp'];
   if (!(Math.abs(Date.now() / 1000 - Number(timestamp)) <= CLOCKS_APART_S)) return false;
@@ -24,20 +24,20 @@ function isGenuine({ headers }, body) {
   });
 }
 
-/** The status to answer. */
+/** Handles a push. Returns the status of the response. */
 async function receive(request) {
   const chunks = [];
   let length = 0;
   for await (const chunk of request) {
     length += chunk.length;
-    // What is too much is read to its end but not kept: to stop early would cut the answer off.
+    // Read a body that is too large to its end, but do not keep it: stopping early would cut off the response.
     if (length <= BODY_BYTES_MAX) chunks.push(chunk);
   }
   if (length > BODY_BYTES_MAX) return 413;
   const body = Buffer.concat(chunks);
   if (!isGenuine(request, body)) return 401;
   const id = request.headers['webhook-id'];
-  // A webhook test, known by its signed id, is answered and wakes nobody; a push may come more than once, always with the same webhook-id.
+  // A webhook test, known by its signed id, wakes nobody. A push may arrive more than once, always with the same webhook-id.
   if (id.startsWith('dlv_test-') || handled.has(id)) return 200;
 
   const { meeting_id, message, target_agents } = JSON.parse(body.toString());

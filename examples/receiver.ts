@@ -6,7 +6,7 @@ import { toNodeListener } from '@convoke/sdk/node';
 const receive = createReceiver({
   secret: process.env.WEBHOOK_SECRET ?? '',
   onPush({ meeting_id, seq, target_agents, message }) {
-    // Start the agents here and return: Convoke waits 5 seconds for the answer.
+    // Start the agents here and return: Convoke waits 5 seconds for the response.
     console.log(`${meeting_id} #${seq} for ${target_agents.join(', ')}: ${JSON.stringify(message)}`);
   },
 });
