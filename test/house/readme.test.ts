@@ -231,9 +231,12 @@ test('docs/alerts.md lists every metric of ours, with its type', async () => {
   assert.deepEqual(pairs(listed), pairs(exported));
 });
 
+/** Written by a run or a build, or read from outside. */
+const MADE = /^(dist|bench\/results)\//;
+const DOCUMENTS = ['*.md', 'docs/*.md', 'bench/*.md', 'sdk/*/*.md', 'vectors/*.md'];
+
 test('every link between the documents leads to a file and a heading that are there', async () => {
-  const documents = ['*.md', 'docs/*.md', 'sdk/*/*.md', 'vectors/*.md'];
-  for await (const document of glob(documents, { cwd: ROOT })) {
+  for await (const document of glob(DOCUMENTS, { cwd: ROOT })) {
     const prose = (await readFile(join(ROOT, document), 'utf8')).replaceAll(/^```[^]*?^```$/gm, '');
     for (const [, link = ''] of prose.matchAll(/\]\(([^)]+)\)/g)) {
       if (link.startsWith('https://')) continue;
@@ -248,6 +251,19 @@ test('every link between the documents leads to a file and a heading that are th
           .replaceAll(' ', '-'),
       );
       assert(headings.includes(heading), `${document}: ${link}`);
+    }
+  }
+});
+
+test('every file that a document names is there', async () => {
+  for await (const document of glob(DOCUMENTS, { cwd: ROOT })) {
+    const markdown = await readFile(join(ROOT, document), 'utf8');
+    for (const [, path = ''] of markdown.matchAll(
+      /`([\w.-]+(?:\/[\w.-]+)+\.(?:[mc]?[jt]sx?|json5?|toml|yaml|sql|md))`/g,
+    )) {
+      // ARCHITECTURE.md names the files of a layer as they stand in src/; what a build makes is not there.
+      const is_there = existsSync(join(ROOT, path)) || existsSync(join(ROOT, 'src', path)) || MADE.test(path);
+      assert(is_there, `${document}: ${path}`);
     }
   }
 });
