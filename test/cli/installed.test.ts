@@ -11,7 +11,10 @@ const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const MAIN = join(ROOT, 'src/cli/main.ts');
 
 function run(args: string[], { cwd, env = {} }: { cwd: string; env?: Record<string, string> }): string {
-  const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
+  // Without the directory that `npm test` names for compiled code: the program chooses its own.
+  const own = Object.fromEntries(
+    Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_') && name !== 'NODE_COMPILE_CACHE'),
+  );
   const { stdout, stderr, status } = spawnSync(process.execPath, [MAIN, ...args], {
     cwd,
     env: { ...own, ...env },

@@ -38,7 +38,8 @@ async function npmStart(
   copy: string,
   [command, ...args]: readonly [string, ...string[]] = DIRECTLY,
 ): Promise<Started> {
-  const env = { ...process.env, CONVOKE_PORT: '0', CONVOKE_DATA: join(copy, 'data') };
+  const own = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
+  const env = { ...own, CONVOKE_PORT: '0', CONVOKE_DATA: join(copy, 'data') };
   const child = spawn(command, args, { cwd: copy, env, stdio: ['ignore', 'pipe', 'pipe'] });
   const closed = once(child, 'close');
   t.after(async () => {

@@ -1,6 +1,7 @@
 /**
- * Databases on a real PostgreSQL, one for each that is asked for. The server is that of CONVOKE_TEST_DATABASE_URL (whose user
- * may make databases), or one that is started when the first test of a file asks, in 0.6 s, and stopped when the file ends.
+ * Databases on a real PostgreSQL, one for each that is asked for. `npm test` starts one server for all files (run_setup.ts). A
+ * file that runs alone starts its own when its first test asks for a database, and stops it at its end. Instead of either,
+ * CONVOKE_TEST_DATABASE_URL names a server whose user may make databases.
  */
 import { randomBytes } from 'node:crypto';
 import { after } from 'node:test';
@@ -8,7 +9,14 @@ import pg from 'pg';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import { PostgresServer } from './postgres_server.ts';
 
+/** A server that is there already, by the URL of a database on it. */
+const GIVEN_SERVER = 'CONVOKE_TEST_DATABASE_URL';
+/** The name of a database on it that has the schema of this version and nothing else. */
+const GIVEN_TEMPLATE = 'CONVOKE_TEST_TEMPLATE';
+
 interface Shared {
+  /** Of the database where others are made. */
+  url: string;
   urlOf: (database: string) => string;
   /** Runs statements where databases are made. */
   administer: (...statements: string[]) => Promise<void>;
@@ -54,13 +62,26 @@ function nameOfDatabase(): string {
   return name;
 }
 
+/**
+ * Makes one server, with one template, serve all processes that are started from now on.
+ *
+ * @returns what stops it
+ */
+export async function serveAllFiles(): Promise<() => Promise<void>> {
+  const { url } = await sharedServer();
+  process.env[GIVEN_SERVER] = url;
+  template ??= makeTemplate();
+  process.env[GIVEN_TEMPLATE] = await template;
+  return () => stop();
+}
+
 function sharedServer(): Promise<Shared> {
   shared ??= startShared();
   return shared;
 }
 
 async function startShared(): Promise<Shared> {
-  const given = process.env['CONVOKE_TEST_DATABASE_URL'];
+  const given = process.env[GIVEN_SERVER];
   if (given === undefined || given === '') {
     const server = await PostgresServer.start();
     process.once('exit', () => server.kill());
@@ -68,12 +89,15 @@ async function startShared(): Promise<Shared> {
     return sharedAt(server.urlOf('postgres'));
   }
   const given_server = sharedAt(given);
+  const given_template = process.env[GIVEN_TEMPLATE];
+  if (given_template !== undefined) template = Promise.resolve(given_template);
   stop = () => given_server.administer(...made.map((name) => `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`));
   return given_server;
 }
 
 function sharedAt(url: string): Shared {
   return {
+    url,
     urlOf(database) {
       const of_database = new URL(url);
       of_database.pathname = `/${database}`;
