@@ -20,7 +20,8 @@ import { parseCidr } from '../../src/domain/address.ts';
 import type { EgressMode, EgressPolicy } from '../../src/domain/address.ts';
 import type { Outcome } from '../../src/domain/outcome.ts';
 import type { Push, PushResult, StageReport } from '../../src/delivery/transport/transport.ts';
-import { createWebhookTransport, RESPONSE_BYTES_MAX } from '../../src/delivery/transport/webhook_transport.ts';
+import { RESPONSE_BYTES_MAX } from '../../src/delivery/transport/response.ts';
+import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import type { WebhookTransport, WebhookTransportOptions } from '../../src/delivery/transport/webhook_transport.ts';
 import { startScriptedDns } from '../support/scripted_dns.ts';
 
@@ -182,7 +183,7 @@ const HOSTILE: Hostile[] = [
     script: () => {},
     outcome: 'timeout',
     status_code: null,
-    detail: new RegExp(`no status line came within ${SHORT_DEADLINE_MS} ms`),
+    detail: new RegExp(`no status line arrived within ${SHORT_DEADLINE_MS} ms`),
   },
   {
     does: 'drips its status line',
@@ -242,7 +243,7 @@ const HOSTILE: Hostile[] = [
     script: (socket) => socket.write(`HTTP/1.1 200 OK\r\nx-large: ${'x'.repeat(1 << 20)}\r\n\r\n`),
     outcome: 'broken_response',
     status_code: null,
-    detail: /headers of the answer were over 16 KiB/,
+    detail: /headers of the response were over 16 KiB/,
     at_once: true,
   },
   {
@@ -340,7 +341,7 @@ const HOSTILE: Hostile[] = [
     script: (socket) => socket.resetAndDestroy(),
     outcome: 'broken_response',
     status_code: null,
-    detail: /without an answer/,
+    detail: /without a response/,
     at_once: true,
   },
   {
@@ -348,7 +349,7 @@ const HOSTILE: Hostile[] = [
     script: (socket) => socket.end(),
     outcome: 'broken_response',
     status_code: null,
-    detail: /closed without an answer/,
+    detail: /closed without a response/,
     at_once: true,
   },
   {
@@ -363,7 +364,7 @@ const HOSTILE: Hostile[] = [
     script: (socket) => socket.end('HTTP/1.1 200 OK\r\ncontent-'),
     outcome: 'broken_response',
     status_code: null,
-    detail: /in the middle of the answer/,
+    detail: /in the middle of the response/,
     at_once: true,
   },
   {
@@ -1015,7 +1016,7 @@ describe('TLS', { concurrency: true }, () => {
     const { by_name } = await tlsMachine(t, 'good');
     const result = await transportFor(t).push(pushTo(by_name));
     assert.deepEqual(outcomeOf(result), ['tls_failed', null]);
-    assert.match(result.detail, /not trusted here|chain is incomplete/);
+    assert.match(result.detail, /does not trust|chain is incomplete/);
   });
 
   test('a handshake that stalls ends as tls_failed at the deadline', async (t) => {

@@ -20,7 +20,7 @@ export interface ConnectorOptions {
   secure_context: () => SecureContext;
 }
 
-/** Told how far the connection came. Exactly one of the last two is called, unless it was cancelled. */
+/** Follows a connection while it is made. Exactly one of the last two is called, unless the attempt is cancelled. */
 export interface ConnectionObserver {
   beginStage(stage: Stage): void;
   endStage(ok: boolean, detail: string): void;
@@ -28,13 +28,13 @@ export interface ConnectionObserver {
   onConnectFailed(outcome: Outcome, detail: string): void;
 }
 
-/** How long one address is waited for before the next is tried beside it (RFC 8305, section 5). */
+/** How long an attempt waits for one address before it tries the next beside it (RFC 8305, section 5). */
 const NEXT_ADDRESS_WAIT_MS = 250;
 const ADDRESSES_TRIED_MAX = 6;
 /** Addresses of a name that a diagnosis lists. */
 const ADDRESSES_SHOWN_MAX = 8;
 
-/** One connection being made: DNS, then TCP, then TLS. Whoever started it bounds it in time by `cancel`. */
+/** Makes one connection: DNS, then TCP, then TLS. The caller bounds it in time with `cancel`. */
 export class ConnectAttempt {
   readonly #target: WebhookTarget;
   readonly #options: ConnectorOptions;
@@ -67,7 +67,7 @@ export class ConnectAttempt {
     this.#abandon_lookup = () => lookup.cancel();
   }
 
-  /** Closes whatever was opened. The observer hears nothing more. */
+  /** Closes every socket that it opened. The observer is not called after that. */
   cancel(): void {
     this.#ended = true;
     this.#abandon_lookup?.();
@@ -78,7 +78,7 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address condemns the name: which of them is connected to must not be a matter of luck.
+    // One denied address denies the name: which of them gets the connection must not be a matter of luck.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
@@ -135,7 +135,7 @@ export class ConnectAttempt {
       servername: address === undefined ? hostname : '',
       ALPNProtocols: ['http/1.1'],
       secureContext: this.#options.secure_context(),
-      // Said outright, so that NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment does not switch it off.
+      // Explicit, so that NODE_TLS_REJECT_UNAUTHORIZED=0 in the environment does not switch it off.
       rejectUnauthorized: true,
     });
     this.#sockets.delete(socket);
@@ -168,12 +168,12 @@ export class ConnectAttempt {
       return this.#fail('connect_refused', `nothing listens on port ${this.#target.port} (ECONNREFUSED)`);
     }
     if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
-    // A machine that refuses answers ECONNREFUSED; this one had accepted.
+    // A receiver that refuses causes ECONNREFUSED; this one had accepted.
     if (code === 'ECONNRESET') return this.#fail('broken_response', 'the connection was reset as soon as it was made');
     this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
   }
 
-  /** A refusal says most: a machine was there. */
+  /** A refusal says most: the host was there. */
   #keepError(error: NodeJS.ErrnoException): void {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }
@@ -185,19 +185,19 @@ function describeAddresses(addresses: readonly AddressBytes[]): string {
 }
 
 const CONNECT_ERROR_TEXT: Record<string, string> = {
-  EHOSTUNREACH: 'there is no way to the machine',
-  ENETUNREACH: 'there is no way to its network',
+  EHOSTUNREACH: 'there is no route to the host',
+  ENETUNREACH: 'there is no route to its network',
   EMFILE: 'this service has no file descriptors left',
-  ENFILE: 'this machine has no file descriptors left',
-  EADDRNOTAVAIL: 'this machine has no port left to connect from',
+  ENFILE: 'the host of this service has no file descriptors left',
+  EADDRNOTAVAIL: 'the host of this service has no port left to connect from',
 };
 
 const TLS_ERROR_TEXT: Record<string, string> = {
   CERT_HAS_EXPIRED: 'its certificate has expired',
   CERT_NOT_YET_VALID: 'its certificate is not valid yet',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed',
-  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate comes from an authority that is not trusted here',
-  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its certificate comes from an authority that is not trusted here',
+  SELF_SIGNED_CERT_IN_CHAIN: 'its certificate is from an authority that this service does not trust',
+  UNABLE_TO_GET_ISSUER_CERT_LOCALLY: 'its certificate is from an authority that this service does not trust',
   UNABLE_TO_VERIFY_LEAF_SIGNATURE: 'its certificate chain is incomplete',
   ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS; perhaps the URL should start with http://',
   ERR_SSL_PACKET_LENGTH_TOO_LONG: 'it does not speak TLS; perhaps the URL should start with http://',

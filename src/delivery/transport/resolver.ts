@@ -6,8 +6,8 @@ import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
  * Host names to addresses, without `dns.lookup`: that runs two at a time on libuv's threads, so that eight lookups at
- * a mute name server took 10 to 40 s for everybody. Each lookup here has a c-ares channel of its own, which waits
- * for nobody and is cancelled whole; 200 lookups at a mute name server ended together in 0.7 s.
+ * a silent name server took 10 to 40 s for everybody. Each lookup here has a c-ares channel of its own, which waits
+ * for no other and is cancelled as a whole; 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -24,11 +24,11 @@ export type Resolution = { ok: true; addresses: AddressBytes[] } | { ok: false; 
 export interface ResolverOptions {
   /** `address:port` of the name servers to ask; those of the system when absent. */
   name_servers?: readonly string[];
-  /** Where names are looked up before any name server is asked. */
+  /** The file in which names are looked up before a name server is asked. */
   hosts_path?: string;
 }
 
-/** How long one name server is waited for before the question is repeated; doubles up to the maximum. */
+/** How long a lookup waits for one name server before it repeats the question; doubles up to the maximum. */
 const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
@@ -62,7 +62,7 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
   };
 }
 
-/** A and AAAA side by side on one channel, ended by the first of: both answered, one answered and the wait over, the deadline. */
+/** A and AAAA side by side on one channel. It ends when both are answered, when one is and the wait for the other is over, or at the deadline. */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;
   readonly #done: (found: Resolution) => void;
@@ -89,7 +89,7 @@ class DnsLookup implements Lookup {
       this.#resolver.resolve4(hostname, answered);
       this.#resolver.resolve6(hostname, answered);
     } catch (error) {
-      // c-ares refuses some names before it asks anyone.
+      // c-ares refuses some names before it asks a name server.
       const code = (error as NodeJS.ErrnoException).code ?? 'EUNKNOWN';
       queueMicrotask(() => this.#end(code));
     }
@@ -106,7 +106,7 @@ class DnsLookup implements Lookup {
     if (error !== null) {
       if (!NO_RECORD_CODES.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
-      // All of them, because the one that is forbidden may be the last; a DNS message has room for some 4,000.
+      // All of them, because the forbidden one may be the last; a DNS message has room for some 4,000.
       for (const text of found) {
         const bytes = parseAddress(text);
         if (bytes !== null) this.#addresses.push(bytes);
@@ -166,7 +166,7 @@ function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {
   return turns;
 }
 
-/** The system's own names, which c-ares leaves out. Read again when the file has changed, looked at once a second. */
+/** The names in the system's own file, which c-ares leaves out. The file is checked once a second, and read again when it has changed. */
 class HostsFile {
   readonly #path: string;
   #names = new Map<string, AddressBytes[]>();
@@ -194,7 +194,7 @@ class HostsFile {
       this.#names = size <= HOSTS_BYTES_MAX ? parseHosts(readFileSync(this.#path, 'utf8')) : new Map();
       this.#version = version;
     } catch {
-      // A missing or unreadable file is a system without names of its own.
+      // A system without such a file, or with an unreadable one, has no names of its own.
       this.#names = new Map();
       this.#version = '';
     }

@@ -4,14 +4,14 @@ import type { Store } from '../../store/store.ts';
 
 const PAGE = 1_000;
 
-/** An instance whose stored URL the present policy refuses. The reason names no address but what stands in the URL. */
+/** An instance whose stored URL the present policy refuses. The reason names no address beyond what is in the URL. */
 export interface RefusedUrl {
   instance_id: string;
   reason: string;
 }
 
 /**
- * Looks at every stored webhook_url: the policy may be another than when it was registered. What is refused stays stored;
+ * Checks every stored webhook_url: the policy may have changed since it was registered. A refused URL stays stored;
  * its pushes end as `blocked`, until the policy or the URL changes.
  */
 export async function* refusedUrls(store: Store, policy: EgressPolicy): AsyncGenerator<RefusedUrl> {

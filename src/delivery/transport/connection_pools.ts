@@ -1,0 +1,131 @@
+/** The connections that are kept between pushes. Each instance has its own: a connection is never shared between instances. */
+import type { Socket } from 'node:net';
+import type { EgressPolicy } from '../../domain/address.ts';
+import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';
+import { IntrusiveList } from '../intrusive_list.ts';
+import { Connection } from './connection.ts';
+
+/** All pools together. They bound how many unused connections stay open over all instances. */
+export class ConnectionPools {
+  readonly #policy: EgressPolicy;
+  readonly #idle_max: number;
+  readonly #pools = new Map<string, InstancePool>();
+  /** Every open connection, with its pool; null for one that serves a single push. */
+  readonly #open = new Map<Connection, InstancePool | null>();
+  /** In the order in which they fell idle. */
+  readonly #idle = new IntrusiveList<Connection>();
+
+  /** @param idle_max unused connections kept over all instances; the one that has been unused for longest is closed first */
+  constructor(policy: EgressPolicy, idle_max: number) {
+    this.#policy = policy;
+    this.#idle_max = idle_max;
+  }
+
+  get counts(): { connections: number; idle_connections: number; instances: number } {
+    return { connections: this.#open.size, idle_connections: this.#idle.size, instances: this.#pools.size };
+  }
+
+  /** The pool of an instance; a new URL leaves the connections to the old one behind. A text when the URL is refused. */
+  of(instance_id: string, url: string): InstancePool | string {
+    const known = this.#pools.get(instance_id);
+    if (known !== undefined && known.target.url === url) return known;
+    const target = parseWebhookUrl(url, this.#policy);
+    if (isRefusal(target)) return `webhook_url ${target.message}`;
+    if (known !== undefined && known.target.origin === target.origin) {
+      known.target = target;
+      return known;
+    }
+    known?.close();
+    const pool = new InstancePool(target, this.#idle, () => this.#pools.delete(instance_id));
+    this.#pools.set(instance_id, pool);
+    return pool;
+  }
+
+  /** @param pool that will keep the connection; null for one that serves a single push */
+  open(origin: string, socket: Socket, pool: InstancePool | null): Connection {
+    const connection = new Connection(origin, socket, () => {
+      this.#open.delete(connection);
+      pool?.drop(connection);
+    });
+    this.#open.set(connection, pool);
+    return connection;
+  }
+
+  keep(connection: Connection, pool: InstancePool): void {
+    pool.add(connection);
+    if (this.#idle.size <= this.#idle_max) return;
+    const oldest = this.#idle.first!;
+    oldest.socket.destroy();
+    this.#open.get(oldest)?.drop(oldest);
+  }
+
+  /** Closes the unused connections of an instance, and keeps none of those that are in use. */
+  forget(instance_id: string): void {
+    const pool = this.#pools.get(instance_id);
+    if (pool === undefined) return;
+    this.#pools.delete(instance_id);
+    pool.close();
+  }
+
+  /** Resolves when every socket has closed. */
+  async close(): Promise<void> {
+    for (const instance_id of this.#pools.keys()) this.forget(instance_id);
+    const sockets = Array.from(this.#open.keys(), ({ socket }) => socket);
+    await Promise.all(sockets.map((socket) => new Promise((closed) => socket.once('close', closed).destroy())));
+  }
+}
+
+/** The connections of one instance. It exists while there is a push or a connection, so that an idle instance costs nothing. */
+export class InstancePool {
+  target: WebhookTarget;
+  /** Pushes in flight. */
+  pushes = 0;
+  is_closed = false;
+  /** Last in, first out: surplus connections grow old and are closed. */
+  readonly #idle: Connection[] = [];
+  readonly #idle_of_all: IntrusiveList<Connection>;
+  readonly #onUnused: () => void;
+
+  constructor(target: WebhookTarget, idle_of_all: IntrusiveList<Connection>, onUnused: () => void) {
+    this.target = target;
+    this.#idle_of_all = idle_of_all;
+    this.#onUnused = onUnused;
+  }
+
+  /** An unused connection that is still open; null when there is none. */
+  take(): Connection | null {
+    for (;;) {
+      const connection = this.#idle.pop();
+      if (connection === undefined) return null;
+      this.#idle_of_all.delete(connection);
+      if (!connection.socket.destroyed) return connection;
+    }
+  }
+
+  add(connection: Connection): void {
+    this.#idle.push(connection);
+    this.#idle_of_all.add(connection);
+  }
+
+  /** Takes a closed connection off the list. */
+  drop(connection: Connection): void {
+    if (!this.#idle_of_all.delete(connection)) return;
+    const index = this.#idle.indexOf(connection);
+    if (index !== -1) this.#idle.splice(index, 1);
+    this.disposeIfUnused();
+  }
+
+  close(): void {
+    this.is_closed = true;
+    for (const connection of this.#idle.splice(0)) {
+      this.#idle_of_all.delete(connection);
+      connection.socket.destroy();
+    }
+  }
+
+  disposeIfUnused(): void {
+    if (this.pushes > 0 || this.#idle.length > 0 || this.is_closed) return;
+    this.is_closed = true;
+    this.#onUnused();
+  }
+}

@@ -1,0 +1,265 @@
+import type { Socket } from 'node:net';
+import type { Dispatcher } from 'undici';
+import type { EgressPolicy } from '../../domain/address.ts';
+import { type Outcome, outcomeOfStatus } from '../../domain/outcome.ts';
+import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';
+import type { Connection } from './connection.ts';
+import type { ConnectionPools, InstancePool } from './connection_pools.ts';
+import { ConnectAttempt, type ConnectionObserver, type ConnectorOptions } from './connector.ts';
+import { DeadlineEntry, type Deadlines } from './deadlines.ts';
+import {
+  describeBroken,
+  describeStatus,
+  EXCERPT_BYTES_MAX,
+  excerptOf,
+  INTERIM_RESPONSES_MAX,
+  RESPONSE_BYTES_MAX,
+} from './response.ts';
+import type { Push, PushResult, Stage, StageReport } from './transport.ts';
+
+/** What every push of a transport shares. */
+export interface PushContext {
+  readonly policy: EgressPolicy;
+  /** Monotonic milliseconds. */
+  readonly now: () => number;
+  readonly deadline_ms: number;
+  readonly deadlines: Deadlines;
+  readonly connector: ConnectorOptions;
+  readonly pools: ConnectionPools;
+  readonly is_closed: boolean;
+}
+
+/** One push from the call to its result: the handler of undici and the observer of the connector in one object. */
+export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHandler, ConnectionObserver {
+  readonly #context: PushContext;
+  readonly #push: Push;
+  readonly #resolve: (result: PushResult) => void;
+  #target: WebhookTarget | null = null;
+  #pool: InstancePool | null = null;
+  #connect_attempt: ConnectAttempt | null = null;
+  #connection: Connection | null = null;
+  #settled = false;
+  #sent_again = false;
+
+  #stages: StageReport[] = [];
+  #stage: Stage | null = null;
+  #stage_at_ms = 0;
+
+  #interim_responses = 0;
+  #status_code: number | null = null;
+  #retry_after: string | null = null;
+  #body_bytes = 0;
+  #excerpt: Buffer[] | null = null;
+
+  constructor(context: PushContext, push: Push, resolve: (result: PushResult) => void) {
+    super();
+    this.#context = context;
+    this.#push = push;
+    this.#resolve = resolve;
+  }
+
+  start(): void {
+    const { instance_id, url, fresh_connection = false } = this.#push;
+    const context = this.#context;
+    context.deadlines.add(this, context.now());
+    if (context.is_closed) return this.#settle('unreachable', 'the service is stopping');
+    if (fresh_connection) {
+      const target = parseWebhookUrl(url, context.policy);
+      if (isRefusal(target)) return this.#settle('blocked', `webhook_url ${target.message}`);
+      this.#target = target;
+      return this.#connect(context.deadline_ms);
+    }
+    const pool = context.pools.of(instance_id, url);
+    if (typeof pool === 'string') return this.#settle('blocked', pool);
+    this.#pool = pool;
+    this.#target = pool.target;
+    pool.pushes += 1;
+    const kept = pool.take();
+    if (kept === null) return this.#connect(context.deadline_ms);
+    this.#send(kept, this.started_at_ms);
+  }
+
+  #connect(timeout_ms: number): void {
+    this.#connect_attempt = new ConnectAttempt(this.#target!, this.#context.connector, this);
+    this.#connect_attempt.start(timeout_ms);
+  }
+
+  #send(connection: Connection, now_ms: number): void {
+    this.#connection = connection;
+    this.#stage = 'request';
+    this.#stage_at_ms = now_ms;
+    const { headers, body } = this.#push;
+    connection.send(
+      {
+        path: this.#target!.path,
+        method: 'POST',
+        headers,
+        body,
+        ...(this.#pool === null && { reset: true }),
+      },
+      this,
+    );
+  }
+
+  // ── called by the connector ──
+
+  beginStage(stage: Stage): void {
+    this.#stage = stage;
+    this.#stage_at_ms = this.#context.now();
+  }
+
+  endStage(ok: boolean, detail: string): void {
+    if (this.#stage === null) return;
+    const now_ms = this.#context.now();
+    this.#stages.push({ stage: this.#stage, ok, duration_ms: elapsed(this.#stage_at_ms, now_ms), detail });
+    this.#stage = null;
+  }
+
+  onConnected(socket: Socket): void {
+    this.#connect_attempt = null;
+    this.#send(this.#context.pools.open(this.#target!.origin, socket, this.#pool), this.#context.now());
+  }
+
+  onConnectFailed(outcome: Outcome, detail: string): void {
+    this.#connect_attempt = null;
+    this.#settle(outcome, detail);
+  }
+
+  // ── called by undici ──
+
+  /**
+   * undici writes the request next. A process that was stopped for a while in between (a paused machine) gets here before
+   * any timer ends the push: by now another node may have delivered in its place.
+   */
+  onRequestStart(controller: Dispatcher.DispatchController): void {
+    if (this.#context.now() - this.started_at_ms < this.#context.deadline_ms) return;
+    this.expire();
+    controller.abort(new Error('the deadline passed before the request was sent'));
+  }
+
+  onRequestSent(): void {
+    if (this.#settled) return;
+    const { writableLength: unsent_bytes } = this.#connection!.socket;
+    this.endStage(true, unsent_bytes === 0 ? '' : `${unsent_bytes} bytes wait for the receiver to read them`);
+    this.beginStage('response');
+  }
+
+  onResponseStart(_controller: unknown, status_code: number, headers: Record<string, string | string[] | undefined>) {
+    if (this.#settled) return;
+    if (status_code < 200) return this.#onInterimResponse(status_code);
+    this.#status_code = status_code;
+    this.#connection!.head_expected = false;
+    const retry_after = headers['retry-after'];
+    if (retry_after !== undefined) this.#retry_after = typeof retry_after === 'string' ? retry_after : retry_after[0]!;
+  }
+
+  onResponseData(_controller: unknown, chunk: Buffer): void {
+    if (this.#settled) return;
+    if (this.#body_bytes < EXCERPT_BYTES_MAX) {
+      // A copy, because a chunk is a window on the 64 KiB that the socket read.
+      const part = Buffer.from(chunk.subarray(0, EXCERPT_BYTES_MAX - this.#body_bytes));
+      if (this.#excerpt === null) this.#excerpt = [part];
+      else this.#excerpt.push(part);
+    }
+    this.#body_bytes += chunk.length;
+    if (this.#body_bytes > RESPONSE_BYTES_MAX) this.#settleByStatus(false);
+  }
+
+  onResponseEnd(): void {
+    this.#settleByStatus(true);
+  }
+
+  onResponseError(_controller: unknown, error: NodeJS.ErrnoException): void {
+    if (this.#settled) return;
+    if (this.#status_code !== null) return this.#settleByStatus(false);
+    const { socket, uses, has_responded } = this.#connection!;
+    if (uses > 0 && socket.destroyed && !has_responded && !this.#sent_again) return this.#sendAgain();
+    if (error.code === 'UND_ERR_INVALID_ARG' || error.code === 'UND_ERR_NOT_SUPPORTED') {
+      return this.#settle('unreachable', 'the request could not be made: one of its headers is not valid HTTP');
+    }
+    this.#settle('broken_response', describeBroken(error, has_responded));
+  }
+
+  /** The deadline. */
+  expire(): void {
+    if (this.#status_code !== null) return this.#settleByStatus(false);
+    const when = this.#context.is_closed ? 'before the service stopped' : `within ${this.#context.deadline_ms} ms`;
+    switch (this.#stage) {
+      case 'dns':
+        return this.#settle('dns_failed', `no name server answered ${when}`);
+      case 'connect':
+        return this.#settle('connect_timeout', `the receiver did not accept the connection ${when}`);
+      case 'tls':
+        return this.#settle('tls_failed', `the TLS handshake was not finished ${when}`);
+      default: {
+        const unread = (this.#connection?.socket.writableLength ?? 0) > 0;
+        return this.#settle('timeout', `${unread ? 'the request was not read' : 'no status line arrived'} ${when}`);
+      }
+    }
+  }
+
+  #onInterimResponse(status_code: number): void {
+    if (status_code === 101) {
+      this.#settle('broken_response', 'responded with 101, a change of protocol that nobody asked for');
+    } else if (++this.#interim_responses > INTERIM_RESPONSES_MAX) {
+      this.#settle('broken_response', `responded with over ${INTERIM_RESPONSES_MAX} interim responses (1xx)`);
+    }
+  }
+
+  /** The receiver closed a kept connection just as it was used, before it began a response: it never saw the push. */
+  #sendAgain(): void {
+    this.#sent_again = true;
+    this.#connection = null;
+    this.#stages = [];
+    this.#stage = null;
+    const { started_at_ms } = this;
+    this.#connect(started_at_ms + this.#context.deadline_ms - this.#context.now());
+  }
+
+  /** The status line decides, whatever becomes of the body. */
+  #settleByStatus(complete: boolean): void {
+    const status_code = this.#status_code!;
+    const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);
+    this.#settle(outcome, describeStatus(status_code, outcome), complete);
+  }
+
+  #settle(outcome: Outcome, detail: string, complete = false): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    const context = this.#context;
+    context.deadlines.remove(this);
+    this.#connect_attempt?.cancel();
+    const ok = outcome === 'ok';
+    this.endStage(ok, ok ? `responded with ${this.#status_code}` : detail);
+    this.#release(complete);
+    this.#resolve({
+      outcome,
+      status_code: this.#status_code,
+      detail,
+      duration_ms: elapsed(this.started_at_ms, context.now()),
+      stages: this.#stages,
+      response_excerpt: this.#excerpt === null ? '' : excerptOf(this.#excerpt, this.#push.headers, complete),
+      retry_after: this.#retry_after,
+    });
+  }
+
+  /** A connection is kept only after a whole response; anything else leaves it in an unknown state. */
+  #release(complete: boolean): void {
+    const connection = this.#connection;
+    const pool = this.#pool;
+    if (connection !== null) {
+      connection.uses += 1;
+      if (complete && pool !== null && !pool.is_closed && !connection.socket.destroyed)
+        this.#context.pools.keep(connection, pool);
+      else connection.socket.destroy();
+    }
+    if (pool === null) return;
+    pool.pushes -= 1;
+    pool.disposeIfUnused();
+  }
+}
+
+/** Rounded to a tenth of a millisecond. */
+function elapsed(from_ms: number, to_ms: number): number {
+  return Math.round((to_ms - from_ms) * 10) / 10;
+}
