@@ -106,6 +106,10 @@ test('only one module opens outgoing sockets', async () => {
     'src/http/intake/intake.ts',
     'src/http/problems.ts',
     'src/convoke.ts',
+    'src/delivery/transport/push_attempt.ts',
+    'src/delivery/transport/connection_pools.ts',
+    // The errors of undici, to describe them.
+    'src/delivery/transport/response.ts',
     // It listens, as every machine does.
     'src/demo/conversation.ts',
   ]);
@@ -113,6 +117,7 @@ test('only one module opens outgoing sockets', async () => {
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
+    'src/delivery/transport/connection.ts',
     'src/delivery/transport/connector.ts',
     'src/delivery/transport/webhook_transport.ts',
   ]);

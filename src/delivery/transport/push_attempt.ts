@@ -200,9 +200,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   #onInterimResponse(status_code: number): void {
     if (status_code === 101) {
-      this.#settle('broken_response', 'responded with 101, a change of protocol that nobody asked for');
+      this.#settle('broken_response', 'answered 101, a change of protocol that nobody asked for');
     } else if (++this.#interim_responses > INTERIM_RESPONSES_MAX) {
-      this.#settle('broken_response', `responded with over ${INTERIM_RESPONSES_MAX} interim responses (1xx)`);
+      this.#settle('broken_response', `answered with over ${INTERIM_RESPONSES_MAX} interim responses (1xx)`);
     }
   }
 
@@ -230,7 +230,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     context.deadlines.remove(this);
     this.#connect_attempt?.cancel();
     const ok = outcome === 'ok';
-    this.endStage(ok, ok ? `responded with ${this.#status_code}` : detail);
+    this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);
     this.#release(complete);
     this.#resolve({
       outcome,

@@ -16,9 +16,9 @@ export const INTERIM_RESPONSES_MAX = 100;
 
 export function describeStatus(status_code: number, outcome: Outcome): string {
   if (outcome === 'ok') return '';
-  if (outcome === 'not_200') return `responded with ${status_code}, and only 200 counts as a success for this instance`;
-  if (status_code >= 300 && status_code < 400) return `responded with ${status_code}; redirects are not followed`;
-  return `responded with ${status_code}`;
+  if (outcome === 'not_200') return `answered ${status_code}, and only 200 counts as a success for this instance`;
+  if (status_code >= 300 && status_code < 400) return `answered ${status_code}; redirects are not followed`;
+  return `answered ${status_code}`;
 }
 
 /** @param has_responded whether any byte of a response arrived */
