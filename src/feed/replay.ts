@@ -8,10 +8,12 @@ import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
 import { keyOf, textOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';
 
-/** More than this is not told again. */
+/** More than this is not told again: by number, and by what the rows come to. A page is half a mebibyte at most. */
 const MESSAGES_MAX = 2_000;
+const MESSAGES_CHARS_MAX = 4 << 20;
 const DELIVERIES_MAX = 5_000;
 const DELIVERIES_PAGE = 500;
+const DELIVERY_PAGES_MAX = 20;
 
 /** Stands where the name of a memory stands: whoever comes back with such an id finds no memory, and is told from the store. */
 const NO_MEMORY = '0';
@@ -64,9 +66,14 @@ async function messagesAfter(
 ): Promise<Found[] | null> {
   const meeting_ids = meeting_id === undefined ? visibility?.meeting_ids : [meeting_id];
   if (meeting_ids?.length === 0) return [];
-  const heads = await store.messages.since(from.message_id, { meeting_ids, instance_id, limit: MESSAGES_MAX + 1 });
-  if (heads.length > MESSAGES_MAX) return null;
-  return heads.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
+  const { data, has_more } = await store.messages.since(from.message_id, {
+    meeting_ids,
+    instance_id,
+    limit: MESSAGES_MAX,
+    chars_max: MESSAGES_CHARS_MAX,
+  });
+  if (has_more) return null;
+  return data.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
 }
 
 /** All deliveries have to be looked at, the newest first: nothing leads to those of which an attempt was made late. */
@@ -78,13 +85,16 @@ async function deliveriesChangedAfter(
 ): Promise<Found[] | null> {
   const found: Found[] = [];
   let seen = 0;
+  let pages = 0;
   let cursor: string | undefined;
   do {
     const filter = { meeting_id, instance_id, limit: DELIVERIES_PAGE, cursor };
     const page = await store.deliveries.list(filter, now_ms, visibility);
     seen += page.data.length;
     cursor = page.next_cursor ?? undefined;
-    if (seen > DELIVERIES_MAX || (seen === DELIVERIES_MAX && cursor !== undefined)) return null;
+    pages++;
+    const has_more = cursor !== undefined;
+    if (seen > DELIVERIES_MAX || (has_more && (seen === DELIVERIES_MAX || pages === DELIVERY_PAGES_MAX))) return null;
     for (const row of page.data) found.push(...changesOf(row, from));
   } while (cursor !== undefined);
   return found;

@@ -141,10 +141,15 @@ class Commands {
       ['members', (store) => store.meetings.instances(meeting_id, { limit, include_left: flag })],
       ['messages', (store) => store.messages.list(meeting_id, { limit, chars_max: 20, ...(flag && { after_seq: 1 }) })],
       ['last', (store) => store.messages.last()],
-      ['since', (store) => store.messages.since(flag ? store.messages.last() : null, { limit })],
+      ['since', (store) => store.messages.since(flag ? store.messages.last() : null, { limit, chars_max: 20 })],
       [
         'since, of some',
-        (store) => store.messages.since(null, { limit, ...(flag ? { instance_id } : { meeting_ids: [meeting_id] }) }),
+        (store) =>
+          store.messages.since(null, {
+            limit,
+            chars_max: 20,
+            ...(flag ? { instance_id } : { meeting_ids: [meeting_id] }),
+          }),
       ],
       ['remove', (store) => (limit < 3 ? store.instances.remove(instance_id, limit, wall) : null)],
     ];

@@ -447,16 +447,20 @@ export class ModelStore implements StoreOperations {
       return { data, has_more };
     },
     last: () => [...this.#messages.values()].at(-1)?.message_id ?? null,
-    since: (after, { meeting_ids, instance_id, limit }) =>
-      [...this.#messages.values()]
-        .filter(
-          ({ message_id, meeting_id }) =>
-            (after === null || message_id > after) &&
-            (meeting_ids === undefined || meeting_ids.includes(meeting_id)) &&
-            (instance_id === undefined || this.#isFor(instance_id, message_id)),
-        )
-        .slice(0, limit)
-        .map(headOf),
+    since: (after, { meeting_ids, instance_id, limit, chars_max }) => {
+      const found = [...this.#messages.values()].filter(
+        ({ message_id, meeting_id }) =>
+          (after === null || message_id > after) &&
+          (meeting_ids === undefined || meeting_ids.includes(meeting_id)) &&
+          (instance_id === undefined || this.#isFor(instance_id, message_id)),
+      );
+      let chars = 0;
+      const past = found.findIndex((row, i) => {
+        chars += row.target_agents === null ? 0 : JSON.stringify(row.target_agents).length;
+        return i === limit || (chars > chars_max && i > 0);
+      });
+      return { data: (past === -1 ? found : found.slice(0, past)).map(headOf), has_more: past !== -1 };
+    },
   };
 
   #isFor(instance_id: string, message_id: string): boolean {

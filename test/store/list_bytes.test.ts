@@ -147,6 +147,24 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.deepEqual(beside, all);
   });
 
+  test('what is told of messages since one ends where their lists come to the limit, and goes on from there', async (t) => {
+    const store = await engine.open(t);
+    await store.messages.accept(messages('m', 7, { target_agents: LONG }));
+    const list_chars = JSON.stringify(LONG).length;
+    const pages: number[][] = [];
+    let after: string | null = null;
+    for (let has_more = true; has_more;) {
+      const page = await store.messages.since(after, { limit: 100, chars_max: 3 * list_chars });
+      pages.push(page.data.map(({ seq }) => seq));
+      ({ has_more } = page);
+      after = page.data.at(-1)!.message_id;
+    }
+    assert.deepEqual(pages, [[1, 2, 3], [4, 5, 6], [7]]);
+    // One that is longer than the limit is a page by itself; short ones end by their number.
+    assert.equal((await store.messages.since(null, { limit: 100, chars_max: 1 })).data.length, 1);
+    assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
+  });
+
   test('the lists of a meeting come to 4 MiB at most; a small one is taken all the same, and who leaves makes room', async (t) => {
     const store = await engine.open(t);
     await register(store, 'last', ['a']);

@@ -265,6 +265,7 @@ const COMMANDS = {
   since: (store, d) =>
     store.messages.since(d.flag(0) ? d.message_id : null, {
       limit: 2 * d.limit,
+      chars_max: d.pick(3, [1, 40, 4_000, 1e9]),
       ...(d.flag(1) && { meeting_ids: [d.meeting_id, MEETING_IDS[0]!] }),
       ...(d.flag(2) && { instance_id: d.instance_id }),
     }),

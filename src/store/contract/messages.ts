@@ -75,9 +75,15 @@ export interface MessageStore {
    * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
    * of some, and only what went to an instance when one is given. With several nodes, what one of them was storing while
    * another accepted `after` may come to stand before it: order holds within a meeting, not between meetings of two nodes.
+   * Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,
-    filter: { meeting_ids?: string[] | undefined; instance_id?: string | undefined; limit: number },
-  ): Promise<MessageHead[]>;
+    filter: {
+      meeting_ids?: string[] | undefined;
+      instance_id?: string | undefined;
+      limit: number;
+      chars_max: number;
+    },
+  ): Promise<{ data: MessageHead[]; has_more: boolean }>;
 }

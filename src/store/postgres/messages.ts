@@ -1,5 +1,6 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { MessageHead, MessageRow, MessageStore } from '../contract/messages.ts';
+import type { MessageRow, MessageStore } from '../contract/messages.ts';
+import { type HeadRow, pageOfHeads } from '../rows/messages.ts';
 import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
 import type { MessagesTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
@@ -17,17 +18,20 @@ const list = (order: 'ASC' | 'DESC') =>
 
 const LAST = statement('SELECT max(message_no) AS last FROM messages');
 
-/** The numbers of its deliveries follow that of the message. */
 /** The number of the last delivery of the message `m`. Whatever stands there, the sum is a number: past bigint a statement fails. */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 
+/** As far as the characters reach, and a row beyond, as in `list`. */
 const HEADS_SINCE = statement(`
-  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
-  WHERE message_no > $after
-    AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
-    AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d
-      WHERE d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE} AND d.instance_id = $instance_id))
-  ORDER BY message_no LIMIT $limit`);
+  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM (
+    SELECT page.*, coalesce(sum(length(page.target_agents)) OVER (ORDER BY page.message_no ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
+      SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
+      WHERE message_no > $after
+        AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
+        AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d
+          WHERE d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE} AND d.instance_id = $instance_id))
+      ORDER BY message_no LIMIT $limit) page) cut
+  WHERE chars_before <= $chars_max ORDER BY message_no`);
 
 const FORWARD = list('ASC');
 const BACKWARD = list('DESC');
@@ -85,19 +89,16 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
       const { last } = (await session.one<{ last: number | null }>(LAST))!;
       return last === null ? null : ids.encode('msg', last);
     },
-    async since(after, { meeting_ids, instance_id, limit }) {
-      const rows = await session.all<Omit<MessagesTable, 'timestamp' | 'message'>>(HEADS_SINCE, {
+    async since(after, { meeting_ids, instance_id, limit, chars_max }) {
+      const rows = await session.all<HeadRow>(HEADS_SINCE, {
         // One that another database made stands for no place in this one: everything is after it.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,
-        limit,
+        limit: limit + 1,
+        chars_max,
       });
-      return rows.map(({ message_no, target_agents, ...head }): MessageHead => ({
-        message_id: ids.encode('msg', message_no),
-        ...head,
-        target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
-      }));
+      return pageOfHeads(rows, limit, chars_max, ids);
     },
   };
 }

@@ -1,14 +1,8 @@
 import { agentsToNotify } from '../../domain/message.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import type {
-  Accepted,
-  AcceptedMessage,
-  MessageHead,
-  MessageRow,
-  MessageStore,
-  NewMessage,
-} from '../contract/messages.ts';
+import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../contract/messages.ts';
+import { type HeadRow, pageOfHeads } from '../rows/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './sync.ts';
@@ -178,24 +172,15 @@ export function messageOperations(
       const { last } = db.prepare('SELECT max(message_no) AS last FROM messages').get() as { last: number | null };
       return last === null ? null : ids.encode('msg', last);
     },
-    since(after, { meeting_ids, instance_id, limit }) {
-      const rows = db.prepare(HEADS_SINCE).all({
+    since(after, { meeting_ids, instance_id, limit, chars_max }) {
+      const rows = db.prepare(HEADS_SINCE).iterate({
         // One that another file made stands for no place in this one: everything is after it.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
         instance_id: instance_id ?? null,
-        limit,
+        limit: limit + 1,
       });
-      return (rows as unknown as Omit<MessagesTable, 'timestamp' | 'message'>[]).map(headOf);
+      return pageOfHeads(rows as Iterable<HeadRow>, limit, chars_max, ids);
     },
   };
-
-  function headOf(row: Omit<MessagesTable, 'timestamp' | 'message'>): MessageHead {
-    const { message_no, target_agents, ...rest } = row;
-    return {
-      message_id: ids.encode('msg', message_no),
-      ...rest,
-      target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
-    };
-  }
 }
