@@ -1,7 +1,6 @@
 /**
- * Two agents on this machine hold a conversation, with nothing that a user could not write: each is a webhook receiver of
- * the SDK, and each answers by sending a message to the meeting. `convoke demo` shows it on a terminal, and the service
- * holds one for whoever looks at its pages.
+ * Two agents on this machine hold a conversation. They use only what users have: each is a webhook receiver of the SDK, and answers
+ * by sending a message to the meeting. `convoke demo` shows it on a terminal, the demo of the service on its pages.
  */
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
@@ -17,7 +16,7 @@ export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
 const NAME_BYTES = 3;
-/** Of a node that holds one of 64 partitions, one name in 64 is its own. */
+/** A node that holds one of 64 partitions delivers to one name in 64. */
 const NAMES_TRIED_MAX = 2_000;
 
 /** An agent as it is registered. */
@@ -29,7 +28,7 @@ export interface DemoRegistration {
   webhook_secret: string;
 }
 
-/** What the agents ask of the service; a ConvokeClient can do it. */
+/** What the agents need of the service: a part of ConvokeClient. */
 export interface DemoService {
   register(registration: DemoRegistration): Promise<unknown>;
   joinMeeting(membership: { instance_id: string; meeting_id: string; agent_ids: string[] }): Promise<unknown>;
@@ -40,10 +39,10 @@ export interface DemoService {
 /** Told what happens. */
 export interface DemoObserver {
   joined(agent_id: string, webhook_url: string): void;
-  /** Of pushes whose signature was verified. */
+  /** A push whose signature was verified. */
   heard(agent_id: string, push: Push): void;
   says(agent_id: string, to: string, content: string): void;
-  /** It cannot go on. */
+  /** The conversation cannot go on. */
   failed(error: unknown): void;
 }
 
@@ -56,7 +55,7 @@ export interface ConversationOptions {
   pause_ms: number;
   /** How many messages of others the agents answer. */
   answers_max: number;
-  /** Whether this very machine would push to an instance: another one would not reach 127.0.0.1. Yes when absent. */
+  /** Whether this node delivers to an instance: another one would not reach 127.0.0.1. Always, when absent. */
   isPushedFromHere?: (instance_id: string) => boolean;
 }
 
@@ -169,7 +168,7 @@ export class Conversation {
     this.#send(messageFrom(agent_id, content, this.#turn), [to]);
   }
 
-  /** One of them answers, whoever hears it first. */
+  /** The agent that gets it first answers. */
   #answer(agent_id: string, { seq, message }: Push): void {
     const { answers_max } = this.#options;
     if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;
@@ -178,7 +177,7 @@ export class Conversation {
     this.#think(() => this.#send(messageFrom(agent_id, content)));
   }
 
-  /** An agent thinks after the push was answered: Convoke waits 5 seconds for an answer, and some agents think longer. */
+  /** An agent thinks after the response to the push: Convoke waits 5 seconds for it, and some agents think longer. */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;
     const timer = clock.after(pause_ms, () => {
@@ -195,7 +194,7 @@ export class Conversation {
   }
 }
 
-/** The first that is pushed to from here; where none is, the first. */
+/** The first name that this node delivers to, or else the first. */
 function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => boolean): string {
   for (let number = 2, id = name; number <= NAMES_TRIED_MAX; number++) {
     if (isPushedFromHere(id)) return id;
@@ -204,7 +203,7 @@ function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => b
   return name;
 }
 
-/** @param turn by which the agents know whose turn is next; what others say has none */
+/** @param turn says whose turn is next; messages of others have none */
 function messageFrom(from: string, content: string, turn?: number): object {
   return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date().toISOString() };
 }

@@ -1,4 +1,4 @@
-/** Who may do what: design section 8. What a key may touch travels with each call of the store, which looks no further. */
+/** Who may do what. What a key may touch travels with each call of the store, which looks no further. */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
@@ -8,13 +8,13 @@ export interface OwnerScope {
   instance_id: string | null;
 }
 
-/** What a key may look at: what belongs to instances that it owns, and what belongs to some meetings. */
+/** What a key may see: what belongs to its own instances, and what belongs to some meetings. */
 export interface Visibility {
   owner_scope: OwnerScope | null;
   meeting_ids: string[];
 }
 
-/** Whoever makes a request. */
+/** Who makes a request. */
 export interface Principal {
   /** Null while the API is open. */
   key_id: string | null;
@@ -23,11 +23,11 @@ export interface Principal {
   meeting_ids: ReadonlySet<string> | null;
   /** The instances that it may touch; null: every one. */
   owner_scope: OwnerScope | null;
-  /** What it may look at; null: everything. */
+  /** What it may see; null: everything. */
   visibility: Visibility | null;
 }
 
-/** Everybody while the API is open, and whoever holds the data file itself. */
+/** Everybody while the API is open, and a command that opens the data file itself. */
 export const EVERYTHING_ALLOWED: Principal = {
   key_id: null,
   scopes: ['admin'],
@@ -36,14 +36,14 @@ export const EVERYTHING_ALLOWED: Principal = {
   visibility: null,
 };
 
-/** Of a key that is not known yet. */
+/** Stands for a key that is not known yet. */
 export const NOTHING_ALLOWED: Principal = {
   ...EVERYTHING_ALLOWED,
   scopes: [],
   visibility: { owner_scope: null, meeting_ids: [] },
 };
 
-/** Whoever uses a key. */
+/** The principal of a request with this key. */
 export function principalOf({ key_id, scopes, meeting_ids, instance_id }: ApiKey): Principal {
   if (scopes.includes('admin')) return { ...EVERYTHING_ALLOWED, key_id, scopes };
   const owner_scope = { key_id, instance_id };
@@ -75,7 +75,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Whether there is such a meeting is not asked: the answer is the same.
+ * Does not ask whether the meeting exists: the response is the same.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */
@@ -87,15 +87,15 @@ export function assertMeeting({ meeting_ids }: Principal, meeting_id: string): v
   );
 }
 
-/** @throws Problem `not_permitted` for a key that is limited to meetings, where the whole service is told of */
+/** @throws Problem `not_permitted` for a key that is limited to meetings, where the response is about the whole service */
 export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
   if (meeting_ids === null) return;
   throw new Problem('not_permitted', 'This key is limited to certain meetings, and this is about all of them.');
 }
 
 /**
- * Registering is the one place where a key learns that an id is taken. One that is limited to an instance does not even
- * learn that of others.
+ * A registration is the only place where a key learns that an id is taken. A key that is limited to one instance does not
+ * learn even that about other ids.
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */

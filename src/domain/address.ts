@@ -1,6 +1,6 @@
 /**
  * IP addresses as bytes, and which of them a push may reach. An address is never judged as text: the same
- * address has many spellings, and `net.BlockList` answers "not listed" for one whose family was not named.
+ * address has many spellings, and `net.BlockList` returns "not listed" for one whose family was not named.
  */
 
 /** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */
@@ -106,7 +106,7 @@ export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial 
   return null;
 }
 
-/** The address of this machine itself, as what `localhost` is judged by. */
+/** The address of this machine, which stands for `localhost`. */
 export const LOOPBACK_ADDRESSES: readonly AddressBytes[] = [
   Uint8Array.of(127, 0, 0, 1),
   Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),
@@ -118,8 +118,8 @@ interface NamedRange {
 }
 
 /**
- * Link-local addresses and the doors of cloud metadata: a wide entry in the allow-list must not open them by accident, nor
- * `lan` those that lie in a private range. They are AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai.
+ * Link-local addresses and the metadata services of AWS, Azure, Google, Oracle, Alibaba, Scaleway and Akamai. A wide entry in the
+ * allow-list must not open them by accident, nor must `lan` open those in a private range.
  */
 const NEVER = named({
   '169.254.0.0/16': 'a link-local address (cloud metadata lives there)',
@@ -137,8 +137,8 @@ const NEVER = named({
 });
 
 /**
- * IPv6 that a translator or a tunnel takes to an IPv4 address, with the bytes that this stands in. The networks that translate
- * by a prefix of their own (RFC 6052) are not known here: what ends in 32 zero bits and an IPv4 address may be one of theirs.
+ * IPv6 ranges that a translator or a tunnel maps to IPv4, with the bytes that hold the IPv4 address. Prefixes of single networks
+ * (RFC 6052) are unknown here: an address that ends in 32 zero bits and an IPv4 address may be one of theirs.
  */
 const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, number]; inverted?: true }[] = [
   // NAT64 (RFC 6052), SIIT (RFC 2765), IPv4-compatible.
@@ -155,7 +155,7 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [4, 5, 6, 7] },
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
-/** Of the lower half of an address, when an IPv4 address follows: a translator's (RFC 6052), and ISATAP (RFC 5214). */
+/** The 4 bytes before an embedded IPv4 address, in the lower half: of a translator (RFC 6052), and of ISATAP (RFC 5214). */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],
   [0, 0, 0x5e, 0xfe],
@@ -208,8 +208,8 @@ function reserved(text: string, exact_bits: number, name: string): Denial {
 }
 
 /**
- * The IPv4 addresses that an IPv6 one may be taken to. Who opens 64:ff9b::/96, because a network of IPv6 alone reaches all IPv4
- * through it (RFC 6052), does not mean the metadata service behind it.
+ * The IPv4 addresses that an IPv6 address may be mapped to. An operator opens 64:ff9b::/96 because an IPv6-only network reaches
+ * IPv4 through it (RFC 6052). That entry must not open the metadata service behind it.
  */
 function carriedIPv4(bytes: AddressBytes): AddressBytes[] {
   if (bytes.length === 4) return [];

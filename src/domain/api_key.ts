@@ -4,7 +4,7 @@ import { hash } from 'node:crypto';
 export const SCOPES = ['admin', 'send', 'read', 'instance'] as const;
 export type Scope = (typeof SCOPES)[number];
 
-/** A key as it is kept: the token itself is not, so that whoever reads the data file cannot use it. */
+/** A key as it is stored. The token is not stored, so a reader of the data file cannot use it. */
 export interface ApiKey {
   key_id: string;
   name: string | null;
@@ -15,20 +15,20 @@ export interface ApiKey {
   instance_id: string | null;
   /** See `digestOf`. */
   digest: string;
-  /** Is taken as well until `previous_until`, after a rotation. */
+  /** Also valid until `previous_until`, after a rotation. */
   previous_digest: string | null;
   previous_until: number | null;
   created_at: number;
   expires_at: number | null;
   revoked_at: number | null;
   last_used_at: number | null;
-  /** Rises with every change of any key; noting a use is none. */
+  /** Rises with every change of any key; a recorded use is no change. */
   change_no: number;
 }
 
 /**
  * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum tells a mistyped or
- * truncated token from one that was revoked, without asking anybody; with it a secret scanner knows a token for sure.
+ * truncated token from a revoked one without a look into the store, and lets a secret scanner be sure.
  * docs/keys.md gives the pattern to others.
  */
 const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
@@ -53,7 +53,7 @@ export function makeKeyId(random_bytes: Uint8Array): string {
 }
 
 /**
- * Makes the token that a key is used with. It is shown once; only `digestOf` it is kept.
+ * Makes the token that a key is used with. It is shown once; only its `digestOf` is stored.
  *
  * @param random_bytes 32 bytes from a cryptographic source
  */
@@ -63,7 +63,7 @@ export function makeToken(key_id: string, random_bytes: Uint8Array): string {
   return body + checksumOf(body);
 }
 
-/** The key_id in a token; null for what does not have the shape of one. The checksum is not looked at. */
+/** The key_id in a token; null for anything without the shape of one. Does not check the checksum. */
 export function keyIdOf(token: string): string | null {
   return TOKEN.exec(token)?.[1] ?? null;
 }
@@ -74,8 +74,8 @@ export function isWhole(token: string): boolean {
 }
 
 /**
- * What is kept of a token: SHA-256, as hexadecimal digits. One round is enough where the secret is 256 random bits; what
- * slow hashes protect are passwords, which can be guessed.
+ * What is stored of a token: SHA-256, as hexadecimal digits. One round is enough for 256 random bits; slow hashes protect
+ * passwords, which can be guessed.
  */
 export function digestOf(token: string): string {
   return hash('sha256', token);
@@ -86,7 +86,7 @@ export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): b
   return revoked_at === null && (expires_at === null || wall_ms < expires_at);
 }
 
-/** Whether a key lets somebody in who can make other keys, today and always: one must remain. */
+/** Whether a key can make other keys, now and for ever. One such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;
 }

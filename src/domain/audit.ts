@@ -42,9 +42,9 @@ export type AuditDetails = Record<string, string | number | boolean | null | str
 
 /** Who did, or tried to do, what to what, and from where. */
 export interface AuditSubject {
-  /** A key_id; or `open`, `local command`, `sign-in link`, `service`, and `unknown` for whoever could not be identified. */
+  /** A key_id; or `open`, `local command`, `sign-in link`, `service`, and `unknown` without a valid key. */
   principal: string;
-  /** Null for whoever holds the data file himself. */
+  /** Null for a command that opens the data file itself. */
   address: string | null;
   action: AuditAction;
   target_kind: AuditTarget;
@@ -52,14 +52,14 @@ export interface AuditSubject {
   details: AuditDetails;
 }
 
-/** An entry on its way in. */
+/** An entry that is not yet numbered and chained. */
 export interface NewAuditEntry extends AuditSubject {
   outcome: AuditOutcome;
   /** The code of the problem, when it was refused. */
   code: string | null;
 }
 
-/** An entry as it is hashed, answered and exported. */
+/** An entry as it is hashed, returned and exported. */
 export interface AuditEntry extends NewAuditEntry {
   /** From 1, without gaps. */
   seq: number;
@@ -69,13 +69,13 @@ export interface AuditEntry extends NewAuditEntry {
   hash: string;
 }
 
-/** The last entry: whoever keeps it elsewhere can tell later that nothing before it was changed or cut off. */
+/** The last entry. A copy of it elsewhere proves later that nothing before it was changed or cut off. */
 export interface AuditHead {
   seq: number;
   hash: string;
 }
 
-/** What stands before the first entry that was ever written. */
+/** The `prev_hash` of the first entry. */
 export const CHAIN_START = '0'.repeat(64);
 
 /**
@@ -107,10 +107,10 @@ export interface ChainFault {
 
 /** What an entry `audit.prune` says: all entries up to this one were removed. Written in the transaction that removes them. */
 export interface Removal {
-  /** How many were removed by it; there may have been others before. */
+  /** How many it removed; earlier prunes may have removed others. */
   removed: number;
   removed_to: number;
-  /** Of the last one that was removed: the first one that is left follows it. */
+  /** The hash of the last removed entry: the first remaining entry follows it. */
   removed_hash: string;
   /** When that was written. */
   removed_until: string;
@@ -129,7 +129,7 @@ export function removalEntry(removal: Removal): NewAuditEntry {
   };
 }
 
-/** Follows a chain from the first entry that is left to the last. */
+/** Verifies a chain from the first remaining entry to the last. */
 export class ChainVerifier {
   readonly #kept: AuditHead | null;
   /** What the first entry follows. */
@@ -138,7 +138,7 @@ export class ChainVerifier {
   /** What the last entry `audit.prune` says. */
   #removal: Partial<Removal> | null = null;
 
-  /** @param kept a head that was kept elsewhere: the chain must still hold it */
+  /** @param kept a head that somebody kept elsewhere: the chain must still contain it */
   constructor(kept: AuditHead | null = null) {
     this.#kept = kept;
   }
@@ -147,7 +147,7 @@ export class ChainVerifier {
     return this.#head;
   }
 
-  /** How many entries are not there any more, and when the last of them was written; null when all are there. */
+  /** How many entries were removed, and when the last of them was written; null when none was. */
   get removed(): { entries: number; until: string } | null {
     return this.#start.seq === 0 ? null : { entries: this.#start.seq, until: this.#removal?.removed_until ?? '' };
   }
@@ -170,12 +170,12 @@ export class ChainVerifier {
     return null;
   }
 
-  /** Entries before the first one are not there: whether one says that they were removed is seen at the end. */
+  /** The first entries are gone. At the end it is clear whether an `audit.prune` accounts for them. */
   #begin(start: AuditHead): void {
     this.#start = this.#head = start;
   }
 
-  /** After the last entry; null when all that must be there was. */
+  /** To be called after the last entry; null when nothing is missing. */
   end(): ChainFault | null {
     const start = this.#start;
     if (start.seq > 0 && (this.#removal?.removed_to !== start.seq || this.#removal.removed_hash !== start.hash)) {

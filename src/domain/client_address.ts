@@ -1,4 +1,4 @@
-/** From where a request comes. */
+/** Where a request is from. */
 import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } from './address.ts';
 
 /** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
@@ -8,9 +8,9 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of whoever made a request: that of the connection, or, when a trusted proxy made the connection, the last
- * one in X-Forwarded-For that is not a trusted proxy itself. What stands before it was written by the caller, and says
- * nothing. Where the header ends or cannot be read, the last address that is known for sure is the answer.
+ * The address of the client: that of the connection, or, when a trusted proxy made the connection, the last address in
+ * X-Forwarded-For that is no trusted proxy. The client can write anything before it. Where the header ends or cannot be read, the
+ * last certain address counts.
  */
 export function clientAddress(
   connected: string | undefined,
@@ -29,8 +29,8 @@ export function clientAddress(
 }
 
 /**
- * Whether whoever made a request made it by https. A trusted proxy says so; of several, the first in the header is the
- * one that the client spoke to. Who writes it himself gets a cookie that only his own browser keeps back.
+ * Whether the client spoke https. A trusted proxy says so; of several, the client spoke to the first in the header. A client that
+ * forges the header harms only itself: its browser holds back the cookie.
  */
 export function isForwardedHttps(
   connected: string | undefined,
@@ -44,9 +44,9 @@ export function isForwardedHttps(
 }
 
 /**
- * What is limited together: an IPv4 address, or a /64 of IPv6, because whoever has one address of it has them all.
+ * What is limited together: an IPv4 address, or a /64 of IPv6, because a customer has all addresses of it.
  *
- * @param address as `clientAddress` answers it
+ * @param address as `clientAddress` returns it
  */
 export function addressGroup(address: string): string {
   const bytes = parseAddress(address);

@@ -1,9 +1,9 @@
 /**
- * The connection string of a PostgreSQL database. It may name several servers, as libpq has it: their hosts, each with its
- * port, stand between commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
+ * The connection string of a PostgreSQL database. It may name several servers, as in libpq: their hosts, each with its
+ * port, separated by commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
  */
 
-/** Each may take its time not to answer, and a sender waits for all of them. */
+/** A sender waits while each of them may fail to respond. */
 export const DATABASE_SERVERS_MAX = 8;
 
 /** What `target_session_attrs` may ask for, and whether the server then has to write. Convoke has no use for the others. */
@@ -18,7 +18,7 @@ const PARTS = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/i;
 export interface DatabaseServers {
   /** What to connect to, and what to call it, without the password. */
   servers: { url: string; where: string }[];
-  /** Whether a server that only reads is passed over. Of several servers it always is: one of them writes. */
+  /** Whether to pass over a server that only reads. Always true for several servers, because one of them writes. */
   must_write: boolean;
 }
 

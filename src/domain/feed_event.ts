@@ -1,4 +1,4 @@
-/** What the live feed tells. docs/events.md says it to users. */
+/** The events of the live feed. docs/events.md describes them for users. */
 import type { DeliveryReason, DeliveryState } from './delivery.ts';
 import type { AdvisedFailure } from './advice.ts';
 import type { Health } from './instance.ts';
@@ -32,7 +32,7 @@ export interface FeedData {
     reason: DeliveryReason | null;
     retry_in_ms: number | null;
   };
-  /** Deliveries that came to their end without an attempt. */
+  /** Deliveries that ended without an attempt. */
   'delivery.settled': {
     instance_id: string;
     /** Null: of all meetings. */
@@ -58,11 +58,11 @@ export interface FeedData {
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
-  /** Not everything can be told: whoever keeps a view of something reads it anew. */
+  /** Events are missing: a client that shows something reads it again. */
   gap: {
     /** Since when; null when that is not known. */
     since: string | null;
-    /** The names of the events of this time that were told after all. */
+    /** The names of the events of this time that are replayed. */
     replayed: FeedEventName[];
   };
 }
@@ -77,7 +77,7 @@ interface HealthChange {
 
 export type FeedEventName = keyof FeedData;
 
-/** One of them, with what decides who sees it. */
+/** One event, and what decides who sees it. */
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
 /** What an event is about. */
@@ -87,12 +87,12 @@ export interface About {
   instance_ids: readonly string[];
   /** When what happened began, in milliseconds since the epoch: an attempt with the message that it delivers. */
   since?: number;
-  /** Of a registration and what changes it: whom the instance belongs to now, and since when there is this one of its id. */
+  /** For changes of an instance: its owner now, and when this instance of its id began. */
   owner_key_id?: string | null;
   created_at?: number;
 }
 
-/** What stored events are told again after a restart. */
+/** The events that can be replayed from the store after a restart. */
 export const STORED_EVENTS = [
   'message.accepted',
   'delivery.attempted',
@@ -101,7 +101,7 @@ export const STORED_EVENTS = [
 
 export const TARGETS_TOLD_MAX = 100;
 
-/** Whoever listens forgets it in an hour, but it should not cost him a megabyte. */
+/** Bounds an event: a list of agents can take a megabyte. */
 export function targetsTold(target_agents: readonly string[] | null): string[] | null {
   return target_agents === null ? null : target_agents.slice(0, TARGETS_TOLD_MAX);
 }
@@ -124,8 +124,8 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
 const KINDS: ReadonlySet<unknown> = new Set<About['kind']>(['message', 'delivery', 'instance', 'everybody']);
 
 /**
- * The events in the JSON text of a list, as another node told them. What has not the shape of one is left out: a node of the
- * next version may tell of more.
+ * The events in the JSON text of a list, as another node published them. Leaves out what is no event: a node of the next version
+ * may publish more kinds.
  */
 export function feedEventsIn(text: string): FeedEvent[] {
   let list: unknown;
@@ -137,7 +137,7 @@ export function feedEventsIn(text: string): FeedEvent[] {
   return Array.isArray(list) ? list.filter(isFeedEvent) : [];
 }
 
-/** Looks at what this node reads of it; the rest is passed on as JSON. */
+/** Checks the fields that this node reads; the rest is passed on as JSON. */
 function isFeedEvent(value: unknown): value is FeedEvent {
   if (!isObject(value)) return false;
   const { name, data, about } = value;

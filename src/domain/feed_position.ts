@@ -1,26 +1,26 @@
 /**
- * A place in the live feed: what Last-Event-ID holds. It is the number of an event in the memory of a node, and beside it
- * what is needed to find the place again in what is stored, when that memory is gone:
+ * A place in the live feed, as Last-Event-ID holds it: the number of an event in the memory of a node. When that memory is gone, two
+ * more facts find the place in the store:
  *
- * - the message that was told last: messages are told in the order in which they were accepted;
- * - when the latest attempt that was told ended. Attempts are not told in exactly that order, because it is made of two
- *   clocks: so those that were told within NEAR_MS before it are named, and the others of that time were not told.
+ * - the last published message: messages are published in the order in which they were accepted;
+ * - the end of the latest published attempt. Attempts are not published in exactly that order, because two clocks make it. So the
+ *   place names the attempts that were published within NEAR_MS before it; the others of that time were not.
  */
 
-/** How far the order in which attempts are told may be from the order of the ends that are stored of them. */
+/** How far the order in which attempts are published may differ from the order of their stored ends. */
 const NEAR_MS = 5;
 
-/** Attempts that are named; where more ended so close together, the place is not found again. */
+/** Attempts that a place names. When more of them end so close together, the store cannot find the place. */
 const NEAR_MAX = 24;
 
 const RADIX = 36;
 const TEXT_MAX = 400;
 const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1,10})\.([0-9a-z-]*)$/;
 
-/** Stands for the names of attempts that are too many. It is too short to be one. */
+/** Stands for too many attempts. It is too short to be the name of one. */
 const CROWDED = 'x';
 
-/** Enough of an id to tell it from those that were made in the seconds before. */
+/** Enough of an id to tell it from the ids of the seconds before. */
 const ID_END_CHARS = 5;
 
 const MESSAGE_PREFIX = 'msg_';
@@ -46,8 +46,8 @@ export class FeedPosition {
   #text = '';
 
   /**
-   * @param message_id the message that was told last; null when there is none
-   * @param at what ended before this was told
+   * @param message_id the last published message; null when there is none
+   * @param at what ended before this was published
    */
   constructor(message_id: string | null, at: number) {
     this.#message = message_id === null ? '' : message_id.slice(MESSAGE_PREFIX.length);
@@ -63,20 +63,20 @@ export class FeedPosition {
     return this.#at;
   }
 
-  /** Whether the place can be found again in what is stored. */
+  /** Whether the store can find the place. */
   get isExact(): boolean {
     return this.#at > this.#crowded_until;
   }
 
-  /** A message was told. */
+  /** A message was published. */
   accepted(message_id: string): void {
     const message = message_id.slice(MESSAGE_PREFIX.length);
-    // Two batches may be stored in the one order and told in the other.
+    // Two batches may be published in another order than they were stored.
     if (message.length > this.#message.length || message > this.#message) this.#message = message;
     this.#write();
   }
 
-  /** An attempt was told. */
+  /** An attempt was published. */
   attempted(ended: EndedAttempt): void {
     const end = endOf(ended);
     this.#at = Math.max(this.#at, Math.floor(end));
@@ -89,14 +89,14 @@ export class FeedPosition {
     this.#write();
   }
 
-  /** Something was told that is stored with this time. */
+  /** An event was published that is stored with this time. */
   passed(at: number): void {
     this.#at = Math.max(this.#at, at);
     this.#forget();
     this.#write();
   }
 
-  /** Whether an attempt, as it is stored, was told before this place. */
+  /** Whether a stored attempt was published before this place. */
   wasTold(stored: EndedAttempt): boolean {
     const end = endOf(stored);
     if (end <= this.#at - NEAR_MS) return true;
@@ -114,19 +114,19 @@ export class FeedPosition {
     this.#text = `${this.#message}.${this.#at.toString(RADIX)}.${near}`;
   }
 
-  /** @param memory the name of the node's memory of events, and the number of this one in it */
+  /** @param memory the name of the node's memory of events; `number` is that of the event in it */
   textOf(memory: string, number: number): string {
     return `${memory}.${number.toString(RADIX)}.${this.#text}`;
   }
 
-  /** Null for what `textOf` did not make. */
+  /** Null for text that `textOf` did not make. */
   static parse(text: string): { memory: string; number: number; position: FeedPosition } | null {
     const match = text.length > TEXT_MAX ? null : TEXT.exec(text);
     if (match === null) return null;
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    // They ended no later than in the millisecond that `at` stands for.
+    // They ended in the millisecond of `at` at the latest.
     else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };

@@ -1,17 +1,17 @@
 import { invalidField } from './problem.ts';
 
-/** Ids that come from users (instance_id, meeting_id, agent ids): design section 3. */
+/** Ids that users choose: instance_id, meeting_id, agent ids. */
 export const ID_CHARS_MAX = 200;
 export const AGENT_IDS_MAX = 1000;
 /**
- * What the ids of a list may come to, as UTF-8: room for 1,000 UUIDs. Every delivery carries a list, so each byte of one is
- * stored again for each message of the meeting.
+ * The bytes of all ids of a list, as UTF-8: room for 1,000 UUIDs. Every delivery stores a list, so each byte is stored again for each
+ * message of the meeting.
  */
 export const AGENT_IDS_BYTES_MAX = 40_000;
 
 /**
- * Every client takes `.` and `..` in a path for steps, percent-encoded too (RFC 3986, section 5.2.4): what is called so could
- * never be asked for.
+ * Every client resolves `.` and `..` in a path, percent-encoded too (RFC 3986, section 5.2.4): nobody could request what has such
+ * an id.
  *
  * @throws Problem `invalid_fields`
  */
@@ -65,14 +65,14 @@ const UPPER_MAX = 2 ** 23 - 1;
 
 /** Two characters for each ten bits: four times as fast as `toString(32)`, of which every delivery needs several. */
 const PAIRS = Array.from({ length: RADIX * RADIX }, (_, bits) => `${DIGITS[bits >> 5]}${DIGITS[bits & 31]}`);
-/** Of each digit, by its character code; -1 for what is none. */
+/** The value of each digit, by its character code; -1 for other characters. */
 const VALUES = Int8Array.from({ length: 128 }, (_, code) => DIGITS.indexOf(String.fromCharCode(code)));
 
 export type IdPrefix = 'msg' | 'dlv';
 
 /**
- * Ids as they are told to others: prefix, the tag of the data file, the number. The tag is there because receivers
- * recognise a repeated delivery by its id: two data files must not make the same one.
+ * Public ids: a prefix, the tag of the data file, the number. Receivers recognise a repeated delivery by its id, so two data files must
+ * not make the same one.
  */
 export class IdCodec {
   readonly tag: string;
@@ -91,7 +91,7 @@ export class IdCodec {
     return `${this.#heads[prefix]}${DIGITS[upper >> 20]}${PAIRS[(upper >> 10) & 1023]}${PAIRS[upper & 1023]}${PAIRS[lower >> 20]}${PAIRS[(lower >> 10) & 1023]}${PAIRS[lower & 1023]}`;
   }
 
-  /** Null for what `encode` did not make. */
+  /** Null for text that `encode` did not make. */
   decode(prefix: IdPrefix, id: string): number | null {
     const head = this.#heads[prefix];
     if (id.length !== head.length + NUMBER_CHARS || !id.startsWith(head)) return null;

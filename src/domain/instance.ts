@@ -32,7 +32,7 @@ export const NO_HEALTH: Readonly<InstanceHealth> = {
   backoff_until: null,
 };
 
-/** A registered instance, secrets included: never answered as it is. */
+/** A registered instance with its secrets: never returned to a client. */
 export interface Instance extends InstanceHealth {
   instance_id: string;
   instance_name: string;
@@ -40,7 +40,7 @@ export interface Instance extends InstanceHealth {
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;
-  /** Signs as well until `previous_secret_until`, after a rotation. */
+  /** Also signs until `previous_secret_until`, after a rotation. */
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: SuccessStatuses;
@@ -57,7 +57,7 @@ export function healthOf(health: Pick<InstanceHealth, 'consecutive_failures' | '
   return health.last_success_at === null ? 'unknown' : 'up';
 }
 
-/** Switched off instances are not selected, and what is pending for them waits. */
+/** Instances that are switched off get no new deliveries, and their pending ones wait. */
 export function isSwitchedOn(instance: Pick<Instance, 'is_active' | 'webhook_enabled'>): boolean {
   return instance.is_active && instance.webhook_enabled;
 }

@@ -1,6 +1,6 @@
 /**
  * How an attempt ended. The list is a ladder: an attempt gets as far as some stage and fails there.
- * `reached` tells whether the machine may have seen the push; see the table in docs/delivery.md.
+ * `reached` says whether the receiver may have seen the push; see the table in docs/delivery.md.
  */
 export const OUTCOMES = {
   blocked: { reached: false, says: 'the address is one that the egress policy forbids' },
@@ -19,22 +19,22 @@ export const OUTCOMES = {
 
 export type Outcome = keyof typeof OUTCOMES;
 
-/** One HTTP POST made for a delivery, as it is stored and answered. */
+/** One HTTP POST for a delivery, as it is stored and returned. */
 export interface Attempt {
   /** From 1. */
   attempt: number;
   started_at: string;
   duration_ms: number;
   outcome: Outcome;
-  /** Null when no status line came. */
+  /** Null without a status line. */
   status_code: number | null;
   /** In words, for people; empty after a success. */
   detail: string;
-  /** The first characters of the answer's body. */
+  /** The first characters of the response body. */
   response_excerpt: string;
 }
 
-/** Why a status line is what it is for the delivery (design: only 200 is a success unless widened). */
+/** The outcome that a status means: only 200 is a success, unless the instance allows any 2xx. */
 export function outcomeOfStatus(status_code: number, success_statuses: SuccessStatuses): Outcome {
   if (status_code === 200) return 'ok';
   if (status_code >= 200 && status_code < 300) return success_statuses === '2xx' ? 'ok' : 'not_200';

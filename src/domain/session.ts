@@ -1,16 +1,16 @@
-/** Somebody signed in on a page: a cookie and a value that only the page holds stand for the key that was given. */
+/** A sign-in on a page: a cookie, and a value that only the page knows, together stand for a key. */
 
-/** A session as it is kept: neither the token in the cookie nor the page's value is, so the data alone opens no session. */
+/** A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no session. */
 export interface Session {
-  /** Of the token in the cookie. See `digestOf`. */
+  /** Digest of the token in the cookie: see `digestOf`. */
   digest: string;
-  /** Of what the page sends with every request, because a browser adds the cookie by itself, whoever made the request. */
+  /** Digest of the value that the page sends with every request. A browser adds the cookie to requests of any page. */
   csrf_digest: string;
-  /** The key that it lives and dies with; null for who signed in by the link that `convoke serve` printed. */
+  /** The key that it ends with; null for a session by the link that `convoke serve` prints. */
   key_id: string | null;
-  /** Of the token of that key that was given: when it is refused, the session ends. */
+  /** Digest of the token that began the session: when that token is refused, the session ends. */
   token_digest: string | null;
-  /** The node that printed the link: with its process the session ends. */
+  /** The node that printed the link: the session ends with its process. */
   node_id: string | null;
   created_at: number;
   expires_at: number;
@@ -19,15 +19,15 @@ export interface Session {
 /** However long the page stays open. */
 const SESSION_MS = 12 * 3_600_000;
 
-/** Enough of the digest to tell a session from all others, and nothing that it could be used with. */
+/** Enough of the digest to tell sessions apart, and nothing that opens one. */
 export const SESSION_ID_CHARS = 20;
 
-/** What a session is called by those who may end it. */
+/** The id of a session, for admins. */
 export function sessionIdOf({ digest }: Pick<Session, 'digest'>): string {
   return digest.slice(0, SESSION_ID_CHARS);
 }
 
-/** When a session ends that begins now: no later than its key does. */
+/** When a session that begins now ends: no later than its key. */
 export function sessionEnd(wall_ms: number, key_expires_at: number | null): number {
   return Math.min(wall_ms + SESSION_MS, key_expires_at ?? Infinity);
 }

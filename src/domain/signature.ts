@@ -11,14 +11,13 @@ const SECRET_BYTES_MAX = 64;
 const MADE_SECRET_BYTES = 32;
 
 /**
- * A secret made ready for signing: keep it with the instance. A KeyObject, because importing the bytes anew for every
+ * A secret made ready for signing: keep it with the instance. A KeyObject, because importing the bytes again for every
  * signature costs 15 µs where this costs 2 (a push of 300 bytes, Node 24.21).
  */
 export type SigningKey = KeyObject;
 
 /**
- * Decodes a secret. Takes padded base64 only, as some libraries of the receivers do: a secret that we sign with must be
- * one that they can read.
+ * Decodes a secret. Takes padded base64 only, because some libraries of receivers read nothing else.
  *
  * @throws Problem invalid_fields when it is not `whsec_` and the base64 of 24 to 64 bytes; `whsec_` alone would be an
  * empty key, under which anybody can sign
@@ -27,7 +26,7 @@ export function signingKey(secret: string): SigningKey {
   const base64 = secret.startsWith(PREFIX) ? secret.slice(PREFIX.length) : '';
   const bytes = Buffer.from(base64, 'base64');
   const fits = bytes.length >= SECRET_BYTES_MIN && bytes.length <= SECRET_BYTES_MAX;
-  // Buffer skips what is not base64; only what comes back the same was.
+  // Buffer skips characters that are not base64: the text was base64 if encoding it again gives the same.
   if (!fits || bytes.toString('base64') !== base64) {
     throw invalidField('webhook_secret', 'must be whsec_ followed by the base64 of 24 to 64 bytes');
   }
@@ -43,7 +42,7 @@ export function makeSecret(random_bytes: Uint8Array): string {
 /**
  * The value of the header webhook-signature: `v1,base64`, one per key, separated by spaces.
  *
- * @param keys the current key, and the former one while a rotation overlaps
+ * @param keys the current key, and the previous one while a rotation overlaps
  * @param id the webhook-id
  * @param timestamp_s seconds since the epoch, as in webhook-timestamp
  * @param body the exact bytes that are sent

@@ -1,13 +1,13 @@
 /** RFC 3339, section 5.6: a day, a time of it, and how far that is from UTC. */
 const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
 
-/** In UTC as well it has a year of four digits: it is answered as a time that is taken. */
+/** Its year has four digits in UTC too, so that what Convoke returns is a time that it accepts. */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 
 /**
- * Whether a text is a moment that this service can keep. Date.parse takes days that are in no calendar (30 February becomes
- * 2 March), and makes NaN of a leap second, which a database stores as NULL: a key that was to end would never end.
+ * Whether a text is a time that Convoke can store. Date.parse accepts days that do not exist (30 February becomes 2 March), and returns
+ * NaN for a leap second. A database stores NaN as NULL, and a key with that end would never end.
  */
 export function isTime(text: string): boolean {
   const match = TIME.exec(text);
@@ -29,9 +29,9 @@ export function isTime(text: string): boolean {
   );
 }
 
-/** The furthest time that has a date, before and after 1970. */
+/** The largest time that a Date can hold, before and after 1970. */
 const TIME_MAX = 8_640_000_000_000_000;
 
-/** A time that is stored, as text. A damaged row may hold a number that is no date: the nearest date stands for it. */
+/** A stored time as text. A damaged row may hold a number that is no date: the nearest date replaces it. */
 export const isoTime = (ms: number): string => new Date(Math.max(-TIME_MAX, Math.min(ms, TIME_MAX))).toISOString();
 export const isoTimeOrNull = (ms: number | null): string | null => (ms === null ? null : isoTime(ms));

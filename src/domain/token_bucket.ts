@@ -6,7 +6,7 @@ export interface Rate {
   burst: number;
 }
 
-/** More buckets than this are not kept: who comes from a million addresses takes no more memory than from these. */
+/** At most so many buckets are kept: a client with a million addresses takes no more memory. */
 export const BUCKETS_MAX = 65_536;
 
 /** Sums of fractions are not exact. */
@@ -18,10 +18,10 @@ interface Bucket {
 }
 
 /**
- * A bucket for each name, in two generations: those used since the last turn, and those used in the time before it. A turn
- * comes when an unused bucket has filled up, so that what it forgets is full, and as good as none; or when there are too
- * many, whatever is in the forgotten ones: whoever has that many names gets nothing by having one of them anew. To forget
- * the longest unused one each time takes a walk over the gaps that others left in the map: 27 µs with 65,536.
+ * A bucket for each name, in two generations: those used since the last turn, and those used in the turn before. A new turn begins
+ * when an unused bucket has filled up: the buckets that it forgets are full, which is the same as none. A turn also begins when there
+ * are too many buckets. A client with that many names gains nothing from one fresh bucket. To forget only the longest unused bucket
+ * each time would walk over the gaps that others left in the map: 27 µs with 65,536.
  */
 export class TokenBuckets {
   readonly #per_ms: number;
@@ -42,7 +42,7 @@ export class TokenBuckets {
     return this.#recent.size + this.#former.size;
   }
 
-  /** Takes a token: answers 0, or the milliseconds until there is one. */
+  /** Takes a token. Returns 0, or the milliseconds until there is one. */
   take(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);
     if (tokens < 1 - TOLERANCE) return this.#untilOne(tokens);
@@ -53,7 +53,7 @@ export class TokenBuckets {
     return 0;
   }
 
-  /** What `take` would answer, taking nothing. */
+  /** What `take` would return; takes nothing. */
   wait(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);
     return tokens < 1 - TOLERANCE ? this.#untilOne(tokens) : 0;
@@ -65,7 +65,7 @@ export class TokenBuckets {
     return Math.min(this.#burst, bucket.tokens + Math.max(0, now_ms - bucket.at_ms) * this.#per_ms);
   }
 
-  /** Rounded up: whoever comes back then finds one. */
+  /** Rounded up, so that a client that waits this long finds a token. */
   #untilOne(tokens: number): number {
     return Math.max(1, Math.ceil((1 - tokens) / this.#per_ms - TOLERANCE));
   }

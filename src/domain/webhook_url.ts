@@ -8,11 +8,11 @@ const NEEDS_HTTPS =
 
 /** Where a push goes, parsed once. */
 export interface WebhookTarget {
-  /** As it was given. */
+  /** As the client wrote it. */
   url: string;
-  /** `scheme://host[:port]`, normalised: connections are kept by it. */
+  /** `scheme://host[:port]`, normalised: the key under which connections are kept. */
   origin: string;
-  /** Path and query, as they go on the request line. */
+  /** Path and query, as in the request line. */
   path: string;
   /** Lower case, ASCII, without brackets and without a trailing dot: what is resolved and what TLS verifies. */
   hostname: string;
@@ -23,9 +23,9 @@ export interface WebhookTarget {
 }
 
 export interface WebhookUrlRefusal {
-  /** In words, for whoever registers the instance. */
+  /** In words, for the client that registers the instance. */
   message: string;
-  /** True when the URL is well formed and only the egress policy stands against it. */
+  /** True when the URL is well formed and only the egress policy forbids it. */
   policy_denied: boolean;
 }
 
@@ -80,7 +80,7 @@ export function isLocalhostName(hostname: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost');
 }
 
-/** What the URL parser would mend silently is refused: another parser may mend it differently. */
+/** Refuses what the URL parser would correct silently, because another parser may correct it differently. */
 function faultOfForm(text: string): string | null {
   if (Buffer.byteLength(text) > WEBHOOK_URL_BYTES_MAX) return `is over ${WEBHOOK_URL_BYTES_MAX} bytes`;
   if (!text.isWellFormed()) return 'is not well-formed Unicode';
@@ -102,14 +102,14 @@ function faultOfName(hostname: string): string | null {
   if (hostname.length > 253) return 'names a host of over 253 characters';
   const labels = hostname.split('.');
   if (labels.some((label) => label === '' || label.length > 63)) return 'names a host with an empty or overlong part';
-  // The URL parser makes an IPv4 address of every host that ends in a number: one that is left is not to be trusted.
+  // The URL parser makes an IPv4 address of every host that ends in a number: do not trust one that remains.
   if (/^(?:[0-9]+|0x[0-9a-f]*)$/i.test(labels.at(-1)!)) return 'names a host that is neither an address nor a name';
   return null;
 }
 
 /**
- * Names that no public name server answers with a public address: RFC 6762, RFC 8375, ICANN's .internal, what routers and
- * Kubernetes give, and those that ICANN does not delegate because private networks use them.
+ * Names that never resolve to a public address: RFC 6762, RFC 8375, ICANN's .internal, names from routers and Kubernetes, and those that
+ * ICANN does not delegate because private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
 /** Names of the metadata services of clouds, as far as they stand for one address. */
@@ -129,7 +129,7 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
     }
     return null;
   }
-  // It may stand for what the allow-list names.
+  // It may resolve to an address in the allow-list.
   if (policy.mode !== 'public' || policy.allow.length > 0) return null;
   const is_private = !hostname.includes('.') || PRIVATE_SUFFIXES.some((suffix) => hostname.endsWith(`.${suffix}`));
   if (!is_private) return null;
@@ -161,7 +161,7 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
   };
 }
 
-/** Whether two addresses are those of one server, so that what one of them is sent the other may see. */
+/** Whether two addresses belong to one server, so that credentials for one may go to the other. */
 export function isSameOrigin(former: string, present: string): boolean {
   return URL.parse(former)?.origin === URL.parse(present)?.origin;
 }
