@@ -5,6 +5,7 @@ import { pino, type Logger } from 'pino';
 import type { Config } from '../../config/config.ts';
 import { disablePretenuring } from '../../delivery/v8_flags.ts';
 import { type Convoke, createConvoke } from '../../convoke.ts';
+import { releaseStartMemory } from '../../store/thread/start_memory.ts';
 import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -74,6 +75,7 @@ export async function serve(config: Config): Promise<void> {
   });
   announce(convoke, config, is_pretty ? note : (line) => log.info(line));
   print(`convoke ready ${convoke.url}`);
+  releaseStartMemory();
 
   await stop.promise;
   const farewell_ms = config.database_url === null ? FAREWELL_MS : FAREWELL_BESIDE_OTHERS_MS;

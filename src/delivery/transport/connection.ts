@@ -1,5 +1,7 @@
 import type { Socket } from 'node:net';
-import { Client, type Dispatcher, errors } from 'undici';
+import type { Dispatcher } from 'undici';
+import errors from 'undici/lib/core/errors.js';
+import Client from 'undici/lib/dispatcher/client.js';
 import { ListNode } from '../intrusive_list.ts';
 import { RESPONSE_HEADER_BYTES_MAX, RESPONSE_RAW_BYTES_MAX } from './response.ts';
 

@@ -1,5 +1,5 @@
 /** What is kept of a receiver's response, and how an attempt describes it. */
-import { errors } from 'undici';
+import errors from 'undici/lib/core/errors.js';
 import type { Outcome } from '../../domain/outcome.ts';
 import { withoutSecrets } from './push.ts';
 

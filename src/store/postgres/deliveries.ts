@@ -21,7 +21,8 @@ import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
-import { LAST_OF_MESSAGE, timestampOf } from './messages.ts';
+import { LAST_OF_MESSAGE } from './messages.ts';
+import { timestampOf } from './timestamp.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,

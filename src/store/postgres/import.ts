@@ -24,7 +24,7 @@ import { auditOperations } from './audit.ts';
 import type { Connection } from './connection/connection.ts';
 import { Session } from './database.ts';
 import { openDataKeys } from './encryption.ts';
-import { timestampText } from './messages.ts';
+import { timestampText } from './timestamp.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { exclusively, migrate } from './schema.ts';
 

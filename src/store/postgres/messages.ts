@@ -1,7 +1,7 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { MessageRow, MessageStore } from '../contract/messages.ts';
 import { type HeadRow, pageOfHeads } from '../rows/messages.ts';
-import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
+import { storedObjectJson, storedTextsOrNull } from '../rows/stored_values.ts';
 import type { MessagesTable } from '../rows/tables.ts';
 import { type Session, statement } from './database.ts';
 
@@ -35,23 +35,6 @@ const HEADS_SINCE = statement(`
 
 const FORWARD = list('ASC');
 const BACKWARD = list('DESC');
-
-/** A timestamp as it stands in its row, where a string with a NUL could not. */
-export function timestampText(timestamp: string): string {
-  return timestamp === '' ? '' : JSON.stringify(timestamp);
-}
-
-export function timestampOf(text: string): string {
-  if (text === '') return '';
-  try {
-    const value: unknown = JSON.parse(text);
-    if (typeof value === 'string') return value;
-  } catch {
-    // Below.
-  }
-  tellDamaged('messages', 'timestamp', text.slice(0, 100));
-  return '';
-}
 
 export function messageOperations(session: Session, { ids }: { ids: IdCodec }): Omit<MessageStore, 'accept'> {
   return {

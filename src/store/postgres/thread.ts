@@ -6,6 +6,7 @@ import { parentPort, workerData } from 'node:worker_threads';
 import { type Call, failureOf } from '../thread/thread_protocol.ts';
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
+import { releaseStartMemory } from '../thread/start_memory.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { Executor } from './executor.ts';
 
@@ -24,6 +25,7 @@ try {
     void executor.close().finally(() => port.close());
   });
   port.postMessage('open');
+  releaseStartMemory();
 } catch (error) {
   port.postMessage(failureOf(error));
   port.close();

@@ -7,6 +7,7 @@ import { type MessagePort, parentPort, receiveMessageOnPort, workerData } from '
 import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread/thread_protocol.ts';
+import { releaseStartMemory } from '../thread/start_memory.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
 import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
@@ -55,6 +56,7 @@ try {
     port.postMessage(run(calls));
   });
   port.postMessage('open');
+  releaseStartMemory();
 } catch (error) {
   port.postMessage(failureOf(storeErrorOf(error)));
   port.close();

@@ -3,7 +3,7 @@ import { IdCodec } from '../../../domain/id.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
-import { timestampOf } from '../messages.ts';
+import { timestampOf } from '../timestamp.ts';
 
 /** A batch, each column the JSON text of a list; null where there is nothing of it. All are in the order of the message_no. */
 export interface BatchRow {

@@ -9,7 +9,7 @@ import { RUN_UNKNOWN } from '../functions.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
-import { timestampText } from '../messages.ts';
+import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 
 /** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */

@@ -1,0 +1,37 @@
+/** What an idle service holds in memory is mostly what its start has loaded. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { promisify } from 'node:util';
+
+const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
+
+/** Starts a service on the file of its argument, and prints what its main thread loaded. */
+const PROGRAM = `
+  import { registerHooks } from 'node:module';
+  const loaded = [];
+  registerHooks({ load: (url, context, next) => (loaded.push(url), next(url, context)) });
+  const { readConfig } = await import(${url('../../src/config/read_config.ts')});
+  const { createConvoke } = await import(${url('../../src/convoke.ts')});
+  const { pino } = await import('pino');
+  const { config } = readConfig({ flags: { port: '0', data: process.argv[1] } });
+  const service = await createConvoke(config, { log: pino({ level: 'silent' }) });
+  await service.close(0);
+  console.log(JSON.stringify(loaded));
+`;
+
+test('a start on a data file loads no driver of PostgreSQL, no query builder, no second validator and no fetch', async (t) => {
+  const data = await mkdtemp(join(tmpdir(), 'convoke-start-memory-'));
+  t.after(() => rm(data, { recursive: true, force: true }));
+  const args = ['--no-warnings', '--input-type=module', '--eval', PROGRAM, data];
+  const { stdout } = await promisify(execFile)(process.execPath, args);
+  const loaded = (JSON.parse(stdout) as string[]).flatMap((module) => module.split('/node_modules/').slice(1));
+  const of = (names: RegExp): string[] => loaded.filter((path) => names.test(path));
+  assert.notDeepEqual(of(/^fastify\//), [], 'control: what it needs is seen');
+  assert.notDeepEqual(of(/^undici\//), [], 'control: what it needs is seen');
+  assert.deepEqual(of(/^(kysely|pg|pg-[^/]*|ajv|@fastify\/ajv-compiler)\/|^fast-json-stringify\/index/), []);
+  assert.deepEqual(of(/^undici\/(index\.js|lib\/(web\/(fetch\/index|websocket)|cache|mock))/), []);
+});
