@@ -3,9 +3,9 @@ import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { ask, nothingPending } from '../faults/api.ts';
-import { NodeProcess } from '../faults/node_process.ts';
-import { temporaryDirectory } from '../faults/run.ts';
+import { ask, nothingPending } from './api.ts';
+import { NodeProcess } from './node_process.ts';
+import { temporaryDirectory } from './run.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
 

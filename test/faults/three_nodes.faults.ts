@@ -1,13 +1,13 @@
 /**
  * Three nodes on one PostgreSQL, as real processes with real signals: any of them takes any message, each delivers its
- * share, and what a node leaves the others take over, in order. What takes longer: test/faults/cluster.faults.ts.
+ * share, and what a node leaves the others take over, in order. Faults of the network and of the database: cluster.faults.ts.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { Nodes } from '../faults/cluster.ts';
-import type { NodeProcess } from '../faults/node_process.ts';
-import { assertClean, assertControls } from '../faults/run.ts';
+import { Nodes } from './cluster.ts';
+import type { NodeProcess } from './node_process.ts';
+import { assertClean, assertControls } from './run.ts';
 import { makeDatabase } from '../support/postgres.ts';
 
 const LOAD_MS = 1_000;
