@@ -1,5 +1,5 @@
 /**
- * The engines of the store give the same answers to the same random commands. `npm test` runs a few thousand; CONTRACT_COMMANDS
+ * The engines of the store give the same answers to the same random commands. `npm test` runs a thousand; CONTRACT_COMMANDS
  * says how many, and CONTRACT_SEED repeats a log.
  */
 import assert from 'node:assert/strict';
@@ -10,7 +10,7 @@ import type { Store } from '../../src/store/store.ts';
 import { ENGINES } from '../support/engines.ts';
 import { type Command, COMMAND_NAMES, CommandLog, commandLogs } from '../support/store_commands.ts';
 
-const COMMANDS = Number(process.env['CONTRACT_COMMANDS'] ?? 2_000);
+const COMMANDS = Number(process.env['CONTRACT_COMMANDS'] ?? 1_000);
 const SEED = Number(process.env['CONTRACT_SEED'] ?? 20_261_121);
 const PER_LOG = 250;
 

@@ -21,7 +21,7 @@ import { NO_QUOTAS, type Quotas } from '../../src/store/contract/quotas.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { openStoreHere, temporaryFile } from './node.ts';
-import { makeDatabase } from './postgres.ts';
+import { lendDatabase, makeDatabase } from './postgres.ts';
 
 /** The same for all nodes of a test. */
 const KEYS = { current: createSecretKey(Buffer.alloc(32, 9)), former: null };
@@ -56,8 +56,12 @@ export const ENGINES: readonly EngineUnderTest[] = [
   {
     name: 'PostgreSQL',
     async open(t, quotas) {
-      const store = await openPostgresHere(await makeDatabase(), quotas);
-      t.after(() => store.close());
+      const { url, giveBack } = await lendDatabase();
+      const store = await openPostgresHere(url, quotas);
+      t.after(async () => {
+        await store.close();
+        giveBack();
+      });
       return store;
     },
     async openThread(t) {
