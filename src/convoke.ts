@@ -19,7 +19,8 @@ import type { NewAuditEntry } from './domain/audit.ts';
 import { BoundedLog, type Log } from './delivery/bounded_log.ts';
 import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
-import { type AttemptEvent, Engine, type Observer } from './delivery/engine.ts';
+import { Engine } from './delivery/engine.ts';
+import type { AttemptEvent, Observer } from './delivery/events.ts';
 import { Expiry } from './delivery/expiry.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
@@ -63,10 +64,10 @@ export interface Convoke {
   /**
    * Lets nobody new in, lets attempts under way end, writes what they made, and lets go of everything.
    *
-   * @param farewell_ms how long those whose connections are open are still answered, what they send is stored, and they are
+   * @param drain_ms how long those whose connections are open are still answered, what they send is stored, and they are
    * told that theirs closes; 0 when absent: idle ones are cut off
    */
-  close(farewell_ms?: number): Promise<void>;
+  close(drain_ms?: number): Promise<void>;
 }
 
 /** Other machines could reach the service, and nothing would keep strangers out: there is no key. */
@@ -107,8 +108,8 @@ export async function createConvoke(
   let url = '';
   let advertised_url = '';
   const partitions = new Partitions(clock, store.cluster, node, {
-    handedOver(what, partition_nos) {
-      metrics.handedOver(what, partition_nos.length);
+    onHandOver(what, partition_nos) {
+      metrics.onHandOver(what, partition_nos.length);
       if (what === 'lost') log.warn({ partitions: partition_nos }, 'partitions were lost: the lease had ended');
       else log.info({ partitions: partition_nos }, what === 'taken' ? 'took partitions' : 'gave partitions back');
     },
@@ -217,9 +218,9 @@ export async function createConvoke(
   store.onChange((change) => {
     engine.heard(change);
     if (change.kind === 'broadcast') feed.heard(change.topic, change.text);
-    else if (change.kind === 'unsure') feed.unsure();
+    else if (change.kind === 'resync') feed.onResync();
     // What was missed may have been a key that was revoked.
-    if (change.kind !== 'keys' && change.kind !== 'unsure') return;
+    if (change.kind !== 'keys' && change.kind !== 'resync') return;
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
   if (cluster !== null) keyring.follow();
@@ -234,15 +235,15 @@ export async function createConvoke(
       return keyring.is_open;
     },
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
-    async close(farewell_ms = 0) {
+    async close(drain_ms = 0) {
       maintenance.stop();
       // Others take its partitions meanwhile.
-      engine.rest();
+      engine.drain();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
-      const said_farewell =
-        farewell_ms > 0 ? server.connections.sayFarewell(server.server, farewell_ms) : Promise.resolve();
-      await Promise.all([demo.close(), said_farewell]);
+      const drained =
+        drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
+      await Promise.all([demo.close(), drained]);
       // Now whoever listens comes back on a new connection, and so to another node.
       feed.stop();
       sessions.close();

@@ -3,7 +3,7 @@ import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent } from './engine.ts';
+import type { AttemptEvent } from './events.ts';
 
 /** The time that a summary is of. */
 const SUMMARY_MS = 60_000;

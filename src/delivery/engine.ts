@@ -46,12 +46,13 @@ import { ClusterBacklog } from './cluster_backlog.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { PendingScan } from './pending_scan.ts';
+import type { Observer } from './events.ts';
 import type { Expiry } from './expiry.ts';
 import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
 import { scanPause } from './scan_pause.ts';
 import type { Partition, Partitions } from './partitions.ts';
 import { pushOf } from './transport/push.ts';
-import { Runs } from './runs.ts';
+import { SeenRanges } from './runs.ts';
 import { Settlements } from './settlements.ts';
 import type { PushResult, Transport } from './transport/transport.ts';
 import { Turns } from './turns.ts';
@@ -66,35 +67,6 @@ export interface EngineSettings {
   /** Attempts under way at a time to one instance. */
   instance_concurrency: number;
   user_agent: string;
-}
-
-/** What the engine tells those who keep logs and metrics. */
-export interface Observer {
-  /** Of each message of the batch there is a result; `messages` counts those that are new, `deliveries` theirs. */
-  accepted(messages: number, deliveries: number, batch: readonly NewMessage[], results: readonly Accepted[]): void;
-  attempted(event: AttemptEvent): void;
-  /** Deliveries that came to their end without an attempt. */
-  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
-  /** The storage failed; the engine holds on to what it knows and tries again. */
-  storageFailed(error: unknown): void;
-}
-
-export interface AttemptEvent {
-  delivery_id: string;
-  message_id: string;
-  meeting_id: string;
-  seq: number;
-  instance_id: string;
-  attempt: Attempt;
-  /** What the attempt made of the delivery. */
-  state: 'delivered' | 'failed' | 'pending';
-  reason: DeliveryReason | null;
-  /** The delay before the next attempt; null when there is none, or when the instance backs off. */
-  retry_in_ms: number | null;
-  accepted_at: number;
-  /** Of the instance; the same object when the attempt said nothing about it. */
-  health_before: InstanceHealth;
-  health_after: InstanceHealth;
 }
 
 export interface EngineParts {
@@ -162,7 +134,7 @@ const BACKLOG_REPORT_MIN = 2_000;
 /** The share of its time that this thread works when it is saturated: below that, whoever is behind is not us. */
 const SATURATED = 0.75;
 /** How often that is looked at, and the longest that acceptance waits. */
-const LOOK_MS = 100;
+const CHECK_MS = 100;
 const PAUSE_MS_MAX = 1_000;
 /** Attempts answered and not yet written; beyond it no new ones are started. */
 const UNSETTLED_MAX = 4_000;
@@ -179,8 +151,8 @@ const LAST_WRITE_MS_MAX = 1_200;
 /** Instances without work that are remembered, so that their next message needs no look into the table. */
 const IDLE_INSTANCES_MAX = 20_000;
 /** Empty lanes that are remembered in a cluster, for the same reason: of one instance, and of all. */
-const EMPTY_LANES_OF_INSTANCE_MAX = 256;
-const EMPTY_LANES_MAX = 200_000;
+const LANE_CURSORS_OF_INSTANCE_MAX = 256;
+const LANE_CURSORS_MAX = 200_000;
 
 const NO_ATTEMPTS: Attempt[] = [];
 const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
@@ -196,13 +168,13 @@ export class Engine {
   readonly #observer: Observer;
   readonly #settings: EngineSettings;
   readonly #wakes: TimerQueue;
-  readonly #discovery: PendingScan;
-  readonly #backlogs: ClusterBacklog;
-  readonly #runs = new Runs();
+  readonly #pending_scan: PendingScan;
+  readonly #cluster_backlog: ClusterBacklog;
+  readonly #seen_ranges = new SeenRanges();
   /** How often another node may have changed deliveries otherwise than by an attempt. */
-  #requeues = 0;
+  #invalidations = 0;
   /** Their number when what others stored began to be read. */
-  #reading_at = 0;
+  #read_started_at = 0;
   readonly #settlements: Settlements;
   readonly #accepts: Batcher<NewMessage, Accepted>;
   readonly #lane_loads: Batcher<LaneRequest, QueuedDelivery[]>;
@@ -231,16 +203,16 @@ export class Engine {
   /** Since when acceptance waits for dispatch; null while it does not. */
   #behind_since: number | null = null;
   /** Deliveries expected of the messages that are being stored. */
-  #arriving = 0;
-  #look_at = 0;
+  #expected_deliveries = 0;
+  #check_at = 0;
   #is_saturated = false;
   #load_asked_at = -Infinity;
   #looks_for_room = false;
   /** How long a push takes lately, on the average of all. */
   #push_ms = PUSH_MS_GUESS;
   /** Empty lanes that are remembered, of all instances. */
-  #empty_lanes = 0;
-  #resting = false;
+  #lane_cursors = 0;
+  #draining = false;
   #stopping = false;
   #onIdle: (() => void) | null = null;
 
@@ -252,12 +224,12 @@ export class Engine {
     this.#transport = transport;
     this.#partitions = partitions;
     this.#expiry = expiry;
-    this.#backlogs = new ClusterBacklog(clock, store.cluster, partitions.node_id);
+    this.#cluster_backlog = new ClusterBacklog(clock, store.cluster, partitions.node_id);
     this.#observer = observer;
     this.#settings = settings;
     this.#turns_max = Math.min(TURNS_MIN, this.#turns_most);
     this.#wakes = new TimerQueue(clock);
-    this.#discovery = new PendingScan(clock, this.#wakes, store, (error) => observer.storageFailed(error));
+    this.#pending_scan = new PendingScan(clock, this.#wakes, store, (error) => observer.storageFailed(error));
     this.#settlements = new Settlements(clock, store, observer, () => this.#pump());
     const lingers = store.lingers ?? NO_LINGER;
     this.#accepts = new Batcher(
@@ -336,10 +308,10 @@ export class Engine {
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {
-    const arriving = batch.length * this.#fan_out;
-    this.#arriving += arriving;
-    const asked_at = this.#requeues;
-    const results = await this.#store.messages.accept(batch).finally(() => (this.#arriving -= arriving));
+    const expected = batch.length * this.#fan_out;
+    this.#expected_deliveries += expected;
+    const requested_at = this.#invalidations;
+    const results = await this.#store.messages.accept(batch).finally(() => (this.#expected_deliveries -= expected));
     let messages = 0;
     let deliveries = 0;
     let chars = 0;
@@ -349,7 +321,7 @@ export class Engine {
       deliveries += result.deliveries.length;
       for (const { target_agents } of result.deliveries) chars += target_agents.length;
       const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
-      this.#enqueue(stored, this.#runOf(stored.meeting_id, stored.seq, stored.seq), asked_at, true);
+      this.#enqueue(stored, this.#contiguousFrom(stored.meeting_id, stored.seq, stored.seq), requested_at, true);
     }
     if (messages > 0) {
       this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
@@ -370,17 +342,17 @@ export class Engine {
     return Math.min(ACCEPT_BATCH_MAX, by_number, by_bytes);
   }
 
-  /** The first seq of the run (see runs.ts) of some messages that were stored; null without a cluster. */
-  #runOf(meeting_id: string, first_seq: number, last_seq: number): number | null {
-    return this.#store.cluster === null ? null : this.#runs.extend(meeting_id, first_seq, last_seq);
+  /** The first seq of the range (see cluster/seen_ranges.ts) that some stored messages belong to; null without a cluster. */
+  #contiguousFrom(meeting_id: string, first_seq: number, last_seq: number): number | null {
+    return this.#store.cluster === null ? null : this.#seen_ranges.extend(meeting_id, first_seq, last_seq);
   }
 
   /**
-   * @param run_from of its run
-   * @param asked_at `#requeues` when this node asked for it
+   * @param contiguous_from the first seq of its range
+   * @param requested_at `#invalidations` when this node asked for it
    * @param is_own whether this node stored it, and not another one that told of it
    */
-  #enqueue(stored: StoredMessage, run_from: number | null, asked_at: number, is_own: boolean): void {
+  #enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
     const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
     let body_head: Uint8Array | null = null;
     const now = this.#clock.now();
@@ -390,16 +362,16 @@ export class Engine {
       if (instance === null) continue;
       // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
       // others stored, this one may have been read from the table long ago.
-      const is_known = is_own && instance.partition.discovered && (run_from === null || run_from === 1);
+      const is_known = is_own && instance.partition.discovered && (contiguous_from === null || contiguous_from === 1);
       const lane = this.#laneOf(instance, meeting_id, is_known ? seq - 1 : null);
-      // Of another run than the last one: messages that were not seen may stand before it.
-      const is_new_run = lane.run !== run_from;
-      lane.run = run_from;
+      // Of another range than the last one: messages that were not seen may stand before it.
+      const is_after_gap = lane.contiguous_from !== contiguous_from;
+      lane.contiguous_from = contiguous_from;
       // It was read from the table before this node heard of it.
       if (seq <= lane.newest_seq) continue;
-      if (is_new_run && lane.newest_seq < seq - 1) this.#spillTail(lane);
+      if (is_after_gap && lane.newest_seq < seq - 1) this.#spillTail(lane);
       // It may have been cancelled while its answer was on the way.
-      let only_on_disk = asked_at < instance.requeued_at || (lane.spilled && (run_from === null || lane.is_long));
+      let only_on_disk = requested_at < instance.invalidated_at || (lane.spilled && (contiguous_from === null || lane.is_long));
       if (!only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull())) {
         only_on_disk = lane.is_long = instance.is_behind = true;
       }
@@ -434,13 +406,13 @@ export class Engine {
   #laneOf(instance: InstanceLanes, meeting_id: string, known_to: number | null): Lane {
     const known = instance.lanes.get(meeting_id);
     if (known !== undefined) return known;
-    const former = instance.empty_lanes.get(meeting_id);
+    const former = instance.lane_cursors.get(meeting_id);
     const lane = new Lane(meeting_id, former?.last_seq ?? known_to ?? 0);
     instance.lanes.set(meeting_id, lane);
     if (former !== undefined) {
-      lane.run = former.run;
-      instance.empty_lanes.delete(meeting_id);
-      this.#empty_lanes--;
+      lane.contiguous_from = former.contiguous_from;
+      instance.lane_cursors.delete(meeting_id);
+      this.#lane_cursors--;
     } else if (known_to === null) {
       lane.spilled = true;
       lane.reread = true;
@@ -480,7 +452,7 @@ export class Engine {
    * only what came to it since is.
    */
   get #waiting(): number {
-    return this.#queued - this.#queued_read + this.#unread - this.#in_flight + this.#arriving;
+    return this.#queued - this.#queued_read + this.#unread - this.#in_flight + this.#expected_deliveries;
   }
 
   /** Some more came into a lane that is on disk only. As many count as the lane would hold. */
@@ -511,31 +483,31 @@ export class Engine {
    * senders do not wait for them. What machines that do not move have in memory is dropped first.
    */
   #isBehind(): boolean {
-    if (this.#resting || this.#waiting + this.#backlogs.others < this.#waiting_high) {
+    if (this.#draining || this.#waiting + this.#cluster_backlog.others < this.#waiting_high) {
       this.#behind_since = null;
       return false;
     }
     const now = this.#clock.now();
-    this.#look(now);
+    this.#checkSaturation(now);
     if (this.#behind_since === null) return false;
     if (now - this.#behind_since < PAUSE_MS_MAX) return true;
     this.#behind_since = now;
     return false;
   }
 
-  #look(now: number): void {
-    if (now < this.#look_at) return;
-    this.#look_at = now + LOOK_MS;
-    const { others } = this.#backlogs;
+  #checkSaturation(now: number): void {
+    if (now < this.#check_at) return;
+    this.#check_at = now + CHECK_MS;
+    const { others } = this.#cluster_backlog;
     const is_saturated = this.#isSaturated(now);
     const moving = this.#spillSlow(now);
-    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) this.#backlogs.report(moving);
+    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) this.#cluster_backlog.report(moving);
     if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
       this.#behind_since = null;
       return;
     }
     this.#behind_since ??= now;
-    this.#wakes.schedule(this.#look_at, () => this.#accepts.flushIfReady());
+    this.#wakes.schedule(this.#check_at, () => this.#accepts.flushIfReady());
   }
 
   /** Drops from memory what lanes should not hold now. Answers how many deliveries wait in lanes that move. */
@@ -549,11 +521,11 @@ export class Engine {
         }
       }
     }
-    return moving - this.#in_flight + this.#arriving;
+    return moving - this.#in_flight + this.#expected_deliveries;
   }
 
   #isSaturated(now: number): boolean {
-    if (now - this.#load_asked_at < LOOK_MS) return this.#is_saturated;
+    if (now - this.#load_asked_at < CHECK_MS) return this.#is_saturated;
     this.#load_asked_at = now;
     this.#is_saturated = this.#load() >= SATURATED;
     const most = this.#turns_most;
@@ -586,7 +558,7 @@ export class Engine {
       if (left === 0) break;
       if (!instance.isIdle || instance.health_dirty || instance.loading_target) continue;
       this.#instances.delete(instance_id);
-      this.#empty_lanes -= instance.empty_lanes.size;
+      this.#lane_cursors -= instance.lane_cursors.size;
       left--;
     }
     // When most have something to do, looking through all of them at each new one would cost their square.
@@ -687,7 +659,7 @@ export class Engine {
       instance.ready.push(lane);
     }
     if (instance.ready.length > 0) {
-      if (instance.target === null || instance.unsure) {
+      if (instance.target === null || instance.is_stale) {
         if (instance.goes_first || instance.turn !== null) this.#loadTarget(instance);
         else if (!instance.loading_target) this.#turns.list(instance);
       } else if (instance.canStart(now, this.#settings.instance_concurrency)) this.#turns.list(instance);
@@ -705,21 +677,21 @@ export class Engine {
   #loadTarget(instance: InstanceLanes): void {
     if (instance.loading_target) return;
     instance.loading_target = true;
-    const { doubts, health, missed_lift, gone_as_of } = instance;
+    const { version, health, may_need_reset, gone_as_of } = instance;
     // A row that is older than what attempts made cannot tell whether somebody lifted the back-off, or switched it on again.
-    const written = missed_lift || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
+    const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     void written
       .then(() => this.#target_loads.add(instance.instance_id, 1))
       .then(
         (row) => {
           instance.loading_target = false;
           // Whoever changed it meanwhile handed over a newer row.
-          if ((instance.target !== null && !instance.unsure) || instance.dropped || instance.doubts !== doubts) {
+          if ((instance.target !== null && !instance.is_stale) || instance.dropped || instance.version !== version) {
             this.#offer(instance);
             return;
           }
-          instance.unsure = false;
-          instance.missed_lift = false;
+          instance.is_stale = false;
+          instance.may_need_reset = false;
           // Deleted meanwhile: what was pending is cancelled in the table.
           if (row === null) this.#drop(instance);
           else if (row instanceof StoreError) {
@@ -735,7 +707,7 @@ export class Engine {
             if (instance.target !== null && instance.target.url !== row.webhook_url)
               this.#transport.forget(instance.instance_id);
             instance.use(this.#withinBackoff(row));
-            if (missed_lift && instance.health === health && row.backoff_step === 0) this.#lift(instance);
+            if (may_need_reset && instance.health === health && row.backoff_step === 0) this.#resetBackoff(instance);
             this.#wakeAfterBackoff(instance);
             this.#offer(instance);
           }
@@ -766,7 +738,7 @@ export class Engine {
   }
 
   #drop(instance: InstanceLanes): void {
-    for (const lane of [...instance.lanes.values(), instance.beside]) {
+    for (const lane of [...instance.lanes.values(), instance.aside]) {
       // An attempt under way comes to its end; it settles nothing, because the row is no longer pending. A load under
       // way finds nobody to load for.
       this.#spill(lane, 0);
@@ -774,7 +746,7 @@ export class Engine {
     }
     instance.dropped = true;
     this.#turns.end(instance);
-    this.#forgetEmptyLanes(instance);
+    this.#dropCursors(instance);
     // The same id may be registered again already.
     if (this.#instances.get(instance.instance_id) === instance) this.#instances.delete(instance.instance_id);
   }
@@ -782,18 +754,18 @@ export class Engine {
   // ── dispatch ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
   #pump(): void {
-    if (this.#pumping || this.#resting) return;
+    if (this.#pumping || this.#draining) return;
     this.#pumping = true;
     while (this.#in_flight < this.#settings.max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
       // Another node may deliver it by now.
-      if (!this.#partitions.isTrusted(now)) break;
+      if (!this.#partitions.isLeaseValid(now)) break;
       const instance = this.#nextInstance(now);
       if (instance === undefined) break;
       if (instance.canStart(now, this.#settings.instance_concurrency)) {
         const lane = instance.ready.shift() as Lane;
         lane.listed = false;
-        this.#advance(instance, lane);
+        this.#step(instance, lane);
       }
       this.#offer(instance);
     }
@@ -811,7 +783,7 @@ export class Engine {
     if (instance === undefined && this.#turns.has_behind && !this.#looks_for_room) {
       // While those whose turn it is hang, nothing else asks whether there is room for more.
       this.#looks_for_room = true;
-      this.#wakes.schedule(now + LOOK_MS, () => {
+      this.#wakes.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
         this.#pump();
       });
@@ -820,7 +792,7 @@ export class Engine {
   }
 
   /** The next step of a ready lane: an attempt on its head, a look into the table, or an end. */
-  #advance(instance: InstanceLanes, lane: Lane): void {
+  #step(instance: InstanceLanes, lane: Lane): void {
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
       if (head.expires_at <= now && head.expires_at <= this.#expiry.timeAt(now)) {
@@ -836,12 +808,12 @@ export class Engine {
       this.#attempt(instance, lane, head);
       return;
     }
-    if (lane.aside) void this.#loadBeside(instance);
+    if (lane.aside) void this.#loadAside(instance);
     else if (lane.spilled && this.#turns.isUp(instance)) {
       this.#turns.end(instance);
       this.#offer(instance, lane);
     } else if (lane.spilled) this.#loadLane(instance, lane);
-    else this.#retire(instance, lane);
+    else this.#evictIfIdle(instance, lane);
   }
 
   #hold(instance: InstanceLanes, lane: Lane, until: number): void {
@@ -853,26 +825,26 @@ export class Engine {
   }
 
   /** An empty lane is forgotten: but not before discovery is over, because only the lane knows what was taken from it. */
-  #retire(instance: InstanceLanes, lane: Lane): void {
+  #evictIfIdle(instance: InstanceLanes, lane: Lane): void {
     if (!lane.isEmpty || lane.busy || lane.aside || !instance.partition.discovered) return;
     instance.lanes.delete(lane.meeting_id);
-    if (lane.run !== null && !instance.dropped) this.#remember(instance, lane);
+    if (lane.contiguous_from !== null && !instance.dropped) this.#cacheCursor(instance, lane);
   }
 
-  #remember({ empty_lanes }: InstanceLanes, { meeting_id, run, last_seq }: Lane): void {
-    if (empty_lanes.size >= EMPTY_LANES_OF_INSTANCE_MAX || this.#empty_lanes >= EMPTY_LANES_MAX) {
-      const [longest] = empty_lanes.keys();
+  #cacheCursor({ lane_cursors }: InstanceLanes, { meeting_id, contiguous_from, last_seq }: Lane): void {
+    if (lane_cursors.size >= LANE_CURSORS_OF_INSTANCE_MAX || this.#lane_cursors >= LANE_CURSORS_MAX) {
+      const [longest] = lane_cursors.keys();
       if (longest === undefined) return;
-      empty_lanes.delete(longest);
-      this.#empty_lanes--;
+      lane_cursors.delete(longest);
+      this.#lane_cursors--;
     }
-    empty_lanes.set(meeting_id, { run, last_seq });
-    this.#empty_lanes++;
+    lane_cursors.set(meeting_id, { contiguous_from, last_seq });
+    this.#lane_cursors++;
   }
 
-  #forgetEmptyLanes({ empty_lanes }: InstanceLanes): void {
-    this.#empty_lanes -= empty_lanes.size;
-    empty_lanes.clear();
+  #dropCursors({ lane_cursors }: InstanceLanes): void {
+    this.#lane_cursors -= lane_cursors.size;
+    lane_cursors.clear();
   }
 
   #loadLane(instance: InstanceLanes, lane: Lane): void {
@@ -912,7 +884,7 @@ export class Engine {
           else if (instance.is_behind && instance.turn === null && !instance.isSpilled)
             instance.is_behind = instance.health.backoff_step > 0;
         }
-        this.#retire(instance, lane);
+        this.#evictIfIdle(instance, lane);
         this.#offer(instance, lane);
         this.#pump();
       },
@@ -928,14 +900,14 @@ export class Engine {
     );
   }
 
-  /** Reads what is due beside the lanes. What was settled before must be written first, or it would be read again. */
-  async #loadBeside(instance: InstanceLanes): Promise<void> {
-    const lane = instance.beside;
+  /** Reads what is due aside. What was settled before must be written first, or it would be read again. */
+  async #loadAside(instance: InstanceLanes): Promise<void> {
+    const lane = instance.aside;
     lane.busy = true;
     instance.loads++;
     lane.spilled = false;
     // What comes to be due from here on is noted anew, and kept when the load has ended.
-    instance.beside_due_at = null;
+    instance.aside_due_at = null;
     try {
       await this.#settlements.flush();
       const limit = this.#isMemoryFull() ? 1 : LANE_PAGE;
@@ -944,40 +916,40 @@ export class Engine {
       const { deliveries, next_at } = await page.finally(() => instance.loads--);
       if (instance.dropped) return;
       lane.busy = false;
-      if (lane.unsure) this.#dueBeside(instance, now);
+      if (lane.unsure) this.#scheduleAside(instance, now);
       else for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
       lane.unsure = false;
-      if (next_at !== null) this.#dueBeside(instance, next_at);
-      this.#lookBeside(instance);
+      if (next_at !== null) this.#scheduleAside(instance, next_at);
+      this.#checkAside(instance);
       this.#offer(instance, lane);
       this.#pump();
     } catch (error) {
       lane.busy = false;
       lane.unsure = false;
       this.#tryAgainLater(error, () => {
-        this.#dueBeside(instance, this.#clock.now());
+        this.#scheduleAside(instance, this.#clock.now());
         // What came to be due meanwhile was noted without a look, because the lane was busy; or it was forgotten.
-        this.#lookBeside(instance);
+        this.#checkAside(instance);
         this.#offer(instance, lane);
       });
     }
   }
 
-  /** Something beside the lanes of an instance is due at a time. */
-  #dueBeside(instance: InstanceLanes, due_at: number): void {
-    if (instance.beside_due_at !== null && instance.beside_due_at <= due_at) return;
-    instance.beside_due_at = due_at;
-    this.#lookBeside(instance);
+  /** Something aside of an instance is due at a time. */
+  #scheduleAside(instance: InstanceLanes, due_at: number): void {
+    if (instance.aside_due_at !== null && instance.aside_due_at <= due_at) return;
+    instance.aside_due_at = due_at;
+    this.#checkAside(instance);
   }
 
-  /** Reads what is due beside the lanes, now or when it is; while some of it is in memory, the end of that looks again. */
-  #lookBeside(instance: InstanceLanes): void {
-    const lane = instance.beside;
+  /** Reads what is due aside, now or when it is; while some of it is in memory, the end of that looks again. */
+  #checkAside(instance: InstanceLanes): void {
+    const lane = instance.aside;
     if (instance.dropped) return;
-    if (instance.beside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
-    if (instance.beside_due_at > this.#clock.now()) {
-      this.#wakes.schedule(instance.beside_due_at, () => {
-        this.#lookBeside(instance);
+    if (instance.aside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
+    if (instance.aside_due_at > this.#clock.now()) {
+      this.#wakes.schedule(instance.aside_due_at, () => {
+        this.#checkAside(instance);
         this.#pump();
       });
       return;
@@ -987,7 +959,7 @@ export class Engine {
   }
 
   #tryAgainLater(error: unknown, again: () => void, delay_ms = TRY_AGAIN_MS): void {
-    if (this.#resting) return;
+    if (this.#draining) return;
     this.#observer.storageFailed(error);
     this.#wakes.schedule(this.#clock.now() + delay_ms, () => {
       again();
@@ -1019,7 +991,7 @@ export class Engine {
       instance.moved(this.#clock.now(), result.duration_ms);
       this.#push_ms += (result.duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
       lane.busy = false;
-      this.#conclude(
+      this.#onAttemptEnd(
         instance,
         target,
         lane,
@@ -1041,7 +1013,7 @@ export class Engine {
     });
   }
 
-  #conclude(
+  #onAttemptEnd(
     instance: InstanceLanes,
     target: Target,
     lane: Lane,
@@ -1088,13 +1060,13 @@ export class Engine {
         );
         if (lane.aside || verdict.aside) {
           this.#take(lane);
-          this.#dueBeside(instance, again_at);
+          this.#scheduleAside(instance, again_at);
         } else {
           this.#hold(instance, lane, again_at);
         }
         break;
       }
-      case 'kept':
+      case 'not_reached':
         this.#settlements.add(
           this.#settlementOf(instance, delivery, 'pending', null, delivery.next_attempt_at, lane.aside),
         );
@@ -1119,11 +1091,11 @@ export class Engine {
       this.#spill(lane, 0);
       return;
     }
-    if (lane.unsure) this.#forget(instance, lane);
+    if (lane.unsure) this.#invalidateLane(instance, lane);
     if (instance.health.backoff_step > 0) this.#spillAway(instance);
     else if (lane.held_until > now && this.#isShareFull()) this.#spill(lane, 0);
-    if (lane.aside) this.#lookBeside(instance);
-    this.#retire(instance, lane);
+    if (lane.aside) this.#checkAside(instance);
+    this.#evictIfIdle(instance, lane);
     this.#offer(instance, lane);
   }
 
@@ -1183,29 +1155,29 @@ export class Engine {
 
   // ── what others change ────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** A registration was made or changed; `lifts` says that it ends the back-off. */
-  instanceChanged(row: Instance, lifts: boolean): void {
+  /** A registration was made or changed; `resets_backoff` says that it ends the back-off. */
+  instanceChanged(row: Instance, resets_backoff: boolean): void {
     const instance = this.#instances.get(row.instance_id);
     if (instance === undefined) return;
     if (this.#store.cluster !== null) {
       // Answers come over many connections: of two rows the one that comes last need not be the later one.
-      this.#changedElsewhere({ kind: 'instance', instance_id: row.instance_id, lifts, requeued: false });
+      this.#onRemoteInstanceChange({ kind: 'instance', instance_id: row.instance_id, resets_backoff, requeued: false });
       this.#pump();
       return;
     }
-    instance.unsure = false;
+    instance.is_stale = false;
     const moved = instance.target !== null && instance.target.url !== row.webhook_url;
     if (moved) this.#transport.forget(row.instance_id);
     instance.use(this.#withinBackoff(row));
-    if (lifts) this.#lift(instance);
+    if (resets_backoff) this.#resetBackoff(instance);
     this.#wakeAfterBackoff(instance);
     this.#offer(instance);
     this.#pump();
   }
 
-  #lift(instance: InstanceLanes): void {
+  #resetBackoff(instance: InstanceLanes): void {
     const { health } = instance;
-    instance.lift();
+    instance.resetBackoff();
     if (instance.health !== health) this.#settlements.markDirty(instance);
   }
 
@@ -1213,17 +1185,17 @@ export class Engine {
    * A step of a deletion was done, or failed: whatever it made of the registration and its deliveries, both are read anew
    * before anything else is started.
    */
-  instanceUnsure(instance_id: string): void {
+  invalidateInstance(instance_id: string): void {
     const instance = this.#instances.get(instance_id);
     if (instance === undefined) return;
-    instance.requeued_at = ++this.#requeues;
-    instance.doubt();
-    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);
+    instance.invalidated_at = ++this.#invalidations;
+    instance.invalidate();
+    for (const lane of [...instance.lanes.values(), instance.aside]) this.#invalidateLane(instance, lane);
     this.#pump();
   }
 
   /** Drops what a lane has in memory; the end of an attempt under way drops its own. */
-  #forget(instance: InstanceLanes, lane: Lane): void {
+  #invalidateLane(instance: InstanceLanes, lane: Lane): void {
     this.#spill(lane, 0);
     lane.unsure = lane.busy;
     lane.spilled = true;
@@ -1250,8 +1222,8 @@ export class Engine {
     const instance = this.#instanceOf(instance_id);
     // The store tells the node that has it.
     if (instance === null) return;
-    this.#lift(instance);
-    if (aside) this.#dueBeside(instance, this.#clock.now());
+    this.#resetBackoff(instance);
+    if (aside) this.#scheduleAside(instance, this.#clock.now());
     else {
       const lane = instance.lanes.get(meeting_id);
       const head = lane?.queue.peek();
@@ -1272,25 +1244,25 @@ export class Engine {
   heard(change: Change): void {
     switch (change.kind) {
       case 'reading':
-        this.#reading_at = this.#requeues;
+        this.#read_started_at = this.#invalidations;
         return;
       case 'stored':
         for (const { meeting_id, first_seq, last_seq, messages } of change.ranges) {
-          const run_from = this.#runOf(meeting_id, first_seq, last_seq);
-          for (const message of messages) this.#enqueue(message, run_from, this.#reading_at, false);
+          const contiguous_from = this.#contiguousFrom(meeting_id, first_seq, last_seq);
+          for (const message of messages) this.#enqueue(message, contiguous_from, this.#read_started_at, false);
         }
         // Who is behind tells the others, also when it accepts nothing itself.
-        if (this.#waiting >= BACKLOG_REPORT_MIN) this.#look(this.#clock.now());
+        if (this.#waiting >= BACKLOG_REPORT_MIN) this.#checkSaturation(this.#clock.now());
         break;
       case 'instance':
-        this.#changedElsewhere(change);
+        this.#onRemoteInstanceChange(change);
         break;
-      case 'unsure':
-        void this.#lookAtEverything();
+      case 'resync':
+        void this.#resyncAll();
         break;
       case 'broadcast':
         this.#partitions.onBroadcast(change.topic);
-        this.#backlogs.onReport(change.topic, change.text);
+        this.#cluster_backlog.onReport(change.topic, change.text);
         break;
       case 'keys':
         break;
@@ -1299,7 +1271,7 @@ export class Engine {
   }
 
   /** Something in a lane is on disk that this node has not seen. */
-  #laneHasMore({ instance_id, meeting_id }: LaneKey): void {
+  #markSpilled({ instance_id, meeting_id }: LaneKey): void {
     const instance = this.#instanceOf(instance_id);
     if (instance === null) return;
     // What came to a lane that is in memory is being delivered: it may be what was found.
@@ -1310,99 +1282,99 @@ export class Engine {
       lane.last_seq = 0;
       lane.reread = true;
     }
-    lane.run ??= instance.partition.is_everything ? null : 0;
+    lane.contiguous_from ??= instance.partition.is_solo ? null : 0;
     lane.spilled = true;
     lane.missed = true;
     this.#offer(instance, lane);
   }
 
-  #changedElsewhere({ instance_id, lifts, requeued }: Extract<Change, { kind: 'instance' }>): void {
+  #onRemoteInstanceChange({ instance_id, resets_backoff, requeued }: Extract<Change, { kind: 'instance' }>): void {
     const instance = requeued ? this.#instanceOf(instance_id) : (this.#instances.get(instance_id) ?? null);
     if (instance === null) return;
-    instance.doubt();
-    if (lifts) this.#lift(instance);
+    instance.invalidate();
+    if (resets_backoff) this.#resetBackoff(instance);
     if (requeued) {
-      this.#requeues++;
-      this.#readAnew(instance);
+      this.#invalidations++;
+      this.#invalidateLanes(instance);
     }
     this.#offer(instance);
   }
 
   /** Whatever the table says of the deliveries of an instance, what is in memory says no more. */
-  #readAnew(instance: InstanceLanes): void {
-    instance.requeued_at = this.#requeues;
+  #invalidateLanes(instance: InstanceLanes): void {
+    instance.invalidated_at = this.#invalidations;
     for (const lane of instance.lanes.values()) {
       lane.held_until = 0;
-      this.#forget(instance, lane);
+      this.#invalidateLane(instance, lane);
     }
-    this.#forget(instance, instance.beside);
+    this.#invalidateLane(instance, instance.aside);
   }
 
   /**
    * Anything may have been missed. The database may even be behind what this node knows (a standby took over that had not
    * heard everything, or an older backup was put back), and give seqs again: lanes are read from their beginning.
    */
-  async #lookAtEverything(): Promise<void> {
-    this.#requeues++;
-    this.#runs.forget();
+  async #resyncAll(): Promise<void> {
+    this.#invalidations++;
+    this.#seen_ranges.clear();
     for (const instance of this.#instances.values()) {
-      instance.doubt();
-      instance.missed_lift = true;
-      this.#readAnew(instance);
-      this.#forgetEmptyLanes(instance);
+      instance.invalidate();
+      instance.may_need_reset = true;
+      this.#invalidateLanes(instance);
+      this.#dropCursors(instance);
       for (const lane of instance.lanes.values()) {
         lane.last_seq = 0;
-        if (lane.run !== null) lane.run = 0;
+        if (lane.contiguous_from !== null) lane.contiguous_from = 0;
       }
     }
-    await this.#find(this.#partitions.held, (lane) => this.#laneHasMore(lane));
+    await this.#find(this.#partitions.held, (lane) => this.#markSpilled(lane));
   }
 
   /** Stands behind what other nodes tell: what they told while nobody listened, or could not tell, is found here. */
-  #lookForMore(): Promise<number> {
+  #scanForMissedLanes(): Promise<number> {
     // What has something in memory comes to its end first, and is found then if there is more.
     return this.#find(this.#partitions.held, (key) => {
       const lane = this.#instances.get(key.instance_id)?.lanes.get(key.meeting_id);
-      if (lane === undefined || (lane.isEmpty && !lane.busy)) this.#laneHasMore(key);
+      if (lane === undefined || (lane.isEmpty && !lane.busy)) this.#markSpilled(key);
     });
   }
 
   async #poll(): Promise<void> {
-    const took_ms = await this.#lookForMore();
+    const took_ms = await this.#scanForMissedLanes();
     this.#wakes.schedule(this.#clock.now() + scanPause(took_ms, POLL_MS), () => void this.#poll());
   }
 
   /** Resolves with how long the table took, in milliseconds. */
   async #find(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
-    const beside = (instance_id: string, due_at: number): void => {
+    const aside = (instance_id: string, due_at: number): void => {
       const instance = this.#instanceOf(instance_id);
-      if (instance !== null) this.#dueBeside(instance, due_at);
+      if (instance !== null) this.#scheduleAside(instance, due_at);
     };
     try {
-      return await this.#discovery.run(partitions, { lane, beside, page: () => this.#pump() });
+      return await this.#pending_scan.run(partitions, { lane, aside, page: () => this.#pump() });
     } catch {
       // The node stops: whoever has them next finds it.
       return 0;
     }
   }
 
-  async #taken(partitions: readonly Partition[]): Promise<void> {
-    this.#requeues++;
-    for (const partition of partitions) partition.taken_at = this.#requeues;
+  async #onAcquired(partitions: readonly Partition[]): Promise<void> {
+    this.#invalidations++;
+    for (const partition of partitions) partition.acquired_at = this.#invalidations;
     // Whoever had them may have had another clock.
-    await this.#discovery.bound(partitions, this.#latest).catch(() => {});
-    await this.#find(partitions, (lane) => this.#laneHasMore(lane));
+    await this.#pending_scan.bound(partitions, this.#latest).catch(() => {});
+    await this.#find(partitions, (lane) => this.#markSpilled(lane));
     for (const partition of partitions) partition.discovered = true;
     for (const instance of this.#instances.values()) {
-      for (const lane of instance.lanes.values()) this.#retire(instance, lane);
+      for (const lane of instance.lanes.values()) this.#evictIfIdle(instance, lane);
     }
   }
 
-  #lost(partitions: ReadonlySet<Partition>): void {
+  #onRevoked(partitions: ReadonlySet<Partition>): void {
     for (const instance of this.#instances.values()) if (partitions.has(instance.partition)) this.#drop(instance);
   }
 
-  #resumed(partition: Partition): void {
+  #onResumed(partition: Partition): void {
     for (const instance of this.#instances.values()) if (instance.partition === partition) this.#offer(instance);
     this.#pump();
   }
@@ -1413,33 +1385,33 @@ export class Engine {
   async start(): Promise<void> {
     if (this.#store.cluster !== null) this.#wakes.schedule(this.#clock.now() + POLL_MS, () => void this.#poll());
     await this.#partitions.start({
-      taken: (partitions) => this.#taken(partitions),
-      lost: (partitions) => this.#lost(partitions),
-      written: () => this.#settlements.flushAll(),
-      renewed: () => this.#pump(),
-      resumed: (partition) => this.#resumed(partition),
+      onAcquired: (partitions) => this.#onAcquired(partitions),
+      onRevoked: (partitions) => this.#onRevoked(partitions),
+      flush: () => this.#settlements.flushAll(),
+      onRenewed: () => this.#pump(),
+      onResumed: (partition) => this.#onResumed(partition),
     });
   }
 
   /** Whether the end has begun. */
-  get is_resting(): boolean {
-    return this.#resting;
+  get is_draining(): boolean {
+    return this.#draining;
   }
 
   /**
    * The end begins: starts no more attempts, and gives its partitions back. What is sent meanwhile is on disk all the same,
    * for other nodes, or for the next start.
    */
-  rest(): void {
-    if (this.#resting) return;
-    this.#resting = true;
-    this.#discovery.stop();
-    this.#partitions.rest();
+  drain(): void {
+    if (this.#draining) return;
+    this.#draining = true;
+    this.#pending_scan.stop();
+    this.#partitions.drain();
   }
 
-  /** Rests, takes nothing more, lets attempts under way end, and writes what they made. */
+  /** Drains, accepts nothing more, lets attempts under way end, and writes what they made. */
   async stop(): Promise<void> {
-    this.rest();
+    this.drain();
     this.#stopping = true;
     if (this.#in_flight > 0) {
       await new Promise<void>((resolve) => {
@@ -1448,9 +1420,9 @@ export class Engine {
     }
     this.#accepts.flushIfReady();
     // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
-    const given_up = Promise.withResolvers<void>();
-    const timer = this.#clock.after(LAST_WRITE_MS_MAX, given_up.resolve);
-    await Promise.race([this.#settlements.flushAll(), given_up.promise]);
+    const timed_out = Promise.withResolvers<void>();
+    const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
+    await Promise.race([this.#settlements.flushAll(), timed_out.promise]);
     timer.cancel();
     await this.#partitions.leave();
     this.#wakes.stop();

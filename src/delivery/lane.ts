@@ -23,7 +23,7 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
 export class Lane {
   readonly meeting_id: string;
   readonly queue = new Fifo<LaneDelivery>();
-  /** Deliveries beside the lanes: they came here one by one, in the order in which they are due, and hold nobody. */
+  /** Deliveries that stepped aside: they came here one by one, in the order in which they are due, and hold nobody. */
   readonly aside: boolean;
   busy = false;
   listed = false;
@@ -48,10 +48,10 @@ export class Lane {
   /** What is read may be what attempts made and is not written yet: that has to be written first. */
   reread = false;
   /**
-   * The run (see runs.ts) that it is complete for: everything since was seen, and what was before was read. 0: for none.
+   * Where the range (see cluster/seen_ranges.ts) begins that it is complete for: everything since was seen, and what was before was read. 0: for none.
    * Null without a cluster, where it always is.
    */
-  run: number | null = null;
+  contiguous_from: number | null = null;
 
   constructor(meeting_id: string, last_seq: number, aside = false) {
     this.meeting_id = meeting_id;
@@ -106,7 +106,7 @@ export const PUSH_MS_GUESS = 5;
 const PUSH_MS_WEIGHT = 0.1;
 
 /** What is remembered of a lane that is empty. */
-export type EmptyLane = Pick<Lane, 'run' | 'last_seq'>;
+export type LaneCursor = Pick<Lane, 'contiguous_from' | 'last_seq'>;
 
 /** The lanes of one instance with what they share: its health, its back-off, its attempts in flight. */
 export class InstanceLanes {
@@ -114,11 +114,11 @@ export class InstanceLanes {
   readonly partition: Partition;
   readonly lanes = new Map<string, Lane>();
   /** By meeting, the longest empty first. Kept in a cluster only, so that the next message needs no look into the table. */
-  readonly empty_lanes = new Map<string, EmptyLane>();
+  readonly lane_cursors = new Map<string, LaneCursor>();
   readonly ready = new Fifo<Lane>();
-  readonly beside = new Lane('', 0, true);
-  /** When the next delivery beside the lanes is due; null when none is known. */
-  beside_due_at: number | null = null;
+  readonly aside = new Lane('', 0, true);
+  /** When the next delivery aside is due; null when none is known. */
+  aside_due_at: number | null = null;
   /** Null until it was loaded. */
   target: Target | null = null;
   loading_target = false;
@@ -127,17 +127,17 @@ export class InstanceLanes {
   health_dirty = false;
   /** A 410 came to what was registered at this `updated_at`; null when none did. */
   gone_as_of: number | null = null;
-  /** What was asked for before (`Engine.#requeues`) may have been changed by another node since. */
-  requeued_at: number;
+  /** What was asked for before (`Engine.#invalidations`) may have been changed by another node since. */
+  invalidated_at: number;
   /** Deleted: nothing is started any more. */
   dropped = false;
   /** What the table says of it now is not known: nothing is started until it was read. */
-  unsure = false;
-  /** Counts the reasons to be unsure: a row that was read before the last one came says nothing of it. */
-  doubts = 0;
+  is_stale = false;
+  /** Counts the reasons to read it again: a row that was read before the last one came says nothing of it. */
+  version = 0;
   /** A back-off may have been lifted without our hearing of it. */
-  missed_lift = false;
-  #lift_when_loaded = false;
+  may_need_reset = false;
+  #resets_when_loaded = false;
   /** More waits for it than was accepted just now, or it was away: see turns.ts. */
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
@@ -158,13 +158,13 @@ export class InstanceLanes {
   constructor(instance_id: string, partition: Partition) {
     this.instance_id = instance_id;
     this.partition = partition;
-    this.requeued_at = partition.taken_at;
+    this.invalidated_at = partition.acquired_at;
   }
 
   /** Nothing is started until the registration was read anew. */
-  doubt(): void {
-    this.unsure = true;
-    this.doubts++;
+  invalidate(): void {
+    this.is_stale = true;
+    this.version++;
   }
 
   /** Takes over what a registration says. Health is ours while we deliver: the row is only read when it is first loaded. */
@@ -177,7 +177,7 @@ export class InstanceLanes {
     // A row that was read before a 410 was written still says that it is switched on.
     if (this.gone_as_of === instance.updated_at) this.target.switched_on = false;
     else this.gone_as_of = null;
-    if (this.#lift_when_loaded) this.lift();
+    if (this.#resets_when_loaded) this.resetBackoff();
     this.#noteBackoff();
   }
 
@@ -217,8 +217,8 @@ export class InstanceLanes {
   }
 
   /** Ends the back-off; health stays what the attempts say. */
-  lift(): void {
-    this.#lift_when_loaded = this.target === null;
+  resetBackoff(): void {
+    this.#resets_when_loaded = this.target === null;
     if (this.health.backoff_step === 0 && this.health.backoff_until === null) return;
     this.health = { ...this.health, backoff_step: 0, backoff_until: null };
   }
@@ -230,7 +230,7 @@ export class InstanceLanes {
     this.#noteBackoff();
     if (!gone || this.target.updated_at !== target.updated_at) return;
     this.gone_as_of = target.updated_at;
-    this.doubts++;
+    this.version++;
     this.target = { ...this.target, switched_on: false };
   }
 
@@ -241,13 +241,13 @@ export class InstanceLanes {
   }
 
   canStart(now: number, concurrency: number): boolean {
-    if (this.dropped || this.unsure || this.partition.resting) return false;
+    if (this.dropped || this.is_stale || this.partition.paused) return false;
     if (this.ready.length === 0 || this.target === null || !this.target.switched_on) return false;
     if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;
     return this.in_flight + this.loads < (isProbed(this.health) ? 1 : concurrency);
   }
 
   get isIdle(): boolean {
-    return this.lanes.size === 0 && this.in_flight === 0 && this.beside.isEmpty && this.beside_due_at === null;
+    return this.lanes.size === 0 && this.in_flight === 0 && this.aside.isEmpty && this.aside_due_at === null;
   }
 }

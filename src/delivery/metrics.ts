@@ -4,7 +4,8 @@ import type { DeliveryReason } from '../domain/delivery.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
 import type { Clock } from './clock.ts';
-import type { AttemptEvent, Engine } from './engine.ts';
+import type { Engine } from './engine.ts';
+import type { AttemptEvent } from './events.ts';
 import type { Expiry } from './expiry.ts';
 import { HAND_OVERS, type HandOver } from './partitions.ts';
 
@@ -145,7 +146,7 @@ export class Metrics {
     this.#queued.inc(deliveries);
   }
 
-  handedOver(what: HandOver, partitions: number): void {
+  onHandOver(what: HandOver, partitions: number): void {
     this.#hand_overs.inc({ what }, partitions);
   }
 

@@ -1,4 +1,4 @@
-import { fairShare, LEASE_TRUSTED_MS, partitionOf, PARTITIONS } from '../domain/partition.ts';
+import { fairShare, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../domain/partition.ts';
 import type { ClusterStore, Lease } from '../store/contract/cluster.ts';
 import type { Clock, Timer } from './clock.ts';
 
@@ -9,7 +9,7 @@ const TRY_AGAIN_MS = 500;
 const LEAVE_MS_MAX = 500;
 /** What a node tells the others when there is something to take, or to give: they renew at once. */
 const TOPIC = 'partitions';
-const EVERYTHING = -1;
+const SOLO = -1;
 
 /** A partition while this node holds it. When it comes back after it was lost, it is another object with another epoch. */
 export class Partition {
@@ -17,12 +17,12 @@ export class Partition {
   readonly epoch: number;
   /** Attempts under way to its instances. */
   in_flight = 0;
-  /** `Engine.#requeues` when it was taken: what was asked for before says nothing of it. */
-  taken_at = 0;
+  /** `Engine.#invalidations` when it was taken: what was asked for before says nothing of it. */
+  acquired_at = 0;
   /** Every lane with something pending is known: what is not in memory has nothing on disk, but for what others bring. */
   discovered = false;
   /** No attempt is started: it is being given back, or attempts of its former epoch are still under way. */
-  resting = false;
+  paused = false;
   /** Called when the last attempt ended. */
   onIdle: (() => void) | null = null;
 
@@ -32,8 +32,8 @@ export class Partition {
   }
 
   /** The one of a node that has all instances for itself. */
-  get is_everything(): boolean {
-    return this.partition_no === EVERYTHING;
+  get is_solo(): boolean {
+    return this.partition_no === SOLO;
   }
 
   attemptStarts(): void {
@@ -48,15 +48,15 @@ export class Partition {
 /** What comes of holding partitions: the engine. */
 export interface PartitionsListener {
   /** Whatever was pending in them is to be found; resolves when it was. */
-  taken(partitions: readonly Partition[]): Promise<void>;
+  onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Nothing may be started for their instances any more: another node does it, or will. */
-  lost(partitions: ReadonlySet<Partition>): void;
+  onRevoked(partitions: ReadonlySet<Partition>): void;
   /** Resolves when everything that attempts made so far is on disk. */
-  written(): Promise<void>;
+  flush(): Promise<void>;
   /** The lease can be trusted again. */
-  renewed(): void;
-  /** A partition that was resting may start attempts. */
-  resumed(partition: Partition): void;
+  onRenewed(): void;
+  /** A paused partition may start attempts. */
+  onResumed(partition: Partition): void;
 }
 
 /** How partitions change hands: taken, given back as was agreed, or lost because the lease had ended. */
@@ -64,7 +64,7 @@ export const HAND_OVERS = ['taken', 'given_back', 'lost'] as const;
 export type HandOver = (typeof HAND_OVERS)[number];
 
 export interface PartitionsObserver {
-  handedOver(what: HandOver, partition_nos: number[]): void;
+  onHandOver(what: HandOver, partition_nos: number[]): void;
   storageFailed(error: unknown): void;
 }
 
@@ -79,10 +79,10 @@ export interface NodeIdentity {
 /**
  * The partitions that this node holds, and whether it may still act on that.
  *
- *   free ── renew ──► held ── too many, or the node stops ──► resting ── attempts ended, results written, renew ──► free
- *                     held, resting ── another node took it when the lease had ended ──► lost
+ *   free ── renew ──► held ── too many, or the node stops ──► paused ── attempts ended, results written, renew ──► free
+ *                     held, paused ── another node took it when the lease had ended ──► lost
  *
- * The lease is renewed every 3 s. `isTrusted` is asked before every attempt: a process that was paused, or that the store
+ * The lease is renewed every 3 s. `isLeaseValid` is asked before every attempt: a process that was paused, or that the store
  * did not answer, knows by its own clock alone that it must not start any more. Without a cluster everything is held for ever.
  */
 export class Partitions {
@@ -93,15 +93,15 @@ export class Partitions {
   #listener: PartitionsListener | null = null;
   readonly #held = new Map<number, Partition>();
   /** The one partition of a node that has everything for itself. */
-  readonly #everything: Partition | null;
+  readonly #solo: Partition | null;
   /** Being given back. */
-  readonly #draining = new WeakSet<Partition>();
-  /** Resting, with nothing under way and everything written: to be given back. */
-  readonly #drained = new Set<Partition>();
+  readonly #releasing = new WeakSet<Partition>();
+  /** Paused, with nothing under way and everything written: to be given back. */
+  readonly #released = new Set<Partition>();
   /** Lost while attempts were under way, by number. */
   readonly #ending = new Map<number, Partition>();
   #asked_at: number | null = null;
-  #trusted_until: number;
+  #lease_valid_until: number;
   #timer: Timer | null = null;
   #renewing: Promise<void> | null = null;
   #renew_again = false;
@@ -118,14 +118,14 @@ export class Partitions {
     this.#cluster = cluster;
     this.#node = node;
     this.#observer = observer;
-    this.#everything = cluster === null ? new Partition(EVERYTHING, 0) : null;
-    this.#trusted_until = cluster === null ? Infinity : -Infinity;
+    this.#solo = cluster === null ? new Partition(SOLO, 0) : null;
+    this.#lease_valid_until = cluster === null ? Infinity : -Infinity;
   }
 
   /** Those of a node that has everything for itself. */
   static alone(clock: Clock): Partitions {
     const nobody = { node_id: '', version: '', address: () => '' };
-    return new Partitions(clock, null, nobody, { handedOver() {}, storageFailed() {} });
+    return new Partitions(clock, null, nobody, { onHandOver() {}, storageFailed() {} });
   }
 
   get node_id(): string {
@@ -138,29 +138,29 @@ export class Partitions {
   }
 
   /** Whether attempts may be started. */
-  isTrusted(now: number): boolean {
-    return now < this.#trusted_until;
+  isLeaseValid(now: number): boolean {
+    return now < this.#lease_valid_until;
   }
 
   /** The partition of an instance; null while another node holds it, or none. */
   of(instance_id: string): Partition | null {
-    return this.#everything ?? this.#held.get(partitionOf(instance_id)) ?? null;
+    return this.#solo ?? this.#held.get(partitionOf(instance_id)) ?? null;
   }
 
   /** Whether a partition is this node's business. */
   holds(partition_no: number): boolean {
-    return this.#everything !== null || this.#held.has(partition_no);
+    return this.#solo !== null || this.#held.has(partition_no);
   }
 
   /** Those that are held, to find what is pending in them. */
   get held(): Partition[] {
-    return this.#everything === null ? [...this.#held.values()] : [this.#everything];
+    return this.#solo === null ? [...this.#held.values()] : [this.#solo];
   }
 
   /** Figures for people and metrics. */
   get stats(): { partitions: number; lease_age_ms: number } {
     return {
-      partitions: this.#everything === null ? this.#held.size : PARTITIONS,
+      partitions: this.#solo === null ? this.#held.size : PARTITIONS,
       lease_age_ms: this.#asked_at === null ? 0 : this.#clock.now() - this.#asked_at,
     };
   }
@@ -168,7 +168,7 @@ export class Partitions {
   /** Takes what it can have; resolves when what was pending there was found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
-    if (this.#everything !== null) return listener.taken([this.#everything]);
+    if (this.#solo !== null) return listener.onAcquired([this.#solo]);
     void this.#renew();
     await this.#found_first.promise;
   }
@@ -200,7 +200,7 @@ export class Partitions {
 
   async #renewOnce(): Promise<number> {
     const asked_at = this.#clock.now();
-    const released = new Set(this.#drained);
+    const released = new Set(this.#released);
     const { node_id, version, address } = this.#node;
     try {
       const lease = await (this.#cluster as ClusterStore).renew(
@@ -224,26 +224,26 @@ export class Partitions {
       if (!this.#held.has(partition_no)) taken.push(this.#take(partition_no, epoch));
     }
     this.#asked_at = asked_at;
-    this.#trusted_until = asked_at + LEASE_TRUSTED_MS;
+    this.#lease_valid_until = asked_at + LEASE_SAFE_MS;
     const given_back = [...gone].filter((partition) => released.has(partition));
     const lost = [...gone].filter((partition) => !released.has(partition));
     this.#report('given_back', given_back);
     this.#report('lost', lost);
     this.#report('taken', taken);
-    if (gone.size > 0) this.#listener?.lost(gone);
+    if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
-    this.#listener?.renewed();
+    this.#listener?.onRenewed();
     // Whoever joins waits for what others give back; and what was given back, others may take.
     if (given_back.length > 0 || !this.#joined) this.#tellOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
-    this.#restSurplus(lease);
+    this.#releaseSurplus(lease);
   }
 
   #report(what: HandOver, partitions: readonly Partition[]): void {
     if (partitions.length === 0) return;
     const partition_nos = partitions.map(({ partition_no }) => partition_no);
-    this.#observer.handedOver(
+    this.#observer.onHandOver(
       what,
       partition_nos.toSorted((a, b) => a - b),
     );
@@ -251,7 +251,7 @@ export class Partitions {
 
   #lose(partition: Partition): void {
     this.#held.delete(partition.partition_no);
-    this.#drained.delete(partition);
+    this.#released.delete(partition);
     if (partition.in_flight > 0) this.#ending.set(partition.partition_no, partition);
   }
 
@@ -262,18 +262,18 @@ export class Partitions {
     this.#ending.delete(partition_no);
     if (former === undefined || former.in_flight === 0) return partition;
     // Attempts begun before it was lost count against what its instances may have at a time, and nobody else waits for them.
-    partition.resting = true;
+    partition.paused = true;
     former.onIdle = () => {
-      if (this.#draining.has(partition)) return;
-      partition.resting = false;
-      this.#listener?.resumed(partition);
+      if (this.#releasing.has(partition)) return;
+      partition.paused = false;
+      this.#listener?.onResumed(partition);
     };
     return partition;
   }
 
   async #find(taken: readonly Partition[]): Promise<void> {
     try {
-      if (taken.length > 0) await this.#listener?.taken(taken);
+      if (taken.length > 0) await this.#listener?.onAcquired(taken);
     } catch {
       // The node stops: whoever takes them next finds it.
     }
@@ -288,39 +288,39 @@ export class Partitions {
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Lets go of what is more than its share; the last ones, so that the same few wander. */
-  #restSurplus({ node_no, nodes }: Lease): void {
+  #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);
     const share = fairShare(
       node_no,
       staying.map((node) => node.node_no),
     );
-    const kept = this.held.filter((partition) => !this.#draining.has(partition));
+    const kept = this.held.filter((partition) => !this.#releasing.has(partition));
     kept.sort((a, b) => a.partition_no - b.partition_no);
-    for (const partition of kept.slice(share)) this.#drain(partition);
+    for (const partition of kept.slice(share)) this.#release(partition);
   }
 
-  #drain(partition: Partition): void {
-    this.#draining.add(partition);
-    partition.resting = true;
-    partition.onIdle = () => void this.#giveBack(partition);
+  #release(partition: Partition): void {
+    this.#releasing.add(partition);
+    partition.paused = true;
+    partition.onIdle = () => void this.#finishRelease(partition);
     if (partition.in_flight === 0) partition.onIdle();
   }
 
-  async #giveBack(partition: Partition): Promise<void> {
-    await this.#listener?.written();
+  async #finishRelease(partition: Partition): Promise<void> {
+    await this.#listener?.flush();
     if (this.#held.get(partition.partition_no) !== partition) return;
-    this.#drained.add(partition);
+    this.#released.add(partition);
     await this.#renew();
   }
 
   // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Begins to give everything back; what has no attempt under way goes at once. */
-  rest(): void {
+  drain(): void {
     this.#stopping = true;
     this.#found_first.resolve();
     if (this.#cluster === null) return;
-    for (const partition of this.held) if (!this.#draining.has(partition)) this.#drain(partition);
+    for (const partition of this.held) if (!this.#releasing.has(partition)) this.#release(partition);
     if (this.#joined) void this.#renew();
   }
 
@@ -329,9 +329,9 @@ export class Partitions {
     if (this.#cluster === null) return;
     this.#left = true;
     this.#timer?.cancel();
-    const given_up = Promise.withResolvers<void>();
-    const timer = this.#clock.after(LEAVE_MS_MAX, given_up.resolve);
-    await Promise.race([this.#leaveNow(), given_up.promise]);
+    const timed_out = Promise.withResolvers<void>();
+    const timer = this.#clock.after(LEAVE_MS_MAX, timed_out.resolve);
+    await Promise.race([this.#leaveNow(), timed_out.promise]);
     timer.cancel();
   }
 

@@ -11,8 +11,8 @@ const TRY_AGAIN_MS = 500;
 export interface Found {
   /** Something is pending in a lane. */
   lane(key: LaneKey): void;
-  /** Something is pending beside the lanes of an instance, and due at a time. */
-  beside(instance_id: string, due_at: number): void;
+  /** Something is pending aside, of an instance, and due at a time. */
+  aside(instance_id: string, due_at: number): void;
   /** A page was read. */
   page(): void;
 }
@@ -47,7 +47,7 @@ export class PendingScan {
     };
     const only = numbersOf(partitions);
     for (const { instance_id, next_at } of await read(() => this.#store.deliveries.pendingAside(only))) {
-      found.beside(instance_id, next_at);
+      found.aside(instance_id, next_at);
     }
     let after: LaneKey | null = null;
     do {
@@ -88,5 +88,5 @@ export class PendingScan {
 
 /** Undefined for that of a node which has everything for itself. */
 function numbersOf(partitions: readonly Partition[]): number[] | undefined {
-  return partitions[0]?.is_everything === true ? undefined : partitions.map(({ partition_no }) => partition_no);
+  return partitions[0]?.is_solo === true ? undefined : partitions.map(({ partition_no }) => partition_no);
 }

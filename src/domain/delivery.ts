@@ -36,7 +36,7 @@ export type Verdict =
   /** The machine answered badly: again after `delay_ms`, in the lane or, when `aside`, beside it. */
   | { state: 'retry'; delay_ms: number; aside: boolean }
   /** The machine was not reached: the delivery keeps its place and the instance backs off. */
-  | { state: 'kept' };
+  | { state: 'not_reached' };
 
 /**
  * Decides what becomes of a delivery (the table in section 4 of the design).
@@ -55,7 +55,7 @@ export function verdictOf(
   const { outcome } = result;
   if (outcome === 'ok') return { state: 'delivered' };
   if (outcome === 'not_200' || outcome === 'gone') return { state: 'failed', reason: outcome };
-  if (!OUTCOMES[outcome].reached) return { state: 'kept' };
+  if (!OUTCOMES[outcome].reached) return { state: 'not_reached' };
 
   const scheduled_ms = schedule_ms[answered_badly - 1];
   if (scheduled_ms === undefined) return { state: 'failed', reason: 'exhausted' };

@@ -13,7 +13,7 @@ export const LEASE_MS = 15_000;
  * A node trusts its lease for so long on its own steady clock, from the moment at which it asked for the renewal. An attempt
  * ends within 5.1 s: nothing of it is under way when another node may take over.
  */
-export const LEASE_TRUSTED_MS = 9_500;
+export const LEASE_SAFE_MS = 9_500;
 /**
  * A node whose row did not change for so long, while another one watched by its own clock, is gone: what it trusted when it
  * was seen has ended, and so have its attempts. A little less than five renewals, so that it is not the sixth look that tells.

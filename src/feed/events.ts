@@ -1,5 +1,5 @@
 /** What happened, as the live feed tells it. */
-import type { AttemptEvent } from '../delivery/engine.ts';
+import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';

@@ -94,7 +94,7 @@ export class Feed {
   }
 
   /** What other nodes told may have been lost. */
-  unsure(): void {
+  onResync(): void {
     this.#putGap();
   }
 

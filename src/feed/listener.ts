@@ -7,7 +7,7 @@ import type { FeedView } from './view.ts';
 /** What may happen while a connection takes nothing more; beyond it, it is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
-const FAREWELL_MS = 5_000;
+const DRAIN_MS = 5_000;
 const CHUNK_CHARS = 65_536;
 
 /** The connection of a listener. */
@@ -51,7 +51,7 @@ export class FeedListener {
   /** What the memory had been given when the connection took nothing more. */
   #blocked_at_chars = 0;
   #ended = false;
-  #farewell: Timer | null = null;
+  #drain_timer: Timer | null = null;
   told_at: number;
 
   constructor({ memory, view, clock, standing }: ListenerParts) {
@@ -89,7 +89,7 @@ export class FeedListener {
     });
     sink.onClose(() => {
       this.#ended = true;
-      this.#farewell?.cancel();
+      this.#drain_timer?.cancel();
     });
     this.#beginning = beginning;
     this.serve();
@@ -146,14 +146,14 @@ export class FeedListener {
     this.end('overflow', { detail: 'This connection took too little of what was told; come back with Last-Event-ID.' });
   }
 
-  /** @param farewell_ms how long the connection may still take its last event */
-  end(name: string, data: object, farewell_ms = FAREWELL_MS): void {
+  /** @param drain_ms how long the connection may still take its last event */
+  end(name: string, data: object, drain_ms = DRAIN_MS): void {
     if (this.#ended) return;
     this.#ended = true;
     const sink = this.#sink;
     if (sink === null) return;
     sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
     // Without an id: who comes back comes with that of the last event before it.
-    this.#farewell = this.#clock.after(farewell_ms, () => sink.destroy());
+    this.#drain_timer = this.#clock.after(drain_ms, () => sink.destroy());
   }
 }

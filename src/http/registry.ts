@@ -42,11 +42,11 @@ export async function removeInstance(
   for (let done = false; !done; step = store.instances) {
     const removed = await step.remove(instance_id, CANCEL_BATCH, clock.wall(), owner_scope).catch((error: unknown) => {
       // It may have been done all the same.
-      engine.instanceUnsure(instance_id);
+      engine.invalidateInstance(instance_id);
       throw error;
     });
     // What is not the caller's goes on undisturbed.
-    if (removed.existed) engine.instanceUnsure(instance_id);
+    if (removed.existed) engine.invalidateInstance(instance_id);
     existed ||= removed.existed;
     cancelled += removed.cancelled;
     done = removed.done;

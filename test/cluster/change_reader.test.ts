@@ -83,11 +83,11 @@ test('what cannot be read is looked for as a whole, with all that was told until
   it.onBatchStored({ first_no: 2, last_no: 2 });
   reads[0]?.fail();
   await settled();
-  assert.deepEqual(heard, ['reading', 'unsure']);
+  assert.deepEqual(heard, ['reading', 'resync']);
   it.onBatchStored({ first_no: 3, last_no: 3 });
   reads[1]?.answer();
   await settled();
-  assert.deepEqual(heard, ['reading', 'unsure', 'reading', 'stored 3']);
+  assert.deepEqual(heard, ['reading', 'resync', 'reading', 'stored 3']);
 });
 
 test('who is too far behind looks at everything instead, and keeps nothing of what was told', async () => {
@@ -96,6 +96,6 @@ test('who is too far behind looks at everything instead, and keeps nothing of wh
   for (let k = 1; k <= 11; k++) it.onBatchStored({ first_no: k * 100_000, last_no: k * 100_000 + 49_999 });
   reads[0]?.answer();
   await settled();
-  assert.deepEqual(heard, ['reading', 'stored 1', 'unsure']);
+  assert.deepEqual(heard, ['reading', 'stored 1', 'resync']);
   assert.equal(reads.length, 1);
 });

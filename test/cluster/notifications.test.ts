@@ -256,5 +256,5 @@ test('a node of the version before, which does not sign, is believed where it sa
     },
     (kinds) => kinds.includes('keys'),
   );
-  assert.equal(changes[0]?.kind, 'unsure', 'what it said before may have been missed');
+  assert.equal(changes[0]?.kind, 'resync', 'what it said before may have been missed');
 });

@@ -496,7 +496,7 @@ describe('while the service is stopping:', () => {
   });
 
   /** Connections that the service has not accepted when it stops, because it accepts one in each turn of its loop. */
-  async function answersToWhoWaits(t: TestContext, farewell_ms: number): Promise<number> {
+  async function answersToWhoWaits(t: TestContext, drain_ms: number): Promise<number> {
     const CONNECTIONS = 20;
     const service = await startService(t);
     const clients = Array.from({ length: CONNECTIONS }, () => connected(t, service));
@@ -505,7 +505,7 @@ describe('while the service is stopping:', () => {
       clients.map(({ socket }) => new Promise<void>((resolve) => void socket.on('close', () => resolve()))),
     );
     await once(clients.at(-1)!.socket, 'connect');
-    await service.close(farewell_ms);
+    await service.close(drain_ms);
     await ended;
     return clients.filter(({ heard }) => heard().startsWith('HTTP/1.1 201 ')).length;
   }
@@ -514,19 +514,19 @@ describe('while the service is stopping:', () => {
     assert.equal(await answersToWhoWaits(t, 60_000), 20);
   });
 
-  test('control: without a farewell some of them are cut off', async (t) => {
+  test('control: without a drain some of them are cut off', async (t) => {
     assert.ok((await answersToWhoWaits(t, 0)) < 20);
   });
 
   /** One request is answered, and the next is sent on the same connection when the service stops. */
-  async function answerToTheNext(t: TestContext, farewell_ms: number): Promise<string> {
+  async function answerToTheNext(t: TestContext, drain_ms: number): Promise<string> {
     const service = await startService(t);
     const { socket, heard } = connected(t, service);
     const request = `${HEAD}content-length: ${BODY.length}\r\n\r\n${BODY}`;
     socket.write(request);
     await until('the first answer', heard, (answer) => answer.includes('deliveries_queued'));
     const first_chars = heard().length;
-    const closed = service.close(farewell_ms);
+    const closed = service.close(drain_ms);
     // The turn in which an idle connection is closed.
     await new Promise((resolve) => setImmediate(resolve));
     socket.write(request);
@@ -542,7 +542,7 @@ describe('while the service is stopping:', () => {
     assert.match(text, /connection: close/i);
   });
 
-  test('control: without a farewell it is cut off without an answer', async (t) => {
+  test('control: without a drain it is cut off without an answer', async (t) => {
     assert.equal(await answerToTheNext(t, 0), '');
   });
 });

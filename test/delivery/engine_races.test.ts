@@ -296,7 +296,7 @@ describe('what is read while it has to be read once more, and cannot be read', (
       await node.started();
       await node.clock.advance(aside ? 10 * MINUTE : 0);
       assert.equal(loads, 1);
-      node.engine.instanceUnsure('i');
+      node.engine.invalidateInstance('i');
       gate.resolve();
       await node.clock.advance(MINUTE);
       assert.deepEqual(await node.states(), ['delivered']);
@@ -322,7 +322,7 @@ describe('a database that is behind what this node knows, and gives a seq again'
       await node.clock.advance(SECOND);
       assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4]);
       assert.equal((await node.send('m')).seq, 4);
-      if (noticed) node.engine.heard({ kind: 'unsure' });
+      if (noticed) node.engine.heard({ kind: 'resync' });
       await node.clock.advance(noticed ? SECOND : 30 * SECOND);
       assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4, 4]);
       assert.notEqual(node.transport.to('i')[4]?.delivery_id, 'dlv_lost');

@@ -57,8 +57,8 @@ test('for what was not told a node looks as rarely; the time in which the storag
       return [];
     },
   });
-  const discovery = new PendingScan(clock, new TimerQueue(clock), slow, () => {});
-  const found = discovery.run([new Partition(3, 1)], { lane: () => {}, beside: () => {}, page: () => {} });
+  const scan = new PendingScan(clock, new TimerQueue(clock), slow, () => {});
+  const found = scan.run([new Partition(3, 1)], { lane: () => {}, aside: () => {}, page: () => {} });
   await clock.advance(MINUTE);
   assert.equal(await found, 2 * SECOND);
   assert.equal(failures, 21);

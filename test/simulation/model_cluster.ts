@@ -65,7 +65,7 @@ export class ModelCluster {
   operationsOf(connection: Connection): ClusterOperations {
     const { instances, meetings, messages, deliveries } = this.#store;
     const changed = (instance_id: string, lifts: boolean, requeued: boolean): void =>
-      this.#tell(connection, { kind: 'instance', instance_id, lifts, requeued });
+      this.#tell(connection, { kind: 'instance', instance_id, resets_backoff: lifts, requeued });
     return {
       meetings,
       messages: {
@@ -214,7 +214,7 @@ export function clustered(store: Store) {
       // One after the other.
       accept(batch) {
         const accepted = accepting.then((): Promise<Accepted[]> => store.messages.accept(batch));
-        accepting = accepted.catch(() => listener({ kind: 'unsure' }));
+        accepting = accepted.catch(() => listener({ kind: 'resync' }));
         return accepted;
       },
     },
@@ -236,7 +236,7 @@ export function clustered(store: Store) {
         listener({ kind: 'reading' });
         return theirs.stored(told.message_ids, held).then(
           (ranges) => listener({ kind: 'stored', ranges }),
-          () => listener({ kind: 'unsure' }),
+          () => listener({ kind: 'resync' }),
         );
       });
     },

@@ -119,7 +119,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'waits beside a lane for a clock that was ahead': {
     file: ENGINE,
-    find: 'await this.#discovery.bound(partitions, this.#latest).catch(() => {});',
+    find: 'await this.#pending_scan.bound(partitions, this.#latest).catch(() => {});',
     replace: '',
   },
   'believes any clock when it starts': {
@@ -138,25 +138,25 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'const { meeting_id, last_seq, reread } = lane; const after_seq = last_seq + 1;',
   },
   'what was spilled is overtaken': [
-    { file: ENGINE, find: '(lane.spilled && (run_from === null || lane.is_long))', replace: 'false' },
+    { file: ENGINE, find: '(lane.spilled && (contiguous_from === null || lane.is_long))', replace: 'false' },
     { file: ENGINE, find: 'into = lane.spilled ? lane.tail : lane.queue', replace: 'into = lane.queue' },
   ],
   'does not discover what was pending': {
     file: ENGINE,
-    find: 'await this.#find(partitions, (lane) => this.#laneHasMore(lane));',
+    find: 'await this.#find(partitions, (lane) => this.#markSpilled(lane));',
     replace: '',
   },
   'what was cancelled is delivered': [
     { file: ENGINE, find: 'if (instance !== undefined) this.#drop(instance);', replace: '' },
     {
       file: ENGINE,
-      find: '    instance.doubt();\n    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);\n',
+      find: '    instance.invalidate();\n    for (const lane of [...instance.lanes.values(), instance.aside]) this.#invalidateLane(instance, lane);\n',
       replace: '',
     },
   ],
   'a failed deletion that was done is not looked into': {
     file: ENGINE,
-    find: '    instance.doubt();\n    for (const lane of [...instance.lanes.values(), instance.beside]) this.#forget(instance, lane);\n',
+    find: '    instance.invalidate();\n    for (const lane of [...instance.lanes.values(), instance.aside]) this.#invalidateLane(instance, lane);\n',
     replace: '',
   },
   'forgets a settlement when the disk fails': {
@@ -178,12 +178,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
     file: ENGINE,
-    find: 'if (is_new_run && lane.newest_seq < seq - 1) this.#spillTail(lane);',
+    find: 'if (is_after_gap && lane.newest_seq < seq - 1) this.#spillTail(lane);',
     replace: '',
   },
   'starts attempts on a lease that ran out': {
     file: ENGINE,
-    find: 'if (!this.#partitions.isTrusted(now)) break;',
+    find: 'if (!this.#partitions.isLeaseValid(now)) break;',
     replace: '',
   },
   'gives partitions back with attempts under way': {
@@ -193,23 +193,23 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'gives partitions back before results are written': {
     file: PARTITIONS,
-    find: 'await this.#listener?.written();',
+    find: 'await this.#listener?.flush();',
     replace: '',
   },
-  'does not look again when it is unsure': {
+  'does not look again when changes may be missing': {
     file: ENGINE,
-    find: 'void this.#lookAtEverything();',
+    find: 'void this.#resyncAll();',
     replace: '',
   },
   'ignores what other nodes store': {
     file: ENGINE,
-    find: 'for (const message of messages) this.#enqueue(message, run_from, this.#reading_at, false);',
+    find: 'for (const message of messages) this.#enqueue(message, contiguous_from, this.#read_started_at, false);',
     replace: '',
   },
   'takes for a run what has a gap': {
     file: 'src/delivery/runs.ts',
-    find: 'run?.to === first_seq - 1 ?',
-    replace: 'run !== undefined ?',
+    find: 'range?.to === first_seq - 1 ?',
+    replace: 'range !== undefined ?',
   },
   'skips what stands before a tail': {
     file: ENGINE,
@@ -227,15 +227,15 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: ';',
   },
   'remembers what the store has lost': [
-    { file: ENGINE, find: 'this.#runs.forget();', replace: '' },
+    { file: ENGINE, find: 'this.#seen_ranges.clear();', replace: '' },
     {
       file: ENGINE,
-      find: '      this.#readAnew(instance);\n      this.#forgetEmptyLanes(instance);\n',
-      replace: 'this.#readAnew(instance);',
+      find: '      this.#invalidateLanes(instance);\n      this.#dropCursors(instance);\n',
+      replace: 'this.#invalidateLanes(instance);',
     },
-    { file: ENGINE, find: '        lane.last_seq = 0;\n        if (lane.run !== null) lane.run = 0;\n', replace: '' },
+    { file: ENGINE, find: '        lane.last_seq = 0;\n        if (lane.contiguous_from !== null) lane.contiguous_from = 0;\n', replace: '' },
   ],
-  'ignores what other nodes change': { file: ENGINE, find: 'this.#changedElsewhere(change);', replace: '' },
+  'ignores what other nodes change': { file: ENGINE, find: 'this.#onRemoteInstanceChange(change);', replace: '' },
 };
 
 /** Bugs between several nodes. */
@@ -245,7 +245,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'starts attempts on a lease that ran out',
   'gives partitions back with attempts under way',
   'gives partitions back before results are written',
-  'does not look again when it is unsure',
+  'does not look again when changes may be missing',
   'ignores what other nodes store',
   'takes for a run what has a gap',
   'skips what stands before a tail',

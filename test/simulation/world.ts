@@ -272,7 +272,7 @@ export class World {
       store.cluster,
       { node_id: life.node_id, version: '', address: () => '' },
       {
-        handedOver: (what, partition_nos) => this.#trace(`${life.node_id}: ${what} ${partition_nos.length}`),
+        onHandOver: (what, partition_nos) => this.#trace(`${life.node_id}: ${what} ${partition_nos.length}`),
         storageFailed: () => {},
       },
     );
@@ -413,7 +413,7 @@ export class World {
     this.#trace(`${life.node_id} stops`);
     this.#fault();
     // What is sent meanwhile is stored.
-    life.engine.rest();
+    life.engine.drain();
     this.#clock.after(this.#random.below(2 * SECOND), () => this.#in(life, () => this.#stopNow(life)));
   }
 
@@ -487,7 +487,7 @@ export class World {
     this.#trace(`${life.node_id} is connected again`);
     life.cut = false;
     this.#comesBack(life);
-    this.#tell(life, () => life.engine.heard({ kind: 'unsure' }));
+    this.#tell(life, () => life.engine.heard({ kind: 'resync' }));
   }
 
   /** Only what others tell does not arrive for a while. */
@@ -501,7 +501,7 @@ export class World {
       this.#trace(`${life.node_id} hears again`);
       life.deaf = false;
       this.#comesBack(life);
-      this.#tell(life, () => life.engine.heard({ kind: 'unsure' }));
+      this.#tell(life, () => life.engine.heard({ kind: 'resync' }));
     });
   }
 
@@ -941,7 +941,7 @@ export class World {
     this.#do(life, machine, 'remove', async () => {
       for (let done = false; !done;) {
         const removing = store.instances.remove(machine.instance_id, limit, this.#wall());
-        const removed = await removing.finally(() => engine.instanceUnsure(machine.instance_id));
+        const removed = await removing.finally(() => engine.invalidateInstance(machine.instance_id));
         done = removed.done;
       }
       engine.instanceRemoved(machine.instance_id, 0);

@@ -158,6 +158,6 @@ describe('of several servers', () => {
       },
       Boolean,
     );
-    assert.ok(changes.some(({ kind }) => kind === 'unsure'));
+    assert.ok(changes.some(({ kind }) => kind === 'resync'));
   });
 });

@@ -159,7 +159,7 @@ describe('a database that went back while nodes are at work on it', () => {
       await sql(url, 'DELETE FROM messages WHERE seq = 2');
       await sql(url, statement);
       assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [2]);
-      await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+      await until('resync', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
       assert.deepEqual(seqsOf(await store.messages.accept(messages('m', 1))), [3]);
       const runs = await sql<{ run_no: string }>(url, 'SELECT run_no FROM runs ORDER BY started_at');
       assert.equal(runs.length, lost === 'the run' ? 1 : 2);
@@ -324,7 +324,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
     assert.ok(before?.kind === 'accepted' && after?.kind === 'accepted');
     // A seq is missing: whoever delivers must look what is between.
     assert.deepEqual([before.message.seq, after.message.seq], [1, 3]);
-    await until('unsure', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+    await until('resync', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
     assert.deepEqual(
       (await lane(store, 'i', 'm')).map(({ seq }) => seq),
       [1, 2, 3],
@@ -375,7 +375,7 @@ describe('a server that crashes and comes back', () => {
     );
     assert.equal(failed, 0, 'it was back before anybody was given up');
     assert.equal(seqs.length, answered.length, 'nothing was stored twice');
-    await until('that changes may have been missed', () => changes.some(({ kind }) => kind === 'unsure'), Boolean);
+    await until('that changes may have been missed', () => changes.some(({ kind }) => kind === 'resync'), Boolean);
   });
 });
 
@@ -707,7 +707,7 @@ describe('nodes tell each other', () => {
     const instance = (lifts: boolean, requeued = false): Change => ({
       kind: 'instance',
       instance_id: 'i',
-      lifts,
+      resets_backoff: lifts,
       requeued,
     });
     await until(
@@ -754,11 +754,11 @@ describe('nodes tell each other', () => {
     store.onChange((change) => heard.push(change));
     proxy.cutAll();
     await until(
-      'unsure',
+      'resync',
       () => heard,
       (changes) => changes.length > 0,
     );
-    assert.deepEqual(heard, [{ kind: 'unsure' }]);
+    assert.deepEqual(heard, [{ kind: 'resync' }]);
     const other = await open(t, url);
     await other.cluster!.broadcast('topic', 'again');
     await until(

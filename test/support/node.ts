@@ -6,7 +6,8 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
-import { type AttemptEvent, Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
+import { Engine, type EngineSettings, type Send } from '../../src/delivery/engine.ts';
+import type { AttemptEvent } from '../../src/delivery/events.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/partitions.ts';
@@ -330,7 +331,7 @@ export class TestNode {
     let cancelled = 0;
     for (let done = false; !done;) {
       const removing = this.store.instances.remove(instance_id, limit, this.clock.wall());
-      const removed = await removing.finally(() => this.engine.instanceUnsure(instance_id));
+      const removed = await removing.finally(() => this.engine.invalidateInstance(instance_id));
       cancelled += removed.cancelled;
       done = removed.done;
     }

@@ -108,10 +108,10 @@ export class Service {
   }
 
   /** Safe to call twice. */
-  async close(farewell_ms?: number): Promise<void> {
+  async close(drain_ms?: number): Promise<void> {
     const convoke = this.#convoke;
     this.#convoke = null;
-    await convoke?.close(farewell_ms);
+    await convoke?.close(drain_ms);
     this.#agent.destroy();
     await rm(this.#data, { recursive: true, force: true });
   }

@@ -25,8 +25,8 @@ const STOP_MS_MAX = 6_500;
  * Within it, a client with an open connection has sent its next request, if it is about to. Of several nodes the others take
  * what comes anew meanwhile; one alone is away until it is back.
  */
-const FAREWELL_MS = 300;
-const FAREWELL_BESIDE_OTHERS_MS = 1_000;
+const DRAIN_MS = 300;
+const DRAIN_IN_CLUSTER_MS = 1_000;
 
 const STDERR = 2;
 
@@ -78,8 +78,8 @@ export async function serve(config: Config): Promise<void> {
   releaseStartMemory();
 
   await stop.promise;
-  const farewell_ms = config.database_url === null ? FAREWELL_MS : FAREWELL_BESIDE_OTHERS_MS;
-  const stopped = await Promise.race([convoke.close(farewell_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
+  const drain_ms = config.database_url === null ? DRAIN_MS : DRAIN_IN_CLUSTER_MS;
+  const stopped = await Promise.race([convoke.close(drain_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
   if (stopped) log.info('stopped');
   else log.warn('not all that was under way ended in time: it is tried again after the next start');
   await end(EXIT.ok);

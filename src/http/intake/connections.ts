@@ -18,7 +18,7 @@ const LINGER_BYTES_MAX = 16 << 20;
 const UNUSED_MS = 500;
 
 /** How long those who wait to be let in are let in before nobody is any more. */
-const LET_IN_MS_MAX = 100;
+const ACCEPT_QUEUED_MS_MAX = 100;
 
 /**
  * Requests of one connection that came and are not answered, or came in one turn of the loop. Node reads up to 64 KiB at a time
@@ -169,7 +169,7 @@ export class Connections {
   /** How many came since the start. */
   #came = 0;
   /** Each connection is closed with its next answer. */
-  #is_farewell = false;
+  #is_draining = false;
   #onLastGone: (() => void) | null = null;
 
   constructor(connections_max: number, clock: Clock, read_limits = READ_LIMITS) {
@@ -207,15 +207,15 @@ export class Connections {
    * once more and told that the connection closes: closed while a request is on its way, it would leave its sender without an
    * answer. Resolves when all have gone, or when the time is up.
    */
-  async sayFarewell(server: Server, farewell_ms: number): Promise<void> {
-    this.#is_farewell = true;
-    await this.#letInWhoWaits();
+  async drain(server: Server, drain_ms: number): Promise<void> {
+    this.#is_draining = true;
+    await this.#acceptQueued();
     // Not that of the HTTP server, which closes idle connections too.
     NetServer.prototype.close.call(server);
     if (this.#open.size === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#onLastGone = resolve;
-    const timer = this.#clock.after(farewell_ms, resolve);
+    const timer = this.#clock.after(drain_ms, resolve);
     await promise;
     timer.cancel();
   }
@@ -224,8 +224,8 @@ export class Connections {
    * One connection is accepted in each turn of the loop. Those that wait for theirs, perhaps with a request written, would be
    * reset: it goes on until a turn brings none.
    */
-  async #letInWhoWaits(): Promise<void> {
-    const until = this.#clock.now() + LET_IN_MS_MAX;
+  async #acceptQueued(): Promise<void> {
+    const until = this.#clock.now() + ACCEPT_QUEUED_MS_MAX;
     let came: number;
     await turn();
     do {
@@ -256,7 +256,7 @@ export class Connections {
    * @returns whether the answer must say so
    */
   closesAfter(request: IncomingMessage): boolean {
-    if (request.complete || !hasBody(request)) return this.#is_farewell;
+    if (request.complete || !hasBody(request)) return this.#is_draining;
     const connection = this.#open.get(request.socket);
     if (connection !== undefined && !connection.closing) this.#linger(connection, request);
     return true;

@@ -37,7 +37,7 @@ export function serviceRoutes(app: App, { store, engine, metrics }: HttpContext)
       },
     },
     async () => {
-      if (engine.is_resting) throw new Problem('shutting_down', undefined, { retry_after_s: 1 });
+      if (engine.is_draining) throw new Problem('shutting_down', undefined, { retry_after_s: 1 });
       try {
         await store.ping();
       } catch {

@@ -22,10 +22,10 @@ export type Change =
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
   /**
-   * An instance was changed by another node. `lifts`: its back-off ends. `requeued`: deliveries of it were queued again or
+   * An instance was changed by another node. `resets_backoff`: its back-off ends. `requeued`: deliveries of it were queued again or
    * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.
    */
-  | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
+  | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
   /** API keys changed. */
   | { kind: 'keys' }
   /** Any text that one node tells all. */
@@ -34,7 +34,7 @@ export type Change =
    * Changes may have been missed (the connection was lost), or a batch was given up of which is not known whether it was
    * stored: look at everything again.
    */
-  | { kind: 'unsure' };
+  | { kind: 'resync' };
 
 /** One node of a cluster. Times are on the clock of the database: for people, nothing is decided by them. */
 export interface NodeRow {
@@ -67,7 +67,7 @@ export interface Lease {
  *
  * So that no delivery is overlooked, the owner is told of whatever another node stores for him. When the answer to an
  * accept has come, the store tells of all deliveries but those in partitions that this node certainly holds: those of the
- * last lease, less those that a `renew` or `leave` gives back since it was asked for, and none `LEASE_TRUSTED_MS` after that
+ * last lease, less those that a `renew` or `leave` gives back since it was asked for, and none `LEASE_SAFE_MS` after that
  * lease was asked for. Whoever takes a partition reads all of it after that.
  */
 export interface ClusterStore {

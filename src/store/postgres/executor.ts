@@ -61,7 +61,7 @@ export class Executor {
     this.#db = new Database(url);
     const messages = new NodeMessages(randomUUID(), () => parts.keys.all);
     this.#cluster = new Cluster(url, this.#db, parts.ids.tag, messages, (raw) => port.change(raw), now_ms);
-    this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'unsure' }));
+    this.#message_writer = new MessageWriter(url, parts.ids, this.#cluster, () => port.change({ kind: 'resync' }));
     this.#settlement_writer = new SettlementWriter(url, parts.ids);
     this.#accepts = new Coalescer((calls) => this.#accept(calls));
     this.#loads = new Coalescer((calls) => this.#load(calls));

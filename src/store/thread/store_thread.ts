@@ -150,7 +150,7 @@ class Calls {
       this.onChange(changeOf());
     } catch (error) {
       observer.misheard?.(error);
-      this.onChange({ kind: 'unsure' });
+      this.onChange({ kind: 'resync' });
     }
   }
 

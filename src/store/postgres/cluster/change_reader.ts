@@ -53,7 +53,7 @@ export class ChangeReader {
    * @param line to the database
    * @param tag of the database, which is in its ids
    * @param partitions whose deliveries are wanted
-   * @param onChange hears what was stored; that it is unsure, when batches were not read
+   * @param onChange hears what was stored; a `resync`, when batches were not read
    */
   constructor(
     line: DedicatedConnection,
@@ -77,9 +77,9 @@ export class ChangeReader {
   /** Resolves when what was told is read: at once most of the time, and never later than after `ms_max`. */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
-    const { promise: given_up, resolve: giveUp } = Promise.withResolvers<void>();
-    const timer = setTimeout(giveUp, ms_max);
-    await Promise.race([this.#reading, given_up]);
+    const { promise: timed_out, resolve: timeOut } = Promise.withResolvers<void>();
+    const timer = setTimeout(timeOut, ms_max);
+    await Promise.race([this.#reading, timed_out]);
     clearTimeout(timer);
   }
 
@@ -104,7 +104,7 @@ export class ChangeReader {
 
   #miss(): void {
     this.#unread = [];
-    if (!this.#closed) this.#onChange({ kind: 'unsure' });
+    if (!this.#closed) this.#onChange({ kind: 'resync' });
   }
 
   #take(): Range[] {

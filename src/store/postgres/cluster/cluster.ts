@@ -198,7 +198,7 @@ export class Cluster implements ClusterStore, NotifySource {
       if (this.#closed) return;
       try {
         await this.listen();
-        this.#onChange({ kind: 'unsure' });
+        this.#onChange({ kind: 'resync' });
         return;
       } catch {
         // The database is not back yet.
@@ -216,7 +216,7 @@ export class Cluster implements ClusterStore, NotifySource {
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
-        return this.#onChange({ kind: 'instance', instance_id, lifts, requeued });
+        return this.#onChange({ kind: 'instance', instance_id, resets_backoff: lifts, requeued });
       }
       case 'keys':
         return this.#onChange({ kind: 'keys' });
@@ -233,7 +233,7 @@ export class Cluster implements ClusterStore, NotifySource {
       this.#look_for_unsigned_at = now + LOOK_FOR_UNSIGNED_MS;
       this.#db
         .read(async (session) => {
-          if (await this.#lookForUnsigned(session)) this.#onChange({ kind: 'unsure' });
+          if (await this.#lookForUnsigned(session)) this.#onChange({ kind: 'resync' });
         })
         .catch(() => {});
     }

@@ -95,7 +95,7 @@ export class MessageWriter {
   readonly #connection: DedicatedConnection;
   readonly #ids: IdCodec;
   readonly #notify_source: NotifySource;
-  readonly #onUnsure: () => void;
+  readonly #onUncertain: () => void;
   readonly #numbers = new GivenNumbers();
   /** A seq of each meeting: what comes next is looked for from there on. */
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
@@ -106,18 +106,18 @@ export class MessageWriter {
   /** Whose numbers are known to be above all that were given. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
-  #doubted: number | null = null;
+  #uncertain_run: number | null = null;
 
   /**
    * @param notify_source who tells other nodes of what is stored
-   * @param onUnsure is told when it is decided whether a batch that was given up is stored (it may be), and when the database
+   * @param onUncertain is told when it is decided whether a batch that was given up is stored (it may be), and when the database
    * is behind
    */
-  constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUnsure: () => void) {
+  constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
     this.#connection = new DedicatedConnection(url);
     this.#ids = ids;
     this.#notify_source = notify_source;
-    this.#onUnsure = onUnsure;
+    this.#onUncertain = onUncertain;
   }
 
   /** @throws StoreError when the database was not there for too long */
@@ -168,7 +168,7 @@ export class MessageWriter {
           this.#run_no = null;
           this.#known = null;
           sent = null;
-          this.#onUnsure();
+          this.#onUncertain();
         }
         if (!lost && !is_behind && !isCollision(error)) throw failureOf(error);
         if (performance.now() > until_ms) {
@@ -181,20 +181,20 @@ export class MessageWriter {
   }
 
   #giveUp(): void {
-    this.#doubted = this.#run_no;
+    this.#uncertain_run = this.#run_no;
     this.#run_no = null;
   }
 
   async #beginRun(connection: Connection): Promise<number> {
-    const doubted = this.#doubted;
-    if (doubted !== null) await endRun(connection, doubted);
+    const uncertain_run = this.#uncertain_run;
+    if (uncertain_run !== null) await endRun(connection, uncertain_run);
     const run_no = randomInt(RUN_NO_MIN, RUN_NO_MAX);
     await connection.query(BEGIN_RUN, [run_no, Date.now()], ANSWER_MS_MAX);
     this.#run_no = run_no;
     this.#batch_no = 0;
     this.#stored_no = 0;
-    this.#doubted = null;
-    if (doubted !== null) this.#onUnsure();
+    this.#uncertain_run = null;
+    if (uncertain_run !== null) this.#onUncertain();
     return run_no;
   }
 
@@ -203,7 +203,7 @@ export class MessageWriter {
     const { last, reached } = this.#numbers;
     if (last > 0) {
       const { rows } = await connection.query<{ is_behind: boolean }>(RAISE_NUMBERS, [last, reached], ANSWER_MS_MAX);
-      if (rows[0]!.is_behind) this.#onUnsure();
+      if (rows[0]!.is_behind) this.#onUncertain();
     }
     this.#known = connection;
   }

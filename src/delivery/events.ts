@@ -1,0 +1,34 @@
+/** What happens to deliveries, for those who keep logs, metrics and the feed. */
+import type { DeliveryReason } from '../domain/delivery.ts';
+import type { InstanceHealth } from '../domain/instance.ts';
+import type { Attempt } from '../domain/outcome.ts';
+import type { Accepted, NewMessage } from '../store/contract/messages.ts';
+
+/** What the engine tells those who keep logs and metrics. */
+export interface Observer {
+  /** Of each message of the batch there is a result; `messages` counts those that are new, `deliveries` theirs. */
+  accepted(messages: number, deliveries: number, batch: readonly NewMessage[], results: readonly Accepted[]): void;
+  attempted(event: AttemptEvent): void;
+  /** Deliveries that came to their end without an attempt. */
+  settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
+  /** The storage failed; the engine holds on to what it knows and tries again. */
+  storageFailed(error: unknown): void;
+}
+
+export interface AttemptEvent {
+  delivery_id: string;
+  message_id: string;
+  meeting_id: string;
+  seq: number;
+  instance_id: string;
+  attempt: Attempt;
+  /** What the attempt made of the delivery. */
+  state: 'delivered' | 'failed' | 'pending';
+  reason: DeliveryReason | null;
+  /** The delay before the next attempt; null when there is none, or when the instance backs off. */
+  retry_in_ms: number | null;
+  accepted_at: number;
+  /** Of the instance; the same object when the attempt said nothing about it. */
+  health_before: InstanceHealth;
+  health_after: InstanceHealth;
+}
