@@ -24,7 +24,7 @@ import type { AttemptEvent, Observer } from './delivery/events.ts';
 import { Expiry } from './delivery/expiry.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
-import { Partitions } from './delivery/partitions.ts';
+import { Partitions } from './delivery/cluster/partitions.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
@@ -241,8 +241,7 @@ export async function createConvoke(
       engine.drain();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
-      const drained =
-        drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
+      const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
       // Now whoever listens comes back on a new connection, and so to another node.
       feed.stop();

@@ -15,7 +15,7 @@ import { eventLoopLoad, systemClock } from '../../src/delivery/clock.ts';
 import { Engine } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Metrics } from '../../src/delivery/metrics.ts';
-import { Partitions } from '../../src/delivery/partitions.ts';
+import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';

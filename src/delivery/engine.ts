@@ -42,20 +42,20 @@ import {
 } from '../store/contract/deliveries.ts';
 import type { Store } from '../store/store.ts';
 import { StoreError } from '../store/store_error.ts';
-import { ClusterBacklog } from './cluster_backlog.ts';
+import { ClusterBacklog } from './cluster/cluster_backlog.ts';
 import { Batcher } from './batcher.ts';
 import type { Clock } from './clock.ts';
 import { PendingScan } from './pending_scan.ts';
 import type { Observer } from './events.ts';
 import type { Expiry } from './expiry.ts';
-import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lane.ts';
+import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lanes/lane.ts';
 import { scanPause } from './scan_pause.ts';
-import type { Partition, Partitions } from './partitions.ts';
+import type { Partition, Partitions } from './cluster/partitions.ts';
 import { pushOf } from './transport/push.ts';
-import { SeenRanges } from './runs.ts';
-import { Settlements } from './settlements.ts';
+import { SeenRanges } from './cluster/seen_ranges.ts';
+import { Settlements } from './attempts/settlements.ts';
 import type { PushResult, Transport } from './transport/transport.ts';
-import { Turns } from './turns.ts';
+import { Turns } from './lanes/turns.ts';
 import { TimerQueue } from './timer_queue.ts';
 
 export interface EngineSettings {
@@ -371,7 +371,8 @@ export class Engine {
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#spillTail(lane);
       // It may have been cancelled while its answer was on the way.
-      let only_on_disk = requested_at < instance.invalidated_at || (lane.spilled && (contiguous_from === null || lane.is_long));
+      let only_on_disk =
+        requested_at < instance.invalidated_at || (lane.spilled && (contiguous_from === null || lane.is_long));
       if (!only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull())) {
         only_on_disk = lane.is_long = instance.is_behind = true;
       }
@@ -501,7 +502,8 @@ export class Engine {
     const { others } = this.#cluster_backlog;
     const is_saturated = this.#isSaturated(now);
     const moving = this.#spillSlow(now);
-    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) this.#cluster_backlog.report(moving);
+    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1)
+      this.#cluster_backlog.report(moving);
     if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
       this.#behind_since = null;
       return;

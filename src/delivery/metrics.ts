@@ -7,7 +7,7 @@ import type { Clock } from './clock.ts';
 import type { Engine } from './engine.ts';
 import type { AttemptEvent } from './events.ts';
 import type { Expiry } from './expiry.ts';
-import { HAND_OVERS, type HandOver } from './partitions.ts';
+import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
 /** What Prometheus is told. Labels are outcomes, states and reasons: bounded sets, never an id. */
 export class Metrics {

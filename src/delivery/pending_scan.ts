@@ -1,7 +1,7 @@
 import type { LaneKey } from '../store/contract/deliveries.ts';
 import type { Store } from '../store/store.ts';
 import type { Clock } from './clock.ts';
-import type { Partition } from './partitions.ts';
+import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
 const PAGE = 1_000;

@@ -5,7 +5,7 @@ import type { Static, TSchema } from 'typebox';
 import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
-import type { NodeIdentity } from '../delivery/partitions.ts';
+import type { NodeIdentity } from '../delivery/cluster/partitions.ts';
 import type { Transport } from '../delivery/transport/transport.ts';
 import type { EgressPolicy } from '../domain/address.ts';
 import type { Store } from '../store/store.ts';

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { PendingScan } from '../../src/delivery/pending_scan.ts';
 import { scanPause } from '../../src/delivery/scan_pause.ts';
-import { Partition } from '../../src/delivery/partitions.ts';
+import { Partition } from '../../src/delivery/cluster/partitions.ts';
 import { TimerQueue } from '../../src/delivery/timer_queue.ts';
 import type { Store } from '../../src/store/store.ts';
 import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';

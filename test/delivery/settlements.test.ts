@@ -1,7 +1,7 @@
 /** Results of attempts are written soon when they are few, and together when they are many; nobody waits in vain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Settlements } from '../../src/delivery/settlements.ts';
+import { Settlements } from '../../src/delivery/attempts/settlements.ts';
 import { type Linger, NO_LINGER } from '../../src/store/linger.ts';
 import type { DeliverySettlement } from '../../src/store/contract/deliveries.ts';
 import type { Store } from '../../src/store/store.ts';

@@ -17,9 +17,9 @@ interface PlantedEdit {
 
 const MODEL = 'test/simulation/model_store.ts';
 const ENGINE = 'src/delivery/engine.ts';
-const PARTITIONS = 'src/delivery/partitions.ts';
+const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
-const LANE = 'src/delivery/lane.ts';
+const LANE = 'src/delivery/lanes/lane.ts';
 const DELIVERY = 'src/domain/delivery.ts';
 
 export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
@@ -160,7 +160,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'forgets a settlement when the disk fails': {
-    file: 'src/delivery/settlements.ts',
+    file: 'src/delivery/attempts/settlements.ts',
     find: 'await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));',
     replace: 'break;',
   },
@@ -207,7 +207,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'takes for a run what has a gap': {
-    file: 'src/delivery/runs.ts',
+    file: 'src/delivery/cluster/seen_ranges.ts',
     find: 'range?.to === first_seq - 1 ?',
     replace: 'range !== undefined ?',
   },
@@ -233,7 +233,11 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
       find: '      this.#invalidateLanes(instance);\n      this.#dropCursors(instance);\n',
       replace: 'this.#invalidateLanes(instance);',
     },
-    { file: ENGINE, find: '        lane.last_seq = 0;\n        if (lane.contiguous_from !== null) lane.contiguous_from = 0;\n', replace: '' },
+    {
+      file: ENGINE,
+      find: '        lane.last_seq = 0;\n        if (lane.contiguous_from !== null) lane.contiguous_from = 0;\n',
+      replace: '',
+    },
   ],
   'ignores what other nodes change': { file: ENGINE, find: 'this.#onRemoteInstanceChange(change);', replace: '' },
 };

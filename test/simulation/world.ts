@@ -7,7 +7,7 @@
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
-import { Partitions } from '../../src/delivery/partitions.ts';
+import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import type { Push, PushResult, Transport } from '../../src/delivery/transport/transport.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';

@@ -10,7 +10,7 @@ import { Engine, type EngineSettings, type Send } from '../../src/delivery/engin
 import type { AttemptEvent } from '../../src/delivery/events.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
-import { Partitions } from '../../src/delivery/partitions.ts';
+import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import type { Audited } from '../../src/store/contract/audit.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';

@@ -1,6 +1,6 @@
 import { pushBody } from '../../domain/message.ts';
 import { signPush } from '../../domain/signature.ts';
-import type { LaneDelivery, Target } from '../lane.ts';
+import type { LaneDelivery, Target } from '../lanes/lane.ts';
 import type { Push } from './transport.ts';
 
 /** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */

@@ -8,7 +8,7 @@
  *
  * Those with a backlog get a share when the first list is never empty, and never more than their room.
  */
-import { Fifo } from './fifo.ts';
+import { Fifo } from '../fifo.ts';
 import type { InstanceLanes } from './lane.ts';
 
 /** Steps from the first list before one of those with a backlog, where both have some. */

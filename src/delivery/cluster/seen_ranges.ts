@@ -1,4 +1,4 @@
-import { GenerationCache } from '../domain/generation_cache.ts';
+import { GenerationCache } from '../../domain/generation_cache.ts';
 
 /** Of how many meetings it is remembered from when on all their messages were seen. */
 const MEETINGS_MAX = 50_000;

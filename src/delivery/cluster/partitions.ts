@@ -1,6 +1,6 @@
-import { fairShare, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../domain/partition.ts';
-import type { ClusterStore, Lease } from '../store/contract/cluster.ts';
-import type { Clock, Timer } from './clock.ts';
+import { fairShare, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../../domain/partition.ts';
+import type { ClusterStore, Lease } from '../../store/contract/cluster.ts';
+import type { Clock, Timer } from '../clock.ts';
 
 /** How often the lease is renewed, and how soon that is tried again when the store failed. */
 const RENEW_MS = 3_000;

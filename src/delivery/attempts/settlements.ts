@@ -1,9 +1,9 @@
-import { type Linger, NO_LINGER, LingerTimer } from '../store/linger.ts';
-import type { DeliverySettlement, HealthSettlement } from '../store/contract/deliveries.ts';
-import type { Store } from '../store/store.ts';
-import type { Clock, Timer } from './clock.ts';
-import type { Observer } from './events.ts';
-import type { InstanceLanes } from './lane.ts';
+import { type Linger, NO_LINGER, LingerTimer } from '../../store/linger.ts';
+import type { DeliverySettlement, HealthSettlement } from '../../store/contract/deliveries.ts';
+import type { Store } from '../../store/store.ts';
+import type { Clock, Timer } from '../clock.ts';
+import type { Observer } from '../events.ts';
+import type { InstanceLanes } from '../lanes/lane.ts';
 
 /** How long results gather before they are written, at least. */
 const LINGER_MS = 3;

@@ -1,9 +1,9 @@
-import { isProbed } from '../domain/delivery.ts';
-import { type Instance, type InstanceHealth, isSwitchedOn, NO_HEALTH } from '../domain/instance.ts';
-import { type SigningKey, signingKey } from '../domain/signature.ts';
-import type { QueuedDelivery } from '../store/contract/deliveries.ts';
-import { Fifo } from './fifo.ts';
-import type { Partition } from './partitions.ts';
+import { isProbed } from '../../domain/delivery.ts';
+import { type Instance, type InstanceHealth, isSwitchedOn, NO_HEALTH } from '../../domain/instance.ts';
+import { type SigningKey, signingKey } from '../../domain/signature.ts';
+import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
+import { Fifo } from '../fifo.ts';
+import type { Partition } from '../cluster/partitions.ts';
 
 /** A delivery in memory: the message's text has become the head of the push's body, shared by all its deliveries. */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {

@@ -1,5 +1,5 @@
-import type { ClusterStore } from '../store/contract/cluster.ts';
-import type { Clock } from './clock.ts';
+import type { ClusterStore } from '../../store/contract/cluster.ts';
+import type { Clock } from '../clock.ts';
 
 const TOPIC = 'backlog';
 /** What a node told counts for so long; while it is behind, it tells again before. */
