@@ -146,7 +146,7 @@ const main = (page: Page) => page.getByRole('main');
 async function minute(page: Page): Promise<void> {
   await page.getByRole('radio', { name: '1 min' }).check({ force: true });
   // What is told while somebody looks.
-  await page.locator('.happened li').nth(14).waitFor();
+  await page.locator('.activity li').nth(14).waitFor();
 }
 
 async function members(page: Page): Promise<void> {

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { jsonOf, plain } from '../../src/cli/program/terminal.ts';
-import { shown } from '../../web/src/words.ts';
+import { shown } from '../../web/src/format.ts';
 
 const UNSEEN: [string, string, string][] = [
   ['a space of no width', 'a\u200bb', 'a[U+200B]b'],

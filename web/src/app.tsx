@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { useAnswer } from './answers.ts';
+import { useQuery } from './queries.ts';
 import { feed, type FeedState } from './feed.ts';
 import { Choice } from './parts/choice.tsx';
 import { Dialog } from './parts/dialog.tsx';
@@ -12,7 +12,7 @@ import { go, partsOf, usePlace } from './router.ts';
 import { client, may, session } from './service.ts';
 import { signOut } from './session.ts';
 import { choose, theme } from './theme.ts';
-import { useWatched } from './watched.ts';
+import { useObservable } from './observable.ts';
 import { Audit } from './views/audit.tsx';
 import { Deliveries } from './views/deliveries.tsx';
 import { Instances } from './views/instances.tsx';
@@ -50,7 +50,7 @@ const SECTIONS: readonly Section[] = [
 const FIRST_SECTIONS = 4;
 
 export function App(): JSX.Element {
-  const found = useWatched(session);
+  const found = useObservable(session);
   if (found === null) return <Notices />;
   return found.state === 'signed_out' ? <SignedOut /> : <Frame />;
 }
@@ -169,7 +169,7 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
 
 /** An empty registry begins with the guide. */
 function Home(): JSX.Element {
-  const { value, problem } = useAnswer('is empty', async () => {
+  const { value, problem } = useQuery('is empty', async () => {
     const [instances, meetings] = await Promise.all([
       client.listInstances({ limit: 1 }),
       client.listMeetings({ limit: 1 }),
@@ -190,7 +190,7 @@ function Home(): JSX.Element {
 const LIVE_WORDS: Record<FeedState, string> = { connecting: 'Connecting', live: 'Live', broken: 'Not connected' };
 
 function LiveState(): JSX.Element {
-  const state = useWatched(feed.state);
+  const state = useObservable(feed.state);
   return (
     <p class={`live live-${state}`} role="status">
       <span class="live-sign" aria-hidden="true" />
@@ -208,14 +208,14 @@ function ThemeChoice(): JSX.Element {
         ['light', 'Light'],
         ['dark', 'Dark'],
       ]}
-      value={useWatched(theme)}
+      value={useObservable(theme)}
       onChange={choose}
     />
   );
 }
 
 function SignOut(): JSX.Element | null {
-  if (useWatched(session)?.state !== 'signed_in') return null;
+  if (useObservable(session)?.state !== 'signed_in') return null;
   return (
     <button type="button" class="bare text" onClick={() => void signOut()}>
       <Icon name="out" /> Sign out

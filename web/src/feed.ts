@@ -1,7 +1,7 @@
 /** The live feed of the service, one for the whole page. */
 import type { FeedEvent as ToldEvent } from '@convoke/sdk';
 import { client } from './service.ts';
-import { Watched } from './watched.ts';
+import { Observable } from './observable.ts';
 
 /** Something that happened, and what it happened to. `gap`: not everything was told, so everything is to be read anew. */
 export interface FeedEvent {
@@ -21,7 +21,7 @@ const HIDDEN_MS_MAX = 20_000;
 const REFUSED_MS = 10_000;
 
 class Feed {
-  readonly state = new Watched<FeedState>('connecting');
+  readonly state = new Observable<FeedState>('connecting');
   readonly #listeners = new Set<(event: FeedEvent) => void>();
   #following: AbortController | null = null;
   #last_event_id: string | undefined;

@@ -1,12 +1,12 @@
 /** Every view is a URL: where we are is the address, and nothing else. */
-import { Watched, useWatched } from './watched.ts';
+import { Observable, useObservable } from './observable.ts';
 
 export interface Place {
   path: string;
   query: URLSearchParams;
 }
 
-const place = new Watched<Place>(read());
+const place = new Observable<Place>(read());
 
 function read(): Place {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
@@ -21,7 +21,7 @@ export function go(to: string, { replace = false } = {}): void {
 }
 
 export function usePlace(): Place {
-  return useWatched(place);
+  return useObservable(place);
 }
 
 /** Changes filters of the view that is shown. Empty ones are left out of the address. */

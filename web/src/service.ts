@@ -1,9 +1,9 @@
 /** The service that this page came from, through its SDK, and who we are to it. */
 import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
-import { Watched } from './watched.ts';
+import { Observable } from './observable.ts';
 
 /** Null until the service was asked. */
-export const session = new Watched<Session | null>(null);
+export const session = new Observable<Session | null>(null);
 
 /**
  * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, and shows this to no

@@ -1,9 +1,9 @@
 /** Coming in and going out. */
 import type { Session } from '@convoke/sdk';
-import { errorOf, forgetAnswers } from './answers.ts';
+import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
-import { recallWhatHappened, watchWhatHappens } from './happened.ts';
-import { sayProblem } from './parts/notice.tsx';
+import { recallActivity, followActivity } from './activity.ts';
+import { showProblem } from './parts/notice.tsx';
 import { client, keepCsrfToken, session } from './service.ts';
 
 /** How long until the service is asked again that did not answer. */
@@ -11,7 +11,7 @@ const AGAIN_MS = 2000;
 
 /** Finds out who we are, by the one-time link if that is how we came. */
 export async function enter(): Promise<void> {
-  watchWhatHappens();
+  followActivity();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
   if (token !== undefined) {
     // It can be used once, and need not be seen by whoever looks at the screen.
@@ -19,7 +19,7 @@ export async function enter(): Promise<void> {
     try {
       return begin(await client.signInByLink(token));
     } catch (error) {
-      sayProblem(error);
+      showProblem(error);
     }
   }
   await ask();
@@ -29,7 +29,7 @@ async function ask(): Promise<void> {
   try {
     begin(await client.session());
   } catch (error) {
-    sayProblem(errorOf(error));
+    showProblem(errorOf(error));
     setTimeout(() => void ask(), AGAIN_MS);
   }
 }
@@ -43,18 +43,18 @@ export async function signOut(): Promise<void> {
   try {
     await client.signOut();
   } catch (error) {
-    return sayProblem(error);
+    return showProblem(error);
   }
   begin(await client.session());
 }
 
 function begin(found: Session): void {
-  forgetAnswers();
+  forgetResponses();
   feed.stop();
   keepCsrfToken(found.csrf_token);
   session.value = found;
   if (found.state === 'signed_out') return;
   feed.start();
   // The charts begin empty then.
-  recallWhatHappened().catch(() => {});
+  recallActivity().catch(() => {});
 }

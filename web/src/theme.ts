@@ -1,15 +1,15 @@
-import { Watched } from './watched.ts';
+import { Observable } from './observable.ts';
 
 export type Theme = 'system' | 'light' | 'dark';
 
 const KEY = 'theme';
 
 /** What the user chose; `theme.js` has applied it before the first paint. */
-export const theme = new Watched<Theme>(chosen());
+export const theme = new Observable<Theme>(chosen());
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
 /** Counts changes of the colours that are in effect: charts are drawn, not styled, and must be drawn again. */
-export const colours = new Watched(0);
+export const colours = new Observable(0);
 dark.addEventListener('change', () => (colours.value += 1));
 
 export function choose(next: Theme): void {

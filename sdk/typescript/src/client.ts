@@ -1,4 +1,4 @@
-import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
+import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { RawJson } from './raw_json.ts';
 import type {
@@ -386,7 +386,7 @@ export class ConvokeClient {
   metrics(options: CallOptions = {}): Promise<string> {
     const url = `${this.base_url}/metrics`;
     return this.#ask('GET', url, options, (answer, text) => {
-      if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
+      if (!answer.ok) throw errorFromResponse(answer, text, url, Date.now());
       return text;
     });
   }
@@ -432,12 +432,12 @@ export class ConvokeClient {
 }
 
 function parseAnswer<T>(answer: Response, text: string, url: string): T {
-  if (!answer.ok) throw errorFromAnswer(answer, text, url, Date.now());
+  if (!answer.ok) throw errorFromResponse(answer, text, url, Date.now());
   if (answer.status === 204) return undefined as T;
   try {
     return JSON.parse(text) as T;
   } catch {
-    throw errorFromStranger(answer, url);
+    throw errorFromProxy(answer, url);
   }
 }
 

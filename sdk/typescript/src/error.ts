@@ -43,7 +43,7 @@ function unmentioned(errors: readonly FieldError[], detail: string): string[] {
 }
 
 /** Makes the error for an answer that is no success. */
-export function errorFromAnswer(answer: Response, text: string, url: string, now_ms: number): ConvokeError {
+export function errorFromResponse(answer: Response, text: string, url: string, now_ms: number): ConvokeError {
   const { status } = answer;
   const retry_after_s = parseRetryAfter(answer.headers.get('retry-after'), now_ms);
   const problem = parseProblem(text);
@@ -54,7 +54,7 @@ export function errorFromAnswer(answer: Response, text: string, url: string, now
 }
 
 /** Makes the error for an answer that is a success by its status but not the JSON that was expected. */
-export function errorFromStranger(answer: Response, url: string): ConvokeError {
+export function errorFromProxy(answer: Response, url: string): ConvokeError {
   return new ConvokeError('unexpected_response', describeStranger(answer, url), { status: answer.status });
 }
 

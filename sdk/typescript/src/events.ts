@@ -1,4 +1,4 @@
-import { ConvokeError, errorFromAnswer, errorFromFailure, errorFromStranger } from './error.ts';
+import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
 import type { FeedEvent } from './types.ts';
 
 /** The service says something every 15 s: a connection that is silent for longer is none. */
@@ -80,9 +80,9 @@ async function* connection(
   let timer = setTimeout(abortByCaller, SILENCE_MS_MAX);
   try {
     const answer = await fetch_(url, { headers, redirect: 'manual', cache: 'no-store', signal: abort.signal });
-    if (!answer.ok) throw errorFromAnswer(answer, await answer.text(), url, Date.now());
+    if (!answer.ok) throw errorFromResponse(answer, await answer.text(), url, Date.now());
     const is_stream = answer.headers.get('content-type')?.startsWith('text/event-stream') === true;
-    if (!is_stream || answer.body === null) throw errorFromStranger(answer, url);
+    if (!is_stream || answer.body === null) throw errorFromProxy(answer, url);
     yield 'connected';
     const reader = answer.body.getReader();
     const parser = new EventParser();

@@ -66,7 +66,7 @@ export async function listed<T>(
   return data;
 }
 
-function sayKeyMissing(): string {
+function describeKeyMissing(): string {
   return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how one is made`;
 }
 
@@ -76,7 +76,7 @@ export function failureOf(error: ConvokeError): CommandFailure {
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
-  if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${sayKeyMissing()} (${code})`);
+  if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${describeKeyMissing()} (${code})`);
   // The detail of the service names every invalid field already.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
   return new CommandFailure(exit_code, `${detail} (${code})`);

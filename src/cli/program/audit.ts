@@ -6,7 +6,7 @@ import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
 import { note, print, printJson, printTable } from './terminal.ts';
-import { counted } from './words.ts';
+import { counted } from './format.ts';
 import { typed } from './command_name.ts';
 
 const PAGE = 500;

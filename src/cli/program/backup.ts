@@ -18,7 +18,7 @@ import {
 } from './service_or_file.ts';
 import { isSystemError } from './system_error.ts';
 import { note, noteProgress, print, printJson } from './terminal.ts';
-import { bytesInWords, counted, quoted } from './words.ts';
+import { bytesInWords, counted, quoted } from './format.ts';
 
 export function backupCommand(): Command {
   const command = new Command('backup')
@@ -80,7 +80,7 @@ async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
   for (;;) {
     const answer = await client.fetchBackup(backup_id);
     if ('pages_total' in answer) {
-      sayProgress(answer);
+      showProgress(answer);
       continue;
     }
     const file = await open(part, 'wx', 0o600);
@@ -99,7 +99,7 @@ async function copyFile(data: string, part: string): Promise<void> {
   await assertThere(file);
   const { copyDataFile } = await import('../../store/sqlite/file/copy.ts');
   try {
-    await copyDataFile(file, part, sayProgress);
+    await copyDataFile(file, part, showProgress);
   } catch (error) {
     throw isSystemError(error) && error.code === 'SQLITE_BUSY' ? inUse(file) : error;
   }
@@ -117,7 +117,7 @@ async function give(part: string, to: string): Promise<void> {
   }
 }
 
-function sayProgress({ pages_total, pages_left }: BackupProgress): void {
+function showProgress({ pages_total, pages_left }: BackupProgress): void {
   if (pages_total > 0) noteProgress(`${Math.floor((100 * (pages_total - pages_left)) / pages_total)} % are copied`);
 }
 

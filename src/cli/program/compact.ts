@@ -7,7 +7,7 @@ import { assertThere } from './service_or_file.ts';
 import { settingsOf, withSettings } from './settings.ts';
 import { isSystemError } from './system_error.ts';
 import { print, printJson } from './terminal.ts';
-import { bytesInWords } from './words.ts';
+import { bytesInWords } from './format.ts';
 
 export function compactCommand(): Command {
   const command = new Command('compact')

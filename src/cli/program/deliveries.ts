@@ -4,7 +4,7 @@ import { DELIVERY_STATES } from '../../domain/delivery.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { note, plain, print, printFields, printJson, printTable } from './terminal.ts';
-import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from './words.ts';
+import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from './format.ts';
 
 export function deliveriesCommand(): Command {
   const command = new Command('deliveries')

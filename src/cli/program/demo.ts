@@ -84,7 +84,7 @@ class ShownConversation {
     const sent = await this.#conversation.open('you');
     say('send', `#${sent.seq} you to everybody: ${OPENING}`);
 
-    const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, sayTooSlow())), DEMO_MS_MAX);
+    const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, describeTooSlow())), DEMO_MS_MAX);
     await this.#over.promise.finally(() => clearTimeout(timer));
   }
 
@@ -111,7 +111,7 @@ class ShownConversation {
   }
 }
 
-function sayTooSlow(): string {
+function describeTooSlow(): string {
   return (
     `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
     `\`${typed('deliveries')}\` says what became of each push, if the service still runs`

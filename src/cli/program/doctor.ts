@@ -16,7 +16,7 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
 import { isSystemError } from './system_error.ts';
 import { printJson, printTable } from './terminal.ts';
-import { bytesInWords, counted, durationInWords } from './words.ts';
+import { bytesInWords, counted, durationInWords } from './format.ts';
 import { typed } from './command_name.ts';
 
 type Finding = 'ok' | 'warn' | 'fail';

@@ -9,7 +9,7 @@ import { assertThere } from './service_or_file.ts';
 import { settingsOf, withSettings } from './settings.ts';
 import { isSystemError } from './system_error.ts';
 import { note, noteProgress, print, printJson } from './terminal.ts';
-import { counted, quoted } from './words.ts';
+import { counted, quoted } from './format.ts';
 
 export function importCommand(): Command {
   const command = new Command('import')

@@ -5,7 +5,7 @@ import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi,
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, counted, HEALTH_STYLES, listInWords, quoted } from './words.ts';
+import { ago, counted, HEALTH_STYLES, listInWords, quoted } from './format.ts';
 import { typed } from './command_name.ts';
 
 export function instancesCommand(): Command {

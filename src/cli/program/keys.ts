@@ -6,7 +6,7 @@ import { withExamples } from './examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
 import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
 import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, listInWords } from './words.ts';
+import { ago, listInWords } from './format.ts';
 import { typed } from './command_name.ts';
 
 export function keysCommand(): Command {

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { note, printJson, printTable } from './terminal.ts';
-import { ago, HEALTH_STYLES, listInWords } from './words.ts';
+import { ago, HEALTH_STYLES, listInWords } from './format.ts';
 import { typed } from './command_name.ts';
 
 export function meetingsCommand(): Command {

@@ -5,7 +5,7 @@ import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from './api
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print, printJson, printTable } from './terminal.ts';
-import { ago, counted, listInWords } from './words.ts';
+import { ago, counted, listInWords } from './format.ts';
 import { typed } from './command_name.ts';
 
 interface SendOptions extends ApiOptions {

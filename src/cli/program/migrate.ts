@@ -36,14 +36,14 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
     const { present, wanted } = await schemaOf(config);
     if (check) {
       if (json) printJson({ present, wanted });
-      else print(sayVersions(present, wanted));
+      else print(describeVersions(present, wanted));
       if (present !== wanted) process.exitCode = EXIT.failed;
       return;
     }
-    if (present > wanted) throw new CommandFailure(EXIT.failed, sayVersions(present, wanted));
+    if (present > wanted) throw new CommandFailure(EXIT.failed, describeVersions(present, wanted));
     await migrateStore(config);
     if (json) printJson({ present: wanted, wanted, was: present });
-    else if (present === wanted) print(sayVersions(present, wanted));
+    else if (present === wanted) print(describeVersions(present, wanted));
     else print(`the schema was ${present} and is ${wanted} now`);
   } catch (error) {
     if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
@@ -54,7 +54,7 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   }
 }
 
-function sayVersions(present: number, wanted: number): string {
+function describeVersions(present: number, wanted: number): string {
   if (present === wanted) return `the schema is ${present}, which this Convoke wants: nothing to do`;
   if (present > wanted) {
     return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;

@@ -2,7 +2,7 @@ import { Command } from 'commander';
 import { type ApiOptions, clientFor, withApi } from './api.ts';
 import { withExamples } from './examples.ts';
 import { printJson, printTable } from './terminal.ts';
-import { ago } from './words.ts';
+import { ago } from './format.ts';
 
 export function nodesCommand(): Command {
   const command = new Command('nodes')

@@ -10,7 +10,7 @@ import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
 import { isSystemError } from './system_error.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { note, print } from './terminal.ts';
-import { quoted } from './words.ts';
+import { quoted } from './format.ts';
 import { typed } from './command_name.ts';
 
 /**
@@ -135,10 +135,10 @@ async function prettyLog(config: Config): Promise<Log> {
 
 /** What stood against starting, and what to do about it. */
 function startFailure(error: unknown, config: Config): CommandFailure {
-  return new CommandFailure(EXIT.failed, sayStartFailure(error, config));
+  return new CommandFailure(EXIT.failed, describeStartFailure(error, config));
 }
 
-function sayStartFailure(error: unknown, { host, port, data }: Config): string {
+function describeStartFailure(error: unknown, { host, port, data }: Config): string {
   // Whatever the text is, one line of it: a stack is of no use to who starts a service.
   const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
   if (!isSystemError(error)) return `cannot start: ${text}`;

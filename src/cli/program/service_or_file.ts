@@ -11,7 +11,7 @@ import { apiKeyOption, clientFor, DEFAULT_URL } from './api.ts';
 import { dataFile, makeDirectory } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { isSystemError } from './system_error.ts';
-import { quoted } from './words.ts';
+import { quoted } from './format.ts';
 
 /** What these commands take. */
 export interface ServiceOrFileOptions {

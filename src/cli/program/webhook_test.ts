@@ -4,7 +4,7 @@ import { type ApiOptions, clientFor, withApi } from './api.ts';
 import { withExamples } from './examples.ts';
 import { EXIT } from './exit.ts';
 import { plain, print, printJson, printTable, styled } from './terminal.ts';
-import { durationInWords } from './words.ts';
+import { durationInWords } from './format.ts';
 
 export function webhookTestCommand(): Command {
   const command = new Command('webhook-test')

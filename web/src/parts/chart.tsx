@@ -3,7 +3,7 @@ import { useEffect, useId, useRef, useState } from 'preact/hooks';
 import UPlot from 'uplot';
 import 'uplot/dist/uPlot.min.css';
 import { colours } from '../theme.ts';
-import { useWatched } from '../watched.ts';
+import { useObservable } from '../observable.ts';
 import { timeOfDay } from './time.tsx';
 
 export interface Line {
@@ -33,7 +33,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
   const plot = useRef<UPlot | null>(null);
   const heading = useId();
   const [pointed, setPointed] = useState<number | null>(null);
-  const theme = useWatched(colours);
+  const theme = useObservable(colours);
   const data = [at, ...lines.map(({ values }) => values)] as UPlot.AlignedData;
 
   useEffect(() => {

@@ -1,7 +1,7 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { Icon } from './icons.tsx';
-import { say } from './notice.tsx';
+import { notify } from './notice.tsx';
 import { Foreign } from './foreign.tsx';
 
 const SHOWN_MS = 1500;
@@ -34,9 +34,9 @@ export function Copy({
       () => {
         setCopied(true);
         setTimeout(() => setCopied(false), SHOWN_MS);
-        say(`Copied ${what}.`);
+        notify(`Copied ${what}.`);
       },
-      () => say(`Could not copy; select the text and copy it yourself.`, { is_bad: true }),
+      () => notify(`Could not copy; select the text and copy it yourself.`, { is_bad: true }),
     );
   };
   return (

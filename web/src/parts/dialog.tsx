@@ -1,6 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useId, useRef, useState } from 'preact/hooks';
-import { errorOf } from '../answers.ts';
+import { errorOf } from '../queries.ts';
 import { Icon } from './icons.tsx';
 
 interface DialogProps {

@@ -1,5 +1,5 @@
 import { type ComponentChildren, type JSX, toChildArray } from 'preact';
-import { shown } from '../words.ts';
+import { shown } from '../format.ts';
 
 /**
  * Text that others chose: it turns nothing around but itself, and hides nothing. `<bdi>` does the first; what is invisible is

@@ -1,7 +1,7 @@
 /** States as marks: each has a shape of its own, so that nobody needs to tell the colours apart. */
 import type { JSX } from 'preact';
 import type { DeliveryState, Health } from '@convoke/sdk';
-import { HEALTH_WORDS } from '../words.ts';
+import { HEALTH_WORDS } from '../format.ts';
 
 export type MarkKind = 'good' | 'waiting' | 'bad' | 'off' | 'warning';
 

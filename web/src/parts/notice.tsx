@@ -1,7 +1,7 @@
 /** What came of an action, said once, on screen and to screen readers. */
 import type { JSX } from 'preact';
-import { errorOf } from '../answers.ts';
-import { Watched, useWatched } from '../watched.ts';
+import { errorOf } from '../queries.ts';
+import { Observable, useObservable } from '../observable.ts';
 import { Mark } from './mark.tsx';
 import { Icon } from './icons.tsx';
 
@@ -12,37 +12,37 @@ interface Notice {
 }
 
 const SHOWN_MS = 6000;
-const notice = new Watched<Notice | null>(null);
+const notice = new Observable<Notice | null>(null);
 let number = 0;
 let timer: ReturnType<typeof setTimeout> | undefined;
 
-export function say(text: string, { is_bad = false } = {}): void {
+export function notify(text: string, { is_bad = false } = {}): void {
   notice.value = { number: ++number, text, is_bad };
   clearTimeout(timer);
   // What went wrong stays until it is closed: it has to be read.
   if (!is_bad) timer = setTimeout(() => (notice.value = null), SHOWN_MS);
 }
 
-export function sayProblem(error: unknown): void {
+export function showProblem(error: unknown): void {
   const { detail, errors } = errorOf(error);
   const fields = errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
-  say([detail, ...fields].join(' '), { is_bad: true });
+  notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
 /** Does something for the user and says what came of it. */
 export async function doing<T>(work: Promise<T>, done: (value: T) => string): Promise<T | null> {
   try {
     const value = await work;
-    say(done(value));
+    notify(done(value));
     return value;
   } catch (error) {
-    sayProblem(error);
+    showProblem(error);
     return null;
   }
 }
 
 export function Notices(): JSX.Element {
-  const shown = useWatched(notice);
+  const shown = useObservable(notice);
   return (
     <div class="notices" role="status" aria-live="polite">
       {shown !== null && (

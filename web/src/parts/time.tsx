@@ -1,16 +1,16 @@
 import type { JSX } from 'preact';
-import { distanceInWords } from '../words.ts';
-import { Watched, useWatched } from '../watched.ts';
+import { distanceInWords } from '../format.ts';
+import { Observable, useObservable } from '../observable.ts';
 
 /** One clock for the whole page. */
-const now = new Watched(Date.now());
+const now = new Observable(Date.now());
 setInterval(() => {
   if (!document.hidden) now.value = Date.now();
 }, 1000);
 
 /** How long ago, with the exact time on hover. */
 export function Ago({ at, never = 'never' }: { at: string | null; never?: string }): JSX.Element {
-  const now_ms = useWatched(now);
+  const now_ms = useObservable(now);
   if (at === null) return <span class="faint">{never}</span>;
   return (
     <time dateTime={at} title={exact(at)}>

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { AuditAction, AuditEntry } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
 import { Detail, Facts, Filter, Page } from '../parts/page.tsx';

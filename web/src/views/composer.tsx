@@ -1,11 +1,11 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { rawJson } from '@convoke/sdk';
-import { errorOf } from '../answers.ts';
-import { say } from '../parts/notice.tsx';
+import { errorOf } from '../queries.ts';
+import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client } from '../service.ts';
-import { counted } from '../words.ts';
+import { counted } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 type Form = 'text' | 'json';
@@ -28,7 +28,7 @@ export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_
       const options = targets.length === 0 ? {} : { target_agents: targets };
       const { seq, deliveries_queued } = await client.sendMessage(meeting_id, message, options);
       setText('');
-      say(
+      notify(
         deliveries_queued === 0
           ? `#${seq} is stored, and goes to nobody: no instance in this meeting has an agent to notify.`
           : `#${seq} is stored, and goes to ${counted(deliveries_queued, 'instance')}.`,

@@ -1,7 +1,7 @@
 /** The messages of a meeting with what became of each, kept fresh while they are looked at. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Delivery, type Message } from '@convoke/sdk';
-import { errorOf, useFeed } from '../answers.ts';
+import { errorOf, useFeed } from '../queries.ts';
 import { client } from '../service.ts';
 
 const PAGE = 50;

@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { Delivery } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { State } from '../parts/mark.tsx';
 import { Filter, Page } from '../parts/page.tsx';
@@ -9,7 +9,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
-import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { DeliveryDetail } from './delivery.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 

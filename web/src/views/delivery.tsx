@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { Attempt, DeliveryWithAttempts } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Mark, State } from '../parts/mark.tsx';
@@ -10,12 +10,12 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago, At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
-import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { Excerpt } from './diagnosis.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 export function useDelivery(delivery_id: string) {
-  return useAnswer(
+  return useQuery(
     `delivery ${delivery_id}`,
     () => client.getDelivery(delivery_id),
     (event) => event.delivery_id === delivery_id,

@@ -1,12 +1,12 @@
 import type { JSX } from 'preact';
 import type { ListDeliveriesQuery } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { StateMark } from '../parts/mark.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
-import { durationInWords, outcomeInWords, whyInWords } from '../words.ts';
+import { durationInWords, outcomeInWords, whyInWords } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 interface DeliveryListProps {
@@ -18,7 +18,7 @@ interface DeliveryListProps {
 
 /** A few deliveries, the newest first, one line each. */
 export function DeliveryList({ query, most, without }: DeliveryListProps): JSX.Element {
-  const { value, problem, again } = useAnswer(
+  const { value, problem, again } = useQuery(
     `latest ${JSON.stringify(query)}`,
     () => client.listDeliveries({ ...query, limit: most }),
     (event) =>

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import type { Diagnosis, DiagnosisStage } from '@convoke/sdk';
 import { Mark } from '../parts/mark.tsx';
-import { durationInWords } from '../words.ts';
+import { durationInWords } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 const STAGES: Record<DiagnosisStage['stage'], string> = {

@@ -1,19 +1,19 @@
 import type { JSX } from 'preact';
 import { useRef, useState } from 'preact/hooks';
 import type { Diagnosis, Instance } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Switch } from '../parts/choice.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Field, Form } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
-import { doing, sayProblem } from '../parts/notice.tsx';
+import { doing, showProblem } from '../parts/notice.tsx';
 import { Detail, Facts } from '../parts/page.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, go } from '../router.ts';
 import { client } from '../service.ts';
-import { counted, failureInWords } from '../words.ts';
+import { counted, failureInWords } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
 import { MeetingsOf } from './memberships.tsx';
@@ -25,7 +25,7 @@ type Asking = 'rotate' | 'recover' | 'delete' | null;
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
   // While it is deleted, events still come of it: nobody asks for what may be gone.
   const removing = useRef<Instance | null>(null);
-  const { value, problem, again } = useAnswer(
+  const { value, problem, again } = useQuery(
     `instance ${instance_id}`,
     () => (removing.current === null ? client.getInstance(instance_id) : Promise.resolve(removing.current)),
     (event) => event.instance_id === instance_id || event.name === 'message.accepted',
@@ -64,7 +64,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
       setDiagnosis(await client.testWebhook(instance_id));
     } catch (error) {
       setDiagnosis(null);
-      sayProblem(error);
+      showProblem(error);
     }
     again();
   };

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Instance } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
@@ -11,7 +11,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf, filterBy, usePlace } from '../router.ts';
 import { client } from '../service.ts';
-import { outcomeInWords, some } from '../words.ts';
+import { outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
 import { RegisterDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';

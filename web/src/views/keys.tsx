@@ -1,12 +1,12 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { ApiKey, ApiKeyWithToken, Scope } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Id, Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Mark } from '../parts/mark.tsx';
-import { doing, say } from '../parts/notice.tsx';
+import { doing, notify } from '../parts/notice.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
 import { type Column, Rows } from '../parts/rows.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
@@ -170,7 +170,7 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
             onSubmit={async () => {
               await client.revokeKey(key_id);
               close();
-              say('Revoked: it is refused from now on.');
+              notify('Revoked: it is refused from now on.');
               again();
             }}
           >

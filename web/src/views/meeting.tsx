@@ -1,14 +1,14 @@
 import type { JSX } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import type { Delivery, MeetingInstance, Message } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { Copy } from '../parts/copy.tsx';
 import { StateMark } from '../parts/mark.tsx';
 import { Detail } from '../parts/page.tsx';
 import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
-import { counted, some } from '../words.ts';
+import { counted, some } from '../format.ts';
 import { Composer } from './composer.tsx';
 import { useConversation } from './conversation.ts';
 import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
@@ -19,7 +19,7 @@ import { Foreign } from '../parts/foreign.tsx';
 const MARKS_MAX = 24;
 
 export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: string }): JSX.Element {
-  const { value: members } = useAnswer(
+  const { value: members } = useQuery(
     `members ${meeting_id}`,
     async () => (await membersOf(meeting_id)) ?? [],
     (event) => event.meeting_id === meeting_id || event.name.startsWith('instance.'),
@@ -54,14 +54,14 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
           </summary>
           {members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
-        <Talk meeting_id={meeting_id} members={members ?? []} />
+        <Transcript meeting_id={meeting_id} members={members ?? []} />
         <Composer meeting_id={meeting_id} agent_ids={[...new Set(present.flatMap(({ agent_ids }) => agent_ids))]} />
       </div>
     </Detail>
   );
 }
 
-function Talk({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
+function Transcript({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
   const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
   return (
@@ -133,7 +133,7 @@ function MessageView({ message: record, deliveries, names }: MessageViewProps): 
       )}
       <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
       {open !== undefined && (
-        <Opened delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
+        <DeliveryDetail delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
       )}
     </article>
   );
@@ -194,7 +194,7 @@ function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): J
   );
 }
 
-function Opened({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
+function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: string }): JSX.Element {
   const { value, problem, again } = useDelivery(delivery_id);
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [value]);

@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import type { Meeting } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { Filter, Page } from '../parts/page.tsx';

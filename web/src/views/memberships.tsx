@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 import { all, ConvokeError, type Instance, type MeetingInstance } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { HealthMark } from '../parts/mark.tsx';
@@ -42,7 +42,7 @@ async function meetingsOf(instance_id: string): Promise<{ memberships: MeetingIn
 export function MeetingsOf({ instance }: { instance: Instance }): JSX.Element {
   const { instance_id, agent_ids } = instance;
   const [is_joining, setJoining] = useState(false);
-  const { value, problem, again } = useAnswer(
+  const { value, problem, again } = useQuery(
     `meetings of ${instance_id}`,
     () => meetingsOf(instance_id),
     (event) =>

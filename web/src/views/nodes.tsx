@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect } from 'preact/hooks';
 import type { ServiceNode } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { Id } from '../parts/copy.tsx';
 import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { Detail, Facts, Page } from '../parts/page.tsx';
@@ -45,7 +45,7 @@ const COLUMNS: Column<ServiceNode>[] = [
 
 /** The processes that share the work, and how much of it each has. */
 export function Nodes({ node_id }: { node_id: string | null }): JSX.Element {
-  const { value, problem, again } = useAnswer('nodes', () => client.listNodes());
+  const { value, problem, again } = useQuery('nodes', () => client.listNodes());
   useEffect(() => {
     const timer = setInterval(() => !document.hidden && again(), ASK_EVERY_MS);
     return () => clearInterval(timer);

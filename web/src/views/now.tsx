@@ -1,7 +1,7 @@
 import type { JSX } from 'preact';
 import { useEffect, useState } from 'preact/hooks';
 import type { Instance } from '@convoke/sdk';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { type FeedEvent, feed } from '../feed.ts';
 import { figuresOf } from '../metrics.ts';
 import { Chart, type Line } from '../parts/chart.tsx';
@@ -13,9 +13,9 @@ import { Ago, timeOfDay } from '../parts/time.tsx';
 import { BIN_S, type Points } from '../rates.ts';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
-import { useWatched } from '../watched.ts';
-import { durationInWords, failureInWords } from '../words.ts';
-import { happened, rates, sentenceOf } from '../happened.ts';
+import { useObservable } from '../observable.ts';
+import { durationInWords, failureInWords } from '../format.ts';
+import { activity, rates, sentenceOf } from '../activity.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 const SPANS = [
@@ -46,7 +46,7 @@ export function Now(): JSX.Element {
         </div>
         <div class="now-lists">
           <Failing />
-          <Happened />
+          <Activity />
         </div>
       </div>
     </Page>
@@ -84,7 +84,7 @@ export function rateInWords(rate: number): string {
 }
 
 function Figures({ recent }: { recent: Points }): JSX.Element {
-  const { value: figures, again } = useAnswer('figures', async () => figuresOf(await client.metrics()));
+  const { value: figures, again } = useQuery('figures', async () => figuresOf(await client.metrics()));
   useEffect(() => {
     const timer = setInterval(() => !document.hidden && again(), FIGURES_EVERY_MS);
     return () => clearInterval(timer);
@@ -144,7 +144,7 @@ const INSTANCES_MAX = 500;
 
 /** Instances by their health, and those that fail, with the reason in words. */
 function Failing(): JSX.Element {
-  const { value } = useAnswer(
+  const { value } = useQuery(
     'instances by health',
     async () => {
       const pages = await Promise.all(HEALTHS.map((health) => client.listInstances({ health, limit: INSTANCES_MAX })));
@@ -234,13 +234,13 @@ const KINDS: Partial<Record<FeedEvent['name'], MarkKind>> = {
 };
 
 /** The latest events, in words. */
-function Happened(): JSX.Element {
-  const events = useWatched(happened);
-  const state = useWatched(feed.state);
+function Activity(): JSX.Element {
+  const events = useObservable(activity);
+  const state = useObservable(feed.state);
   return (
-    <section class="panel" aria-labelledby="happened">
+    <section class="panel" aria-labelledby="activity">
       <header class="panel-head">
-        <h2 id="happened">Just now</h2>
+        <h2 id="activity">Just now</h2>
       </header>
       <div class="panel-body" tabIndex={0} role="group" aria-label="Latest events">
         {events.length === 0 && (
@@ -248,7 +248,7 @@ function Happened(): JSX.Element {
             {state === 'live' ? 'Nothing yet. What happens appears here at once.' : 'Waiting for the live feed.'}
           </p>
         )}
-        <ol class="happened">
+        <ol class="activity">
           {events.map(({ number, event }) => (
             <li key={number}>
               <Mark kind={kindOf(event)} />

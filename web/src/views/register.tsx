@@ -3,7 +3,7 @@ import { useState } from 'preact/hooks';
 import type { RegisteredInstance } from '@convoke/sdk';
 import { Snippet } from '../parts/copy.tsx';
 import { Dialog, Form, TextField } from '../parts/dialog.tsx';
-import { say } from '../parts/notice.tsx';
+import { notify } from '../parts/notice.tsx';
 import { addressOf, go } from '../router.ts';
 import { client } from '../service.ts';
 
@@ -26,7 +26,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
     const agent_ids = idsOf(agents);
     const input = { instance_id, instance_name: instance_name || instance_id, agent_ids, webhook_url };
     const instance = await client.register(input);
-    say(`${instance.instance_name} is registered.`);
+    notify(`${instance.instance_name} is registered.`);
     if (instance.webhook_secret !== undefined) return setRegistered(instance);
     onClose();
     go(addressOf(['instances', instance.instance_id]));

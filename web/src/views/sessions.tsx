@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import type { OpenSession } from '@convoke/sdk';
-import { useList } from '../answers.ts';
+import { useList } from '../queries.ts';
 import { Dialog } from '../parts/dialog.tsx';
 import { doing } from '../parts/notice.tsx';
 import { Failure, Skeleton } from '../parts/states.tsx';

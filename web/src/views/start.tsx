@@ -1,6 +1,6 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { useAnswer } from '../answers.ts';
+import { useQuery } from '../queries.ts';
 import { Choice } from '../parts/choice.tsx';
 import { Snippet } from '../parts/copy.tsx';
 import { Mark } from '../parts/mark.tsx';
@@ -8,7 +8,7 @@ import { doing } from '../parts/notice.tsx';
 import { Page } from '../parts/page.tsx';
 import { addressOf, go } from '../router.ts';
 import { client, may } from '../service.ts';
-import { quoted } from '../words.ts';
+import { quoted } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
 
 interface Progress {
@@ -37,7 +37,7 @@ type Shell = 'cli' | 'curl';
 /** From an empty registry to a delivered message. Each step is ticked off when the service has seen it happen. */
 export function Start(): JSX.Element {
   const [shell, setShell] = useState<Shell>('curl');
-  const { value } = useAnswer('progress', progress, () => true);
+  const { value } = useQuery('progress', progress, () => true);
   const done = value ?? { instances: [], joined: null, said: null, delivered: null };
   const meeting_id = done.joined ?? 'standup-42';
   const commands = COMMANDS[shell];
@@ -96,7 +96,7 @@ export function Start(): JSX.Element {
 
 /** Two agents within the service, for whoever has no machine at hand yet. */
 function DemoView(): JSX.Element | null {
-  const { value, again } = useAnswer(
+  const { value, again } = useQuery(
     'demo',
     () => client.demo(),
     ({ name }) => name.startsWith('instance.') || name === 'message.accepted',

@@ -3,8 +3,8 @@ import type { FeedEvent as ToldEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Rates } from './rates.ts';
 import { client } from './service.ts';
-import { Watched } from './watched.ts';
-import { counted, durationInWords, failureInWords } from './words.ts';
+import { Observable } from './observable.ts';
+import { counted, durationInWords, failureInWords } from './format.ts';
 
 const KEPT_EVENTS = 60;
 /** The events of a busy moment are drawn together. */
@@ -12,18 +12,18 @@ const DRAWN_EVERY_MS = 250;
 /** Messages whose time is remembered until they are delivered. */
 const ACCEPTED_MAX = 20_000;
 
-interface Happened {
+interface ActivityEntry {
   number: number;
   event: FeedEvent;
 }
 
 export const rates = new Rates();
-export const happened = new Watched<readonly Happened[]>([]);
+export const activity = new Observable<readonly ActivityEntry[]>([]);
 
 /** When each message was accepted, by its id: the feed says it once. */
 const accepted = new Map<string, number>();
 let number = 0;
-let waiting: Happened[] = [];
+let waiting: ActivityEntry[] = [];
 let timer: ReturnType<typeof setTimeout> | undefined;
 
 function remember(message_id: string, accepted_ms: number): void {
@@ -32,7 +32,7 @@ function remember(message_id: string, accepted_ms: number): void {
 }
 
 /** Follows the feed. */
-export function watchWhatHappens(): void {
+export function followActivity(): void {
   feed.listen((event) => {
     if (event.told === null) return;
     count(event.told);
@@ -63,13 +63,13 @@ function isWorthALine({ name }: ToldEvent): boolean {
 
 function draw(): void {
   timer = undefined;
-  const events = [...waiting.slice(-KEPT_EVENTS).toReversed(), ...happened.value];
+  const events = [...waiting.slice(-KEPT_EVENTS).toReversed(), ...activity.value];
   waiting = [];
-  happened.value = events.slice(0, KEPT_EVENTS);
+  activity.value = events.slice(0, KEPT_EVENTS);
 }
 
 /** What was delivered and failed before the page was opened, from the latest deliveries. */
-export async function recallWhatHappened(): Promise<void> {
+export async function recallActivity(): Promise<void> {
   const since_ms = Date.now();
   const { data, next_cursor } = await client.listDeliveries({ limit: 500 });
   for (const { state, created_at, settled_at, message_id } of data) {

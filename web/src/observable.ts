@@ -1,7 +1,7 @@
 import { useEffect, useState } from 'preact/hooks';
 
 /** A value that is looked at: whoever uses it is drawn again when it changes. */
-export class Watched<T> {
+export class Observable<T> {
   #value: T;
   readonly #listeners = new Set<() => void>();
 
@@ -20,20 +20,20 @@ export class Watched<T> {
   }
 
   /** Calls back after each change until the function that it answers is called. */
-  watch(listener: () => void): () => void {
+  subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 }
 
-export function useWatched<T>(watched: Watched<T>): T {
+export function useObservable<T>(observable: Observable<T>): T {
   const [, draw] = useState({});
-  const drawn = watched.value;
+  const drawn = observable.value;
   useEffect(() => {
-    const stop = watched.watch(() => draw({}));
+    const stop = observable.subscribe(() => draw({}));
     // It may have changed between the drawing and this.
-    if (!Object.is(drawn, watched.value)) draw({});
+    if (!Object.is(drawn, observable.value)) draw({});
     return stop;
-  }, [watched]);
+  }, [observable]);
   return drawn;
 }

@@ -19,7 +19,7 @@ function keep(key: string, value: unknown): void {
   if (kept.size > KEPT_MAX) kept.delete(kept.keys().next().value as string);
 }
 
-export function forgetAnswers(): void {
+export function forgetResponses(): void {
   kept.clear();
 }
 
@@ -50,7 +50,7 @@ export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => 
   }, []);
 }
 
-export interface Asked<T> {
+export interface Query<T> {
   /** Null until it was answered for the first time. */
   value: T | null;
   /** Why the last question failed. */
@@ -63,11 +63,11 @@ export interface Asked<T> {
  *
  * @param key says what is asked; another key is another question. Null asks nothing
  */
-export function useAnswer<T>(
+export function useQuery<T>(
   key: string | null,
   ask: () => Promise<T>,
   concerns: (event: FeedEvent) => boolean = () => false,
-): Asked<T> {
+): Query<T> {
   const [, draw] = useState({});
   const state = useRef<{ key: string | null; value: T | null; problem: ConvokeError | null; number: number }>(null!);
   state.current ??= { key: null, value: null, problem: null, number: 0 };
@@ -101,7 +101,7 @@ export function useAnswer<T>(
   return { value: state.current.value, problem: state.current.problem, again };
 }
 
-export interface Listed<T> {
+export interface ListQuery<T> {
   /** Null until the first page came. */
   rows: T[] | null;
   problem: ConvokeError | null;
@@ -123,7 +123,7 @@ interface ListState<T> {
   is_more_wanted: boolean;
 }
 
-export interface PageAsked {
+export interface PageQuery {
   limit: number;
   cursor?: string;
 }
@@ -131,10 +131,10 @@ export interface PageAsked {
 /** A list in pages, as far as it was scrolled to, kept fresh from its beginning. */
 export function useList<T>(
   key: string,
-  list: (page: PageAsked) => Promise<Page<T>>,
+  list: (page: PageQuery) => Promise<Page<T>>,
   idOf: (row: T) => string,
   concerns: (event: FeedEvent) => boolean,
-): Listed<T> {
+): ListQuery<T> {
   const [, draw] = useState({});
   const state = useRef<ListState<T>>(null!);
   if (state.current?.key !== key) {
