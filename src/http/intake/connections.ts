@@ -25,7 +25,7 @@ const ACCEPT_QUEUED_MS_MAX = 100;
  * and makes a request of each 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503,
  * and the connection closes.
  */
-const PIPELINED_MAX = 32;
+const PIPELINED_MAX = 8;
 /** Whoever sends on behind that is not waited for: two times what may come in one turn. */
 const IGNORED_MAX = 5_000;
 
