@@ -1,50 +1,50 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * When nothing came for so long, and for so many times as long as it takes from one turn that brings something to the next
- * lately, more will not come. A thread that is busy has long turns.
+ * No more requests are expected when none arrived for so long, and for so many times the recent gap between two turns that brought some.
+ * The gap counts because a busy thread has long turns.
  */
 const QUIET_MS = 2;
 const QUIET_GAPS = 6;
-/** How much the latest counts in the average. */
+/** The weight of the latest gap in the average. */
 const GAP_WEIGHT = 0.1;
 
 /**
- * How long a batch of requests waits for more. Batches keep their distance, so that there is more in each; but most of those
- * who send wait for an answer before they send again, and when all of them wait, nothing else will come. That is known when
+ * How long a batch of requests lingers. A batch lingers to grow, but most senders wait for a response before they send again. When all
+ * of them wait, no more requests are expected. That is so when
  *
- * - nothing came while the last batch was under way, so that all who send were in it, and as many wait again;
- * - or nothing came for a while.
+ * - none arrived while the last batch was in flight, so that all senders were in it, and as many wait again;
+ * - or none arrived for a while.
  */
 export class AdaptiveLinger {
   readonly #linger: () => Linger;
   readonly #timer = new LingerTimer();
-  /** Since the last turn. */
+  /** Whether a request arrived since the last turn. */
   #has_added = false;
-  /** How many were left waiting by the last turn. */
+  /** How many requests the last turn left waiting. */
   #left = 0;
   #added_ms = -Infinity;
-  /** From one turn that brings some of a batch to the next, on the average. */
+  /** The average time between two turns that bring requests of one batch. */
   #gap_ms = 0;
-  /** So many were under way when the last batch had started, and whether others came before its end. */
+  /** How many were in flight when the last batch had started, and whether others arrived before its end. */
   #in_flight = 0;
   #others = false;
 
-  /** @param distance asked before each batch */
-  constructor(distance: () => Linger) {
-    this.#linger = distance;
+  /** @param linger asked before each batch */
+  constructor(linger: () => Linger) {
+    this.#linger = linger;
   }
 
-  /** @param is_busy whether some are under way */
+  /** @param is_busy whether some are in flight */
   onAdd(is_busy: boolean): void {
     this.#has_added = true;
     if (is_busy) this.#others = true;
   }
 
-  /** To be asked once a turn. In milliseconds; 0 or less: it may start. */
+  /** To be called once a turn. In milliseconds; 0 or less: the batch may start. */
   delayMs(waiting: number, is_busy: boolean, now_ms: number): number {
     if (this.#has_added) {
-      // The first of a batch come when those of the last one were answered: that says nothing of when the next ones come.
+      // The first requests of a batch follow the responses to the last one: their gap says nothing about the next requests.
       if (this.#left > 0) this.#gap_ms += (now_ms - this.#added_ms - this.#gap_ms) * GAP_WEIGHT;
       this.#added_ms = now_ms;
       this.#has_added = false;
@@ -59,12 +59,12 @@ export class AdaptiveLinger {
    * A batch starts.
    *
    * @param items in it
-   * @param under_way in it and before it
-   * @param left so many wait for the next one
+   * @param in_flight in it and before it
+   * @param left how many wait for the next one
    */
-  onFlush(items: number, under_way: number, left: number, now_ms: number): void {
+  onFlush(items: number, in_flight: number, left: number, now_ms: number): void {
     this.#timer.onFlush(items, now_ms);
-    this.#in_flight = under_way;
+    this.#in_flight = in_flight;
     this.#others = false;
     this.#left = left;
   }

@@ -13,22 +13,22 @@ export interface BatcherOptions {
   /** Asked before each batch; at least one item goes. */
   items_max: () => number;
   weight_max: number;
-  /** Batches under way at a time: while they are, the next one grows. */
+  /** Batches in flight at a time. Meanwhile the next one grows. */
   in_flight_max: number;
   /**
-   * Whoever takes batches puts those together that wait there. So it does not matter how many are under way, but what is in
-   * them: as much as in `in_flight_max` full ones.
+   * The consumer merges the batches that wait there. So the number of batches in flight does not count, but what is in them: as much
+   * as in `in_flight_max` full ones.
    */
   consumer_coalesces?: boolean;
-  /** How far apart batches should be; one that is full goes at once. Asked before each batch. */
+  /** How long a batch lingers; a full one goes at once. Asked before each batch. */
   linger?: () => Linger;
-  /** While it answers true nothing is flushed; `flushIfReady` looks again. */
+  /** Flushes nothing while it returns true; `flushIfReady` checks again. */
   isPaused?: () => boolean;
 }
 
 /**
- * Gathers items that arrive in one turn of the event loop, or while batches keep their distance, and hands them on together;
- * each gets its own result.
+ * Collects items that arrive in one turn of the event loop, or while a batch lingers, and flushes them together. Each item gets its own
+ * result.
  */
 export class Batcher<Item, Result> {
   readonly #clock: Clock;
@@ -37,13 +37,13 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #in_flight = 0;
-  /** What is under way, so that whoever waits for it can be answered before it ends. */
+  /** What is in flight, so that a caller can get a result before it ends. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
-  /** Null when batches keep no distance. */
+  /** Null when batches do not linger. */
   readonly #linger: AdaptiveLinger | null;
-  /** Ends the wait for more. */
+  /** Ends the linger. */
   #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
@@ -53,7 +53,7 @@ export class Batcher<Item, Result> {
     this.#flush = flush;
   }
 
-  /** The weight of what was added and is not handed on yet. */
+  /** The weight of the items that are not flushed yet. */
   get waiting_weight(): number {
     return this.#waiting_weight;
   }
@@ -71,20 +71,20 @@ export class Batcher<Item, Result> {
     return promise;
   }
 
-  /** Answers those whose items were not handed on; theirs are forgotten. */
+  /** Rejects the callers of items that are not flushed yet, and drops the items. */
   rejectWaiting(error: unknown): void {
     for (const waiting of this.#waiting.splice(0)) waiting.reject(error);
     this.#waiting_weight = 0;
   }
 
-  /** Answers those whose items were handed on. What became of these is still for `flush` to see. */
+  /** Rejects the callers of flushed items. `flush` still gets their results. */
   rejectInFlight(error: unknown): void {
     for (const batch of this.#batches_in_flight) {
       for (const waiting of batch) waiting.reject(error);
     }
   }
 
-  /** Looks whether a batch can go. */
+  /** Flushes a batch if one is ready. */
   flushIfReady(): void {
     if (this.#scheduled || this.#waiting.length === 0 || !this.#hasRoom()) return;
     if (this.#options.isPaused?.() === true) return;
@@ -95,13 +95,13 @@ export class Batcher<Item, Result> {
       if (rest_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(rest_ms, () => {
         this.#timer = null;
-        // This thread may have stood still: what came meanwhile is seen first.
+        // This thread may have stood still: first take what arrived meanwhile.
         this.flushIfReady();
       });
     });
   }
 
-  /** How long to wait for more, in milliseconds; one that is full goes at once. */
+  /** How long to linger, in milliseconds; 0 for a full batch. */
   #delayMs(): number {
     const { items_max, weight_max } = this.#options;
     const waiting = this.#waiting.length;
@@ -122,7 +122,7 @@ export class Batcher<Item, Result> {
     this.#timer?.cancel();
     this.#timer = null;
     const batch = this.#take();
-    // Those who waited were refused meanwhile.
+    // The callers were rejected meanwhile.
     if (batch.length === 0) return;
     const weight = batch.reduce((sum, waiting) => sum + waiting.weight, 0);
     this.#in_flight++;

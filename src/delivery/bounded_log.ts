@@ -1,6 +1,6 @@
 /**
- * The log of the service, bounded by bytes: what comes from outside decides how often something fails, and must not decide
- * how much is written of it. Each text has a room of its own, so that a flood of one kind hides no other.
+ * The log of the service, bounded by bytes. The outside decides how often something fails, and must not decide how much Convoke
+ * writes. Each text has its own allowance, so that a flood of one kind hides no other.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';
@@ -10,15 +10,15 @@ type Level = 'info' | 'warn' | 'error';
 /** What writes lines. A text is constant: what differs from line to line is in the fields. */
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
-/** What a text may write at once, and how fast its room comes back: about 60 lines, then 30 a minute. */
+/** What a text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 
-/** Texts told apart; the others share one room. */
+/** Texts with an allowance of their own; the others share one. */
 const TEXTS_MAX = 100;
 const OTHERS = 'others';
 
-/** How often it is told what was left out. */
+/** How often a line reports what was left out. */
 const LEFT_OUT_MS = 60_000;
 
 /** What a line has beside its fields and its text: level, time, quotes. */
@@ -30,7 +30,7 @@ interface Room {
   left_out: number;
 }
 
-/** Lines at level debug are not bounded: the operator asks for them, and for all of them. */
+/** Lines at level debug are not bounded: an operator who asks for them wants all. */
 export class BoundedLog implements Log {
   readonly #log: Log;
   readonly #clock: Clock;
@@ -62,7 +62,7 @@ export class BoundedLog implements Log {
     this.#write('error', fields, text);
   }
 
-  /** Tells what was left out so far. */
+  /** Reports what was left out so far. */
   close(): void {
     this.#timer?.cancel();
     this.#tellLeftOut();
@@ -105,7 +105,7 @@ export class BoundedLog implements Log {
   }
 }
 
-/** About what a line takes: the room may go below nothing by one line. */
+/** Roughly the bytes of a line: the allowance may go below zero by one line. */
 function bytesOf(fields: object, text: string): number {
   let bytes = LINE_BYTES + text.length;
   for (const [name, value] of Object.entries(fields) as [string, unknown][]) {

@@ -4,21 +4,21 @@ export interface Timer {
 }
 
 /**
- * Time, as the engine sees it. There are two clocks, because people set the one and not the other:
- * schedules are kept on the steady one, so that an hour's step of the wall clock makes nothing early and nothing stuck.
+ * Time, as the engine sees it. There are two clocks, because people set the wall clock: schedules run on the steady one, so that an
+ * hour's step of the wall clock makes no retry early and none stuck.
  */
 export interface Clock {
   /** Steady: milliseconds since the epoch as they were when the process started, and from then on never stepped. */
   now(): number;
-  /** What the wall clock says; for what people and receivers see. */
+  /** The wall clock, for what people and receivers see. */
   wall(): number;
   /** Calls back once, no sooner than after `delay_ms`. */
   after(delay_ms: number, callback: () => void): Timer;
-  /** Calls back when what has already happened has been handled. */
+  /** Calls back after the events that have already happened. */
   soon(callback: () => void): void;
 }
 
-/** setTimeout takes no more. */
+/** The longest delay of setTimeout. */
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 export function systemClock(): Clock {
@@ -34,12 +34,12 @@ export function systemClock(): Clock {
   };
 }
 
-/** Longer ago says nothing of now. */
+/** A longer window says nothing about now. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**
- * How busy this thread's event loop was since it was last asked, 0 to 1. When that is long ago, 1 until it is asked again:
- * whoever asks has a reason to think so.
+ * How busy the event loop of this thread was since the last call, 0 to 1. It returns 1 when the last call was long ago: a caller asks
+ * only when it suspects that.
  */
 export function eventLoopLoad(): () => number {
   let former = performance.eventLoopUtilization();

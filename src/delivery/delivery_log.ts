@@ -1,11 +1,11 @@
-/** What the log says of pushes: which machines go down and come back, and once a minute what failed. */
+/** The log of pushes: which instances go down and recover, and once a minute what failed. */
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';
 import type { AttemptEvent } from './events.ts';
 
-/** The time that a summary is of. */
+/** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
 
 /** Instances that a summary names. */
@@ -19,8 +19,8 @@ export interface DeliveryLogParts {
 }
 
 /**
- * A failed attempt is a warning until its instance is down; from then on only the summary counts it, and each line of it is
- * told at level debug, as that of a success is. Never the message or a secret.
+ * A failed attempt is a warning until its instance is down. From then on the summary counts it, and its own line is at level debug,
+ * as for a success. No line holds a message or a secret.
  */
 export class DeliveryLog {
   readonly #parts: DeliveryLogParts;
@@ -49,7 +49,7 @@ export class DeliveryLog {
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
   }
 
-  /** Tells of what was only counted so far. */
+  /** Reports what was only counted so far. */
   close(): void {
     this.#timer?.cancel();
     if (this.#timer !== null) this.#summarize();

@@ -2,10 +2,10 @@ import { BELIEVED_SHARE } from '../domain/delivery.ts';
 import type { Clock } from './clock.ts';
 
 /**
- * By which time deliveries have expired. The clock may be wrong when a process starts: four days ahead, it would fail all that
- * is pending at once. So a jump ahead, since the time that was noted last, does not count, as if the clock had stood still
- * meanwhile: what was pending keeps the time that it had left. It counts when it is short, when whoever runs the service says
- * that the clock is right, and when the process has run for as long as a delivery may take.
+ * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead would fail
+ * everything pending at once. So a jump ahead since the last noted time does not count, as if the clock had stood still: what was
+ * pending keeps the time that it had left. The jump counts when it is short, when the operator says that the clock is right, and
+ * when the process has run for as long as a delivery may take.
  */
 export class Expiry {
   readonly #clock: Clock;
@@ -21,8 +21,8 @@ export class Expiry {
   /**
    * A process starts.
    *
-   * @param noted_at the last time of the processes before; null when there was none
-   * @param is_trusted whether the clock is right, whatever was noted
+   * @param noted_at the last time that an earlier process noted; null when there was none
+   * @param is_trusted the operator says that the clock is right
    */
   begin(noted_at: number | null, is_trusted: boolean): void {
     const now = this.#clock.now();
@@ -31,12 +31,12 @@ export class Expiry {
     this.#held_until = now + this.#expire_after_ms;
   }
 
-  /** By how much less than the clock says time went by. */
+  /** By how many milliseconds less than the clock says time has passed. */
   heldAt(now: number): number {
     return this.#held_ms === 0 || now >= this.#held_until ? 0 : this.#held_ms;
   }
 
-  /** What is to expire by a time has expired at `now` when that time is up to this. */
+  /** A delivery has expired at `now` when its `expires_at` is at most this. */
   timeAt(now: number): number {
     return now - this.heldAt(now);
   }

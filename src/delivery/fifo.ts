@@ -1,4 +1,4 @@
-/** A queue. Taking from the front of an array of thousands would move all the others each time. */
+/** A queue. An array would move all its thousands of items each time one is taken from the front. */
 export class Fifo<T> {
   #items: (T | undefined)[] = [];
   #head = 0;
@@ -26,7 +26,7 @@ export class Fifo<T> {
     return item;
   }
 
-  /** Drops all but the first `length` items and answers those dropped, in order. */
+  /** Drops all but the first `length` items and returns the dropped ones, in order. */
   truncate(length: number): T[] {
     return this.#items.splice(this.#head + length) as T[];
   }

@@ -1,13 +1,13 @@
 /**
- * Things in the order in which they came, each of which is taken out at once, by itself.
+ * Items in the order of their insertion. Each can be removed by itself, at no cost.
  *
- * A Set would do it for things that stay. Where thousands come and go in a second it must not be one: when enough has come and
- * gone, V8 moves a Set (or a Map) to a new table and leaves in the former one what it held, and a reference to the new one. As
- * soon as one such table is old for the collector, each that follows is kept until the next full collection, with everything
- * that was in it: requests, answers, bodies. A list leaves nothing behind.
+ * A Set does that for items that stay. It must not be used where thousands enter and leave in a second: after enough changes V8 moves
+ * a Set (or a Map) to a new table, and the old table keeps what it held and a reference to the new one. As soon as one such table is
+ * old for the collector, each following table stays until the next full collection, with everything that was in it: requests,
+ * responses, bodies. A list leaves nothing behind.
  */
 export abstract class ListNode {
-  /** The list that it is on. */
+  /** The list that holds it. */
   list: IntrusiveList<ListNode> | null = null;
   earlier: ListNode | null = null;
   later: ListNode | null = null;
@@ -22,7 +22,7 @@ export class IntrusiveList<T extends ListNode> {
     return this.#size;
   }
 
-  /** The one that came before all others. */
+  /** The item that was inserted first. */
   get first(): T | null {
     return this.#first as T | null;
   }
@@ -31,7 +31,7 @@ export class IntrusiveList<T extends ListNode> {
     return entry.list === this;
   }
 
-  /** Puts it last, and takes it from where it was. */
+  /** Moves the item to the end, or inserts it there. */
   add(entry: T): void {
     entry.list?.delete(entry);
     entry.list = this;
@@ -55,7 +55,7 @@ export class IntrusiveList<T extends ListNode> {
     return true;
   }
 
-  /** All of them as they are now. */
+  /** A copy of all items. */
   toArray(): T[] {
     const entries: T[] = [];
     for (let entry = this.#first; entry !== null; entry = entry.later) entries.push(entry as T);

@@ -15,20 +15,20 @@ export interface MaintenanceSettings {
 export interface MaintenanceObserver {
   /** Deliveries failed because their time was up. */
   expired(deliveries: ExpiredInLane[]): void;
-  /** The data file is mostly empty, and was made before files gave back what is free. */
+  /** The data file is mostly empty and cannot shrink, because an old version made it. */
   isMostlyEmpty(space: FileSpace): void;
   /** A round failed; the next one tries again. */
   failed(error: unknown): void;
 }
 
 const INTERVAL_MS = 60_000;
-/** Small steps, so that what arrives meanwhile does not wait. */
+/** Small steps, so that requests do not wait. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 
 /**
- * A file keeps so many free pages for what comes next, and a part of what is in use; the others it gives back, in steps that
- * take a tenth of the time, and not for longer than this in a round.
+ * A file keeps so many free pages for new rows, and a part of what is in use. It gives the others back, in steps that take a tenth of
+ * the time, and at most for this long in a round.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -37,11 +37,11 @@ const STEP_MS = 10;
 const REST_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
-/** When somebody should hear of a file that cannot: so much of it, and more than half, is free. Told once a day. */
+/** The log reports a file that cannot shrink once a day, when so much of it, and more than half, is free. */
 const EMPTY_BYTES_MIN = 64 << 20;
 const TOLD_AGAIN_MS = 86_400_000;
 
-/** Fails what nobody could be reached for in time, and removes what was kept long enough; once a minute, unless that takes long. */
+/** Fails what has expired, and removes what was kept long enough: once a minute, and more rarely where that takes long. */
 export class Maintenance {
   readonly #clock: Clock;
   readonly #store: Store;
@@ -50,12 +50,12 @@ export class Maintenance {
   readonly #observer: MaintenanceObserver;
   readonly #isMine: () => boolean;
   #timer: Timer | null = null;
-  /** How long the last look for what has expired took. */
+  /** How long the last scan for expired deliveries took. */
   #expiring_ms = 0;
   #stopped = false;
   #told_at: number | null = null;
 
-  /** @param isMine whether it is this node's turn: one of a cluster does it for all */
+  /** @param isMine whether this node does it: one node of a cluster does it for all */
   constructor(
     clock: Clock,
     store: Store,
@@ -103,7 +103,7 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // By a clock that is not believed nothing is removed either.
+    // A clock that is not believed removes nothing either.
     const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
@@ -150,7 +150,7 @@ function keptFree({ pages, free_pages }: FileSpace): number {
   return Math.max(FREE_PAGES_MIN, Math.ceil((pages - free_pages) * FREE_PART));
 }
 
-/** Whether it is worth the while to rewrite a file. */
+/** Whether to advise a rewrite of the file. */
 export function isMostlyEmpty({ page_bytes, pages, free_pages }: Omit<FileSpace, 'gives_back'>): boolean {
   return free_pages * page_bytes >= EMPTY_BYTES_MIN && free_pages > pages / 2;
 }

@@ -9,7 +9,7 @@ import type { AttemptEvent } from './events.ts';
 import type { Expiry } from './expiry.ts';
 import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
-/** What Prometheus is told. Labels are outcomes, states and reasons: bounded sets, never an id. */
+/** The metrics for Prometheus. Labels are outcomes, states and reasons: bounded sets, never an id. */
 export class Metrics {
   readonly #registry = new Registry();
   readonly #accepted: Counter;
@@ -36,7 +36,7 @@ export class Metrics {
       help: 'Deliveries made of accepted messages.',
       registers,
     });
-    // Counted by hand and told when asked: a counter with labels takes its time to find the place for them.
+    // Counted here and exported on request, because a counter with labels is slow to find the place for them.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',
@@ -124,7 +124,7 @@ export class Metrics {
     );
   }
 
-  /** One that the store does not tell is left out: the others have to say that something is wrong with it. */
+  /** Leaves out a metric that the store does not return: the others must still show that the store has failed. */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
     new Gauge({
       name,
@@ -155,7 +155,7 @@ export class Metrics {
     this.#commit_seconds.observe(duration_ms / 1000);
   }
 
-  /** Deliveries that came to their end, by an attempt or without one. */
+  /** Deliveries that ended, by an attempt or without one. */
   settled(state: 'delivered' | 'failed' | 'cancelled', reason: DeliveryReason | null, deliveries: number): void {
     if (deliveries === 0) return;
     const key = `${state} ${reason ?? 'none'}`;

@@ -1,7 +1,7 @@
 import TinyQueue from 'tinyqueue';
 import type { Clock, Timer } from './clock.ts';
 
-/** Callbacks at points of steady time, on one timer however many there are. */
+/** Callbacks at points of steady time, all on one timer. */
 export class TimerQueue {
   readonly #clock: Clock;
   readonly #queue = new TinyQueue<{ at: number; wake: () => void }>([], (a, b) => a.at - b.at);
@@ -13,7 +13,7 @@ export class TimerQueue {
     this.#clock = clock;
   }
 
-  /** There is no taking back: what is woken looks whether there is anything to do. */
+  /** Cannot be cancelled: the callback checks whether there is anything to do. */
   schedule(at: number, wake: () => void): void {
     if (this.#stopped) return;
     this.#queue.push({ at, wake });
@@ -39,7 +39,7 @@ export class TimerQueue {
     this.#arm();
   }
 
-  /** Nothing is woken any more, and no timer keeps the process alive. */
+  /** Ends all callbacks, and the timer, which would keep the process alive. */
   stop(): void {
     this.#stopped = true;
     this.#timer?.cancel();

@@ -1,44 +1,43 @@
-/** How far apart batches are. */
+/** How long batches wait for more. */
 export interface Linger {
-  /** From the start of one to the start of the next, while many items come. */
+  /** From the start of one batch to the start of the next, while many items arrive. */
   ms: number;
-  /** So many that wait go at once. */
+  /** So many waiting items go at once. */
   batch_size: number;
 }
 
-/** Of each kind of batch. */
+/** For each kind of batch. */
 export type Lingers = Record<'accept' | 'load' | 'settle', Linger>;
 
 const NONE: Linger = { ms: 0, batch_size: 0 };
-/** Of an engine that is glad of each. */
+/** For an engine that takes every batch at once. */
 export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share what commits the server can make: the more of them, the larger their linger. They share the senders as
- * well, who may all wait for their answers before they send more: so fewer go at once.
+ * Nodes share the commits that the server can make: the more nodes, the longer their linger. They also share the senders, who may all
+ * wait for a response before they send more: so fewer items go at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Many: more items than so many in about so long. */
+/** Many items means more than this in about this time. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
 /**
- * When the next batch may start. While many items come, batches keep their distance, so that there is more in each: a commit
- * costs a wait for the disk, however much it is for. Whoever hands batches on asks this, and nobody after him: one who waits
- * for more while all that will come is with him waits in vain.
+ * When the next batch may start. While many items arrive, batches linger and grow, because a commit costs a wait for the disk however
+ * much it holds. Only the first stage that batches asks this. A second stage would wait for items that the first one holds back.
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** Items of late: what started longer ago counts for less. */
+  /** Recent items; older ones count for less. */
   #recent_items = 0;
 
-  /** How long a batch of what waits should still wait for more, in milliseconds; 0: it may start. */
+  /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */
   delayMs({ ms, batch_size }: Linger, waiting_items: number, now_ms: number): number {
     if (this.#recent_items < MANY_ITEMS || waiting_items >= batch_size) return 0;
     return Math.max(0, this.#started_ms + ms - now_ms);

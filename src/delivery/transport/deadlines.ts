@@ -1,17 +1,17 @@
 import { ListNode, IntrusiveList } from '../intrusive_list.ts';
 
 /**
- * One deadline for many things at once. All of them last equally long, so the order of starting is the order of ending:
- * a list and a single timer do what a timer per push would, for the price of four assignments.
+ * Deadlines of equal length for many pushes. They end in the order in which they start, so a list and a single timer replace a timer
+ * for each push, at the price of four assignments.
  */
 export abstract class DeadlineEntry extends ListNode {
   started_at_ms = 0;
 
-  /** The time is up. Called at most once for each time it was added. */
+  /** Called when the time is up, at most once for each `add`. */
   abstract expire(): void;
 }
 
-/** Timers are not armed closer together than this: whatever falls due in between ends together. */
+/** Timers are not armed closer together than this: deadlines in between end together. */
 const SWEEP_INTERVAL_MS_MIN = 5;
 
 export class Deadlines {
@@ -27,7 +27,7 @@ export class Deadlines {
     this.#now = now;
   }
 
-  /** How many are under way. */
+  /** How many are running. */
   get size(): number {
     return this.#running.size;
   }
@@ -42,7 +42,7 @@ export class Deadlines {
     this.#running.delete(entry);
   }
 
-  /** Disarms the timer: whatever is added no longer expires, and what is under way does so now. */
+  /** Disarms the timer. Everything running expires now, and nothing added later does. */
   close(): void {
     this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
@@ -55,12 +55,12 @@ export class Deadlines {
   }
 
   #arm(delay_ms: number): void {
-    // What is waited for keeps the process alive by its own socket. The timer is left to lapse when the list
-    // is empty: arming it anew for each push is what this class is there to avoid.
+    // A push keeps the process alive by its own socket. The timer lapses when the list is empty, because arming it again for each
+    // push is what this class avoids.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 
-  /** Runs after a poll for I/O, so that an answer which lay in the socket while this process was busy still counts. */
+  /** Runs after a poll for I/O, so that a response that lay in the socket while this process was busy still counts. */
   #sweep(): void {
     if (this.#timer === null) return;
     this.#timer = null;

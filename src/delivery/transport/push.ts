@@ -27,21 +27,21 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-test',
 ]);
 
-/** Shorter values are no secrets, and hiding them would make answers unreadable. */
+/** Shorter values are no secrets, and hiding them would make responses unreadable. */
 const SECRET_CHARS_MIN = 8;
-/** Fewer characters of a secret at the end of a text that was cut give nothing away. */
+/** Fewer characters of a secret at the end of a cut text reveal nothing. */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 
 /**
- * The text of an answer without the values of webhook_headers: error pages often show the request, and what a machine said
- * is kept and shown. Hides what stands there as it was sent, and also the last word of a value, such as a bearer token.
+ * The text of a response without the values of webhook_headers: error pages often show the request, and Convoke stores and shows the
+ * response. Hides each value as it was sent, and its last word, such as a bearer token.
  *
  * @param headers those of the push
  * @param is_cut whether the text ends in the middle, where a part of a value may stand
  */
 export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
-  // Most answers are a word.
+  // Most responses are a word.
   if (text.length < (is_cut ? PART_CHARS_MIN : SECRET_CHARS_MIN)) return text;
   let hidden = text;
   for (const [name, value] of Object.entries(headers)) {
@@ -63,8 +63,8 @@ function charsOfSecretAtEnd(text: string, secret: string): number {
 }
 
 /**
- * Shapes a delivery into the POST of the contract (design section 3.2). But for the attempt's number, the time and the
- * signature over it, every attempt is the same to the byte.
+ * Shapes a delivery into the POST of the contract. Every attempt is the same to the byte, but for its number, the time, and the
+ * signature over the time.
  *
  * @param attempt from 1
  */

@@ -24,24 +24,24 @@ export interface StageReport {
   detail: string;
 }
 
-/** What came of one POST. Failures of the outside are values, never exceptions. */
+/** The result of one POST. Failures of the outside are values, never exceptions. */
 export interface PushResult {
   outcome: Outcome;
-  /** Null when no status line came. */
+  /** Null without a status line. */
   status_code: number | null;
   /** In words; empty after a success. */
   detail: string;
   duration_ms: number;
   stages: StageReport[];
-  /** At most RESPONSE_EXCERPT_CHARS_MAX characters of the answer's body. */
+  /** At most RESPONSE_EXCERPT_CHARS_MAX characters of the response body. */
   response_excerpt: string;
-  /** The Retry-After header, as it came. */
+  /** The Retry-After header as received. */
   retry_after: string | null;
 }
 
 /** One way out of the queue. The webhook transport is the first; a connector can be another. */
 export interface Transport {
-  /** Makes one attempt. Resolves within the deadline whatever the machine does; never rejects. */
+  /** Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. */
   push(push: Push): Promise<PushResult>;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
   forget(instance_id: string): void;
