@@ -8,6 +8,6 @@ import type { StoreOperations } from './model_store.ts';
 /** The operations of the SQLite store, in memory, with the ids that the model store makes. */
 export function sqliteOperations(wall: () => number): StoreOperations {
   const db = new Database(':memory:');
-  const keys = openDataKeys(db, { kind: 'memory' });
+  const keys = openDataKeys(db, { kind: 'memory' }, wall());
   return operationsOf(db, keys, new NumberSource(wall, 0), new IdCodec('modelled'), new Recipients(db));
 }

@@ -862,7 +862,7 @@ describe('an instance that is removed while others send', () => {
 
 describe('a database', () => {
   const openAt = (url: string, keys = POSTGRES_KEYS) =>
-    Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} });
+    Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} }, Date.now());
 
   test('is brought up to date by whoever comes first, when many nodes start at once', async (t) => {
     const url = await makeDatabase({ migrated: false });

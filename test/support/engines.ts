@@ -95,7 +95,7 @@ export async function openPostgresHere(url: string, quotas: Quotas = NO_QUOTAS, 
     answer: ({ replies }: Answer) => replies.forEach(settle),
     change: (raw: RawChange) => onChange(changeOf(structuredClone(raw))),
   };
-  const executor = await Executor.open(url, POSTGRES_KEYS, quotas, port, now_ms);
+  const executor = await Executor.open(url, POSTGRES_KEYS, quotas, port, Date.now(), now_ms);
   const call = (store: StoreName, method: string, args: unknown[], audited?: Audited): Promise<unknown> => {
     if (is_closed) return Promise.reject(new StoreError('STORE_CLOSED', 'the store is closed'));
     const { promise, resolve, reject } = Promise.withResolvers<unknown>();

@@ -53,7 +53,7 @@ export function temporaryFile(t: TestContext): string {
  * twice. Calls of one turn are committed together, and answered in their order, as the thread does.
  */
 export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
-  const group_commit = new GroupCommit(file, { kind: 'memory' }, quotas);
+  const group_commit = new GroupCommit(file, { kind: 'memory' }, Date.now, quotas);
   let waiting: { call: Call; resolve: (value: unknown) => void; reject: (error: Error) => void }[] = [];
   let last_id = 0;
   const run = (): void => {

@@ -1,5 +1,5 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { auditConditions, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf } from './page.ts';
 import type { AuditStore } from '../contract/audit.ts';
@@ -50,7 +50,8 @@ export function auditOperations(session: Session): AuditStore {
       await session.run(REMOVE, { removed_to: removal.removed_to });
       return removal.removed;
     },
-    async list({ limit, cursor, newest_first, ...filter }) {
+    async list(filter) {
+      const { limit, cursor, newest_first } = filter;
       let query = build
         .selectFrom('audit_log')
         .select(AUDIT_COLUMNS)
@@ -59,12 +60,7 @@ export function auditOperations(session: Session): AuditStore {
       if (cursor !== undefined) {
         query = query.where('seq', newest_first ? '<' : '>', keyOf(cursor, ['number'])[0] as number);
       }
-      if (filter.action !== undefined) query = query.where('action', '=', filter.action);
-      if (filter.principal !== undefined) query = query.where('principal', '=', filter.principal);
-      if (filter.instance_id !== undefined)
-        query = query.where('target_kind', '=', 'instance').where('target_id', '=', filter.instance_id);
-      if (filter.since_ms !== undefined) query = query.where('at', '>=', filter.since_ms);
-      if (filter.until_ms !== undefined) query = query.where('at', '<', filter.until_ms);
+      for (const condition of auditConditions(filter)) query = query.where(condition);
       return pageOf(await session.built(query), limit, (row) => [row.seq], entryOf);
     },
   };

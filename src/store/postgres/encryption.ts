@@ -28,14 +28,14 @@ const REWRITE = statement(
  *
  * @throws StoreError when the key is missing, is another one, or may be read by others
  */
-export async function openDataKeys(session: Session, source: KeySource): Promise<DataKeys> {
+export async function openDataKeys(session: Session, source: KeySource, wall_ms: number): Promise<DataKeys> {
   const checked = await session.all<{ key_id: string; check_value: string }>(CHECKED);
   const keys = loadedKeys(source, checked.length > 0);
   for (const { key_id, check_value } of checked) {
     const key = keys.keyOf(key_id);
     if (key === undefined || !passesCheck(key, check_value)) throw misfit(keys, key_id, source);
   }
-  if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) await note(session, keys.current, Date.now());
+  if (checked.every(({ key_id }) => key_id !== keys.current.key_id)) await note(session, keys.current, wall_ms);
   return keys;
 }
 

@@ -22,6 +22,7 @@ import { openDataKeys } from './encryption.ts';
 import { auditOperations } from './audit.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { NodeMessages } from './cluster/notifications.ts';
+import { Coalescer } from './coalescer.ts';
 import { isRead, operationOf, type Parts } from './operations.ts';
 import { withRetry } from './connection/retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
@@ -29,9 +30,6 @@ import { deliveryOperations } from './deliveries.ts';
 import { tellDamaged } from '../rows/stored_values.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
-
-/** Messages, or settlements, that are put into one statement, so that the first does not wait for the last. */
-const ITEMS_PER_STATEMENT_MAX = 2_000;
 
 /** How long what was accepted waits for what others stored before it to be read. */
 const CATCH_UP_MS_MAX = 20;
@@ -69,6 +67,7 @@ export class Executor {
   }
 
   /**
+   * @param wall_ms what the wall clock says now
    * @param now_ms of a clock that is never set, by which other nodes are watched
    * @throws StoreError that says why the database cannot be used, and what to do
    */
@@ -77,9 +76,10 @@ export class Executor {
     key_source: KeySource,
     quotas: Quotas,
     port: ThreadPort,
+    wall_ms: number,
     now_ms = () => performance.now(),
   ): Promise<Executor> {
-    const { keys, tag } = await openWithRetry(url, (connection) => prepared(connection, key_source));
+    const { keys, tag } = await openWithRetry(url, (connection) => prepared(connection, key_source, wall_ms));
     const executor = new Executor(url, { keys, ids: new IdCodec(tag), quotas }, port, now_ms);
     try {
       await executor.#cluster.listen();
@@ -242,54 +242,13 @@ export class Executor {
   }
 }
 
-/** Calls of one kind: while some are under way, the others wait and go together. They come in batches that keep their distance. */
-class Coalescer {
-  readonly #run: (calls: Call[]) => Promise<void>;
-  #waiting: Call[] = [];
-  #running: Promise<void> | null = null;
-
-  constructor(run: (calls: Call[]) => Promise<void>) {
-    this.#run = run;
-  }
-
-  /** Resolves when it was answered. */
-  add(call: Call): Promise<void> {
-    this.#waiting.push(call);
-    this.#running ??= this.#runAll();
-    return this.#running;
-  }
-
-  async #runAll(): Promise<void> {
-    // What came in the same turn goes together.
-    await Promise.resolve();
-    while (this.#waiting.length > 0) await this.#run(this.#take());
-    this.#running = null;
-  }
-
-  #take(): Call[] {
-    let items = 0;
-    let count = 0;
-    for (const call of this.#waiting) {
-      if (count > 0 && items + requestsIn(call) > ITEMS_PER_STATEMENT_MAX) break;
-      items += requestsIn(call);
-      count++;
-    }
-    return this.#waiting.splice(0, count);
-  }
-}
-
 function isStored({ kind }: Accepted): boolean {
   return kind === 'accepted' || kind === 'repeated';
 }
 
-/** Messages, settlements, lanes. */
-function requestsIn({ args }: Call): number {
-  return (args[0] as unknown[]).length;
-}
-
-async function prepared(connection: Connection, key_source: KeySource) {
+async function prepared(connection: Connection, key_source: KeySource, wall_ms: number) {
   await migrate(connection);
-  return { keys: await openDataKeys(new Session(connection), key_source), tag: await tagOf(connection) };
+  return { keys: await openDataKeys(new Session(connection), key_source, wall_ms), tag: await tagOf(connection) };
 }
 
 /** A database that is just starting is waited for. */

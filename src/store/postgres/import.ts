@@ -107,7 +107,7 @@ export async function importDataFile({
       return inTransaction(connection, async () => {
         const session = new Session(connection);
         await assertUnused(connection);
-        const keys = await openDataKeys(session, key_source);
+        const keys = await openDataKeys(session, key_source, wall_ms);
         const moves = movesOf(file, (sealed, place) => keys.seal(openSecret(keys_of_file, sealed, place), place));
         const counts = {} as ImportCounts;
         await connection.query('ALTER TABLE instances DISABLE TRIGGER instance_added');

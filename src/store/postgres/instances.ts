@@ -4,8 +4,14 @@ import { sql } from 'kysely';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
-import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../rows/instances.ts';
-import { likePattern } from '../rows/like.ts';
+import {
+  INSTANCE_BYTES,
+  instanceConditions,
+  instanceReader,
+  integerOrNull,
+  type PreviousRow,
+} from '../rows/instances.ts';
+import { likePattern, lowerCase } from '../rows/like.ts';
 import type { InstanceFilter, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
 import type { Visibility } from '../../domain/access.ts';
 import type { InstancesTable } from '../rows/tables.ts';
@@ -23,7 +29,7 @@ const GET = statement(
 );
 
 /** Locked until the end of the transaction: what was read of it stays true. */
-const GET_FORMER = statement(`
+const GET_PREVIOUS = statement(`
   SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
@@ -106,8 +112,6 @@ const CANCEL = ([0, 1] as const).map((aside) =>
 const DELETE_MEMBERSHIPS = statement('DELETE FROM memberships WHERE instance_id = $instance_id');
 const DELETE = statement('DELETE FROM instances WHERE instance_id = $instance_id');
 
-type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
-
 export function instanceOperations(
   session: Session,
   { keys, quotas }: { keys: DataKeys; quotas: Quotas },
@@ -119,7 +123,7 @@ export function instanceOperations(
     sealSecret: seal,
     sealHeaders,
     secretOf,
-    leftBehind,
+    registeredValues,
   } = instanceReader(keys);
 
   async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
@@ -143,25 +147,7 @@ export function instanceOperations(
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
     if (visibility) query = query.where(isInstanceVisible(visibility));
-    if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
-    if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
-    if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
-    if (filter.agent_id !== undefined) {
-      const { agent_id } = filter;
-      query = query.where('i.instance_id', 'in', (q) =>
-        q.selectFrom('instance_agents').select('instance_id').where('agent_id', '=', agent_id),
-      );
-    }
-    if (filter.meeting_id !== undefined) {
-      const { meeting_id } = filter;
-      query = query.where('i.instance_id', 'in', (q) =>
-        q
-          .selectFrom('memberships')
-          .select('instance_id')
-          .where('meeting_id', '=', meeting_id)
-          .where('left_at', 'is', null),
-      );
-    }
+    for (const condition of instanceConditions(filter)) query = query.where(condition);
     if (filter.q !== undefined) {
       const pattern = likePattern(lowerCase(filter.q));
       query = query.where(
@@ -176,34 +162,21 @@ export function instanceOperations(
     wall_ms: number,
     owner_scope: Parameters<InstanceStore['register']>[2],
   ) {
-    const { instance_id, webhook_headers, webhook_secret } = registration;
-    const owner = registration.owner_key_id ?? null;
+    const { instance_id } = registration;
     for (;;) {
-      const former = await session.one<Former & { switched_on: boolean; is_owned: boolean }>(GET_FORMER, {
+      const previous = await session.one<PreviousRow & { switched_on: boolean; is_owned: boolean }>(GET_PREVIOUS, {
         instance_id,
         ...ownedBy(owner_scope),
       });
-      if (former?.is_owned === false) throw new Problem('instance_id_taken');
-      const created = former === undefined;
-      if (created) await assertRoomForInstance(session, quotas, owner);
-      const dropped = created ? null : leftBehind(registration, former);
-      const headers = webhook_headers ?? (created || dropped !== null ? {} : null);
-      const secret = webhook_secret ?? (created ? registration.new_secret : null);
-      const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
-      const written = await session.run(created ? CREATE : UPDATE, {
-        ...withPartition(instance_id),
-        instance_name: registration.instance_name,
-        agent_ids: JSON.stringify(registration.agent_ids),
-        webhook_url: registration.webhook_url,
-        webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
-        webhook_secret: is_changed ? seal('webhook_secret', instance_id, secret) : null,
-        success_statuses: registration.success_statuses ?? null,
-        owner,
-        wall_ms,
-      });
+      if (previous?.is_owned === false) throw new Problem('instance_id_taken');
+      const created = previous === undefined;
+      if (created) await assertRoomForInstance(session, quotas, registration.owner_key_id ?? null);
+      const { values, dropped_header_names } = registeredValues(registration, previous);
+      const changes = { ...values, ...withPartition(instance_id), wall_ms };
+      const written = await session.run(created ? CREATE : UPDATE, changes);
+      // Another node was faster: read it again.
       if (written === 0) continue;
-      const instance = (await get(instance_id)) as InstanceRow;
-      return { created, instance, dropped_header_names: dropped ?? [] };
+      return { created, instance: (await get(instance_id)) as InstanceRow, dropped_header_names };
     }
   }
 
@@ -279,9 +252,4 @@ export function instanceOperations(
       return { existed: true, done: true, cancelled };
     },
   };
-}
-
-/** As the database's lower() does it by bytes: only the letters of ASCII, as LIKE does in SQLite. */
-export function lowerCase(text: string): string {
-  return text.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
 }

@@ -3,12 +3,11 @@ import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
-import { likePattern } from '../rows/like.ts';
+import { likePattern, lowerCase } from '../rows/like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import type { MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
-import { lowerCase } from './instances.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 

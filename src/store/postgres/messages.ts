@@ -1,8 +1,6 @@
 import type { IdCodec } from '../../domain/id.ts';
-import type { MessageRow, MessageStore } from '../contract/messages.ts';
-import { type HeadRow, pageOfHeads } from '../rows/messages.ts';
-import { storedObjectJson, storedTextsOrNull } from '../rows/stored_values.ts';
-import type { MessagesTable } from '../rows/tables.ts';
+import type { MessageStore } from '../contract/messages.ts';
+import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
 import { type Session, statement } from './database.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
@@ -18,7 +16,7 @@ const list = (order: 'ASC' | 'DESC') =>
 
 const LAST = statement('SELECT max(message_no) AS last FROM messages');
 
-/** The number of the last delivery of the message `m`. Whatever stands there, the sum is a number: past bigint a statement fails. */
+/** The number of the last delivery of the message `m`. The bounds keep the sum of a damaged row below bigint, beyond which the statement would fail. */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 
 /** As far as the characters reach, and a row beyond, as in `list`. */
@@ -41,32 +39,14 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
     async list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
       const forward = after_seq !== undefined;
-      const rows = await session.all<
-        Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>
-      >(forward ? FORWARD : BACKWARD, {
+      const rows = await session.all<PagedRow>(forward ? FORWARD : BACKWARD, {
         meeting_id,
         after_seq: after_seq ?? 0,
         before_seq: before_seq ?? Number.MAX_SAFE_INTEGER,
         limit: limit + 1,
         chars_max,
       });
-      const data: MessageRow[] = [];
-      let has_more = false;
-      let chars = 0;
-      for (const { message_no, seq, accepted_at, target_agents, message } of rows) {
-        chars += message.length;
-        has_more = data.length === limit || (chars > chars_max && data.length > 0);
-        if (has_more) break;
-        data.push({
-          message_id: ids.encode('msg', message_no),
-          seq,
-          accepted_at,
-          target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
-          message: storedObjectJson(message, 'messages', 'message', String(message_no)),
-        });
-      }
-      if (!forward) data.reverse();
-      return { data, has_more };
+      return pageOfMessages(rows, { limit, chars_max, forward }, ids);
     },
     async last() {
       const { last } = (await session.one<{ last: number | null }>(LAST))!;
@@ -74,7 +54,7 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
     },
     async since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = await session.all<HeadRow>(HEADS_SINCE, {
-        // One that another database made stands for no place in this one: everything is after it.
+        // A message_id that another database made has no place in this one: everything is after it.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,

@@ -16,10 +16,16 @@ onDamagedValue((damaged) => port.postMessage({ damaged }));
 
 try {
   const { url, key_source, quotas } = workerData as { url: string; key_source: KeySource; quotas: Quotas };
-  const executor = await Executor.open(url, key_source, quotas, {
-    answer: (answer) => port.postMessage(answer),
-    change: (raw) => port.postMessage({ raw }),
-  });
+  const executor = await Executor.open(
+    url,
+    key_source,
+    quotas,
+    {
+      answer: (answer) => port.postMessage(answer),
+      change: (raw) => port.postMessage({ raw }),
+    },
+    Date.now(),
+  );
   port.on('message', (message: Call[] | 'close') => {
     if (message !== 'close') return executor.run(message);
     void executor.close().finally(() => port.close());

@@ -11,6 +11,8 @@ import {
   type NewAuditEntry,
   removalEntry,
 } from '../../domain/audit.ts';
+import { type RawBuilder, sql } from 'kysely';
+import type { AuditFilter } from '../contract/audit.ts';
 import type { AuditLogTable } from './tables.ts';
 
 /** The row of an entry that follows the last one. */
@@ -53,6 +55,23 @@ export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
     outcome: row.outcome as AuditOutcome,
     details: detailsOf(row.details),
   };
+}
+
+/** The conditions of a filter, for queries over `audit_log`. */
+export function auditConditions({
+  action,
+  principal,
+  instance_id,
+  since_ms,
+  until_ms,
+}: AuditFilter): RawBuilder<boolean>[] {
+  const conditions: RawBuilder<boolean>[] = [];
+  if (action !== undefined) conditions.push(sql`action = ${action}`);
+  if (principal !== undefined) conditions.push(sql`principal = ${principal}`);
+  if (instance_id !== undefined) conditions.push(sql`target_kind = 'instance' AND target_id = ${instance_id}`);
+  if (since_ms !== undefined) conditions.push(sql`at >= ${since_ms}`);
+  if (until_ms !== undefined) conditions.push(sql`at < ${until_ms}`);
+  return conditions;
 }
 
 function timeOf(at: number): string {

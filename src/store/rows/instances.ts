@@ -1,10 +1,10 @@
 /** Instances as both engines read and seal them. */
-import { sql } from 'kysely';
+import { type RawBuilder, sql } from 'kysely';
 import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { isSameOrigin } from '../../domain/webhook_url.ts';
-import type { InstanceRow, Registration } from '../contract/instances.ts';
+import type { InstanceRow, Registration, InstanceFilter } from '../contract/instances.ts';
 import { StoreError } from '../store_error.ts';
 import {
   storedCount,
@@ -16,6 +16,9 @@ import {
   tellDamaged,
 } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
+
+/** The columns of a registered instance that decide what a registration writes. */
+export type PreviousRow = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
 /** Opens and seals the secrets of instances under the data keys. */
 export function instanceReader(keys: DataKeys) {
@@ -101,26 +104,49 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * Which headers of a registered instance a registration leaves behind: those that it does not give, where it names another
-   * server. They hold what that server is trusted with; the owner of the other one, who may be another person by now, would
-   * read them. Null when they stay as they are.
+   * The headers of a registered instance that a registration drops: all of them, where it gives none and names another
+   * server. The old server was trusted with them. The owner of the new one, who may be another person, would read them.
+   *
+   * @returns their names; null when the headers stay
    */
-  function leftBehind(
-    { instance_id, webhook_url, webhook_headers }: Registration,
-    former: Pick<InstancesTable, 'webhook_url' | 'webhook_headers'>,
-  ): string[] | null {
-    if (webhook_headers !== undefined || isSameOrigin(former.webhook_url, webhook_url)) return null;
-    return headerNamesOf(instance_id, former.webhook_headers);
+  function droppedHeaders({ instance_id, webhook_url, webhook_headers }: Registration, previous: PreviousRow) {
+    if (webhook_headers !== undefined || isSameOrigin(previous.webhook_url, webhook_url)) return null;
+    return headerNamesOf(instance_id, previous.webhook_headers);
   }
 
-  return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, leftBehind };
+  /**
+   * What a registration writes. Headers and a secret that stay are null: SQL cannot compare encrypted texts.
+   *
+   * @param previous the row of the instance; undefined when it is new
+   */
+  function registeredValues(registration: Registration, previous: PreviousRow | undefined) {
+    const { instance_id, webhook_secret } = registration;
+    const dropped = previous === undefined ? null : droppedHeaders(registration, previous);
+    const headers = registration.webhook_headers ?? (previous === undefined || dropped !== null ? {} : null);
+    const secret = webhook_secret ?? (previous === undefined ? registration.new_secret : null);
+    const is_new_secret =
+      secret !== null && (previous === undefined || secret !== secretOf(instance_id, previous.webhook_secret));
+    const values = {
+      instance_id,
+      instance_name: registration.instance_name,
+      agent_ids: JSON.stringify(registration.agent_ids),
+      webhook_url: registration.webhook_url,
+      webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
+      webhook_secret: is_new_secret ? sealSecret('webhook_secret', instance_id, secret) : null,
+      success_statuses: registration.success_statuses ?? null,
+      owner: registration.owner_key_id ?? null,
+    };
+    return { values, dropped_header_names: dropped ?? [] };
+  }
+
+  return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, registeredValues };
 }
 
 /** What a row of `i` comes to. */
 export const INSTANCE_BYTES = 'octet_length(i.agent_ids) + octet_length(i.webhook_headers)';
 
 /** For queries over the instances `i`. */
-export function healthCondition(health: Health) {
+function healthCondition(health: Health) {
   switch (health) {
     case 'unknown':
       return sql<boolean>`i.consecutive_failures = 0 AND i.last_success_at IS NULL`;
@@ -131,6 +157,26 @@ export function healthCondition(health: Health) {
     case 'down':
       return sql<boolean>`i.consecutive_failures >= ${DOWN_AFTER_FAILURES}`;
   }
+}
+
+/**
+ * The conditions of a filter, for queries over the instances `i`. How a text is looked for is the business of an engine.
+ */
+export function instanceConditions(
+  filter: Pick<InstanceFilter, 'is_active' | 'health' | 'agent_id' | 'meeting_id'> & { instance_id?: string },
+): RawBuilder<boolean>[] {
+  const { instance_id, is_active, health, agent_id, meeting_id } = filter;
+  const conditions: RawBuilder<boolean>[] = [];
+  if (instance_id !== undefined) conditions.push(sql`i.instance_id = ${instance_id}`);
+  if (is_active !== undefined) conditions.push(sql`i.is_active = ${is_active ? 1 : 0}`);
+  if (health !== undefined) conditions.push(healthCondition(health));
+  if (agent_id !== undefined)
+    conditions.push(sql`i.instance_id IN (SELECT instance_id FROM instance_agents WHERE agent_id = ${agent_id})`);
+  if (meeting_id !== undefined)
+    conditions.push(
+      sql`i.instance_id IN (SELECT instance_id FROM memberships WHERE meeting_id = ${meeting_id} AND left_at IS NULL)`,
+    );
+  return conditions;
 }
 
 /** A boolean as it is stored; null when it is not given. */

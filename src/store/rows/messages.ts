@@ -1,12 +1,40 @@
 /** Messages as both engines read them. */
 import type { IdCodec } from '../../domain/id.ts';
-import type { MessageHead } from '../contract/messages.ts';
-import { storedTextsOrNull } from './stored_values.ts';
+import type { MessageHead, MessageRow } from '../contract/messages.ts';
+import { storedObjectJson, storedTextsOrNull } from './stored_values.ts';
 import type { MessagesTable } from './tables.ts';
+
+/** What a page of a meeting reads of each message. */
+export type PagedRow = Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
+
+/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. The first message always fits. */
+export function pageOfMessages(
+  rows: Iterable<PagedRow>,
+  { limit, chars_max, forward }: { limit: number; chars_max: number; forward: boolean },
+  ids: IdCodec,
+): { data: MessageRow[]; has_more: boolean } {
+  const data: MessageRow[] = [];
+  let has_more = false;
+  let chars = 0;
+  for (const { message_no, seq, accepted_at, target_agents, message } of rows) {
+    chars += message.length;
+    has_more = data.length === limit || (chars > chars_max && data.length > 0);
+    if (has_more) break;
+    data.push({
+      message_id: ids.encode('msg', message_no),
+      seq,
+      accepted_at,
+      target_agents: targetsOf(target_agents, message_no),
+      message: storedObjectJson(message, 'messages', 'message', String(message_no)),
+    });
+  }
+  if (!forward) data.reverse();
+  return { data, has_more };
+}
 
 export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message'>;
 
-/** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs: at least one, and `chars_max` of lists. */
+/** Cuts a page out of `limit + 1` rows, as above, where `chars_max` bounds the lists of agents. */
 export function pageOfHeads(
   rows: Iterable<HeadRow>,
   limit: number,
@@ -21,8 +49,12 @@ export function pageOfHeads(
     data.push({
       message_id: ids.encode('msg', message_no),
       ...head,
-      target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
+      target_agents: targetsOf(target_agents, message_no),
     });
   }
   return { data, has_more: false };
+}
+
+function targetsOf(target_agents: string | null, message_no: number): string[] | null {
+  return storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no));
 }

@@ -1,5 +1,5 @@
 import { type AuditHead, CHAIN_START, type NewAuditEntry } from '../../domain/audit.ts';
-import { entryAfter, entryOf, removalOf } from '../rows/audit.ts';
+import { auditConditions, entryAfter, entryOf, removalOf } from '../rows/audit.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { AuditFilter, AuditStore } from '../contract/audit.ts';
 import type { Database } from './database.ts';
@@ -45,7 +45,8 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
       return removal.removed;
     },
-    list({ limit, cursor, newest_first, ...filter }: AuditFilter) {
+    list(filter: AuditFilter) {
+      const { limit, cursor, newest_first } = filter;
       let query = db.build
         .selectFrom('audit_log')
         .selectAll()
@@ -54,12 +55,7 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       if (cursor !== undefined) {
         query = query.where('seq', newest_first ? '<' : '>', decodeCursor(cursor, ['number'])[0] as number);
       }
-      if (filter.action !== undefined) query = query.where('action', '=', filter.action);
-      if (filter.principal !== undefined) query = query.where('principal', '=', filter.principal);
-      if (filter.instance_id !== undefined)
-        query = query.where('target_kind', '=', 'instance').where('target_id', '=', filter.instance_id);
-      if (filter.since_ms !== undefined) query = query.where('at', '>=', filter.since_ms);
-      if (filter.until_ms !== undefined) query = query.where('at', '<', filter.until_ms);
+      for (const condition of auditConditions(filter)) query = query.where(condition);
       return pageOf(db.all(query), limit, (row) => [row.seq], entryOf);
     },
   };

@@ -17,7 +17,7 @@ const ROWS_PER_PAGE = 1_000;
  *
  * @throws StoreError when the key is missing, does not fit, or may be read by others
  */
-export function openDataKeys(db: Database, source: KeySource): DataKeys {
+export function openDataKeys(db: Database, source: KeySource, wall_ms: number): DataKeys {
   const key_ids = checkedKeyIds(db);
   const keys = DataKeys.load(source, key_ids.length > 0);
   for (const { key_id, check_value } of key_ids) {
@@ -31,10 +31,10 @@ export function openDataKeys(db: Database, source: KeySource): DataKeys {
           throw new StoreError('SECRET_UNREADABLE', 'secrets are encrypted, and their key is unknown');
         return keys.seal(text, place);
       });
-      noteKey(db, keys.current, Date.now());
+      noteKey(db, keys.current, wall_ms);
     });
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
-    noteKey(db, keys.current, Date.now());
+    noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
     // A change was over but for this.
     keys.forgetFormer();

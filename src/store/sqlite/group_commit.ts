@@ -21,24 +21,25 @@ export class GroupCommit {
   readonly #recipients: Recipients;
   readonly #operations: Operations;
 
-  constructor(file: string, key_source: KeySource, quotas: Quotas = NO_QUOTAS) {
+  /** @param wall the wall clock, in milliseconds */
+  constructor(file: string, key_source: KeySource, wall: () => number, quotas: Quotas = NO_QUOTAS) {
     this.#db = new Database(file);
-    const keys = this.#openDataKeys(key_source);
+    const keys = this.#openDataKeys(key_source, wall());
     this.#recipients = new Recipients(this.#db);
     const { tag, last_number } = this.#db;
     this.#operations = operationsOf(
       this.#db,
       keys,
-      new NumberSource(Date.now, last_number),
+      new NumberSource(wall, last_number),
       new IdCodec(tag),
       this.#recipients,
       quotas,
     );
   }
 
-  #openDataKeys(source: KeySource): DataKeys {
+  #openDataKeys(source: KeySource, wall_ms: number): DataKeys {
     try {
-      return openDataKeys(this.#db, source);
+      return openDataKeys(this.#db, source, wall_ms);
     } catch (error) {
       // Whoever puts the key right, and starts again, finds the file free.
       this.#db.close();

@@ -4,7 +4,13 @@ import type { NumberSource } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
-import { healthCondition, INSTANCE_BYTES, instanceReader, integerOrNull } from '../rows/instances.ts';
+import {
+  INSTANCE_BYTES,
+  instanceConditions,
+  instanceReader,
+  integerOrNull,
+  type PreviousRow,
+} from '../rows/instances.ts';
 import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
@@ -67,7 +73,7 @@ const HEARTBEAT = `
 const SWITCH_OFF = `
   UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
-const GET_FORMER = `
+const GET_PREVIOUS = `
   SELECT is_active AND webhook_enabled AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
@@ -76,8 +82,6 @@ const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $in
 const ROTATE_SECRET = `
   UPDATE instances SET previous_secret = ?, previous_secret_until = ?, webhook_secret = ?, updated_at = ?
   WHERE instance_id = ?`;
-
-type Former = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
 export function instanceOperations(
   db: Database,
@@ -93,7 +97,7 @@ export function instanceOperations(
     sealSecret: seal,
     sealHeaders,
     secretOf,
-    leftBehind,
+    registeredValues,
   } = instanceReader(keys);
 
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
@@ -117,25 +121,7 @@ export function instanceOperations(
       .limit(limit + 1);
     if (cursor !== undefined) query = query.where('i.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
     if (visibility) query = query.where(isInstanceVisible(visibility));
-    if (filter.instance_id !== undefined) query = query.where('i.instance_id', '=', filter.instance_id);
-    if (filter.is_active !== undefined) query = query.where('i.is_active', '=', filter.is_active ? 1 : 0);
-    if (filter.health !== undefined) query = query.where(healthCondition(filter.health));
-    if (filter.agent_id !== undefined) {
-      const { agent_id } = filter;
-      query = query.where('i.instance_id', 'in', (q) =>
-        q.selectFrom('instance_agents').select('instance_id').where('agent_id', '=', agent_id),
-      );
-    }
-    if (filter.meeting_id !== undefined) {
-      const { meeting_id } = filter;
-      query = query.where('i.instance_id', 'in', (q) =>
-        q
-          .selectFrom('memberships')
-          .select('instance_id')
-          .where('meeting_id', '=', meeting_id)
-          .where('left_at', 'is', null),
-      );
-    }
+    for (const condition of instanceConditions(filter)) query = query.where(condition);
     if (filter.q !== undefined) {
       const pattern = likePattern(filter.q);
       query = query.where(
@@ -149,31 +135,17 @@ export function instanceOperations(
     get,
     list,
     register(registration: Registration, wall_ms: number, owner_scope?: OwnerScope | null) {
-      const { instance_id, webhook_headers, webhook_secret } = registration;
-      const former = db.prepare(GET_FORMER).get({ instance_id, ...ownedBy(owner_scope) }) as
-        (Former & { switched_on: number; is_owned: number }) | undefined;
-      if (former !== undefined && former.is_owned !== 1) throw new Problem('instance_id_taken');
+      const { instance_id } = registration;
+      const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
+        (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
+      if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
       // A new one is in no meeting yet.
-      const created = former === undefined;
+      const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
-      if (former?.switched_on === 0) recipients.forgetAll();
-      const dropped = created ? null : leftBehind(registration, former);
-      const headers = webhook_headers ?? (created || dropped !== null ? {} : null);
-      const secret = webhook_secret ?? (created ? registration.new_secret : null);
-      const is_changed = secret !== null && (created || secret !== secretOf(instance_id, former.webhook_secret));
-      db.prepare(REGISTER).run({
-        instance_id,
-        instance_name: registration.instance_name,
-        agent_ids: JSON.stringify(registration.agent_ids),
-        webhook_url: registration.webhook_url,
-        webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
-        webhook_secret: is_changed ? seal('webhook_secret', instance_id, secret) : null,
-        success_statuses: registration.success_statuses ?? null,
-        owner: registration.owner_key_id ?? null,
-        first_no: created ? numbers.take(1) : 0,
-        wall_ms,
-      });
-      return { created, instance: get(instance_id) as InstanceRow, dropped_header_names: dropped ?? [] };
+      if (previous?.switched_on === 0) recipients.forgetAll();
+      const { values, dropped_header_names } = registeredValues(registration, previous);
+      db.prepare(REGISTER).run({ ...values, first_no: created ? numbers.take(1) : 0, wall_ms });
+      return { created, instance: get(instance_id) as InstanceRow, dropped_header_names };
     },
     load(instance_ids: string[]) {
       const rows = db

@@ -1,14 +1,13 @@
 import { agentsToNotify } from '../../domain/message.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import type { Accepted, AcceptedMessage, MessageRow, MessageStore, NewMessage } from '../contract/messages.ts';
-import { type HeadRow, pageOfHeads } from '../rows/messages.ts';
+import type { Accepted, AcceptedMessage, MessageStore, NewMessage } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './sync.ts';
 import type { Recipients } from './recipients.ts';
-import { storedObjectJson, storedTextsOrNull, tellDamaged } from '../rows/stored_values.ts';
-import type { MessagesTable } from '../rows/tables.ts';
+import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
+import { storedObjectJson, tellDamaged } from '../rows/stored_values.ts';
 
 /** The version before stored keys without their senders: for a day they are anybody's. */
 const FIND_KEY = `
@@ -145,28 +144,7 @@ export function messageOperations(
             : `SELECT ${MESSAGE_COLUMNS} FROM messages WHERE meeting_id = ? AND seq > ? AND seq < ? ORDER BY seq DESC LIMIT ?`,
         )
         .iterate(meeting_id, after_seq ?? 0, before_seq ?? Number.MAX_SAFE_INTEGER, limit + 1);
-      const data: MessageRow[] = [];
-      let has_more = false;
-      let chars = 0;
-      for (const row of rows as Iterable<
-        Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>
-      >) {
-        chars += row.message.length;
-        if (data.length === limit || (chars > chars_max && data.length > 0)) {
-          has_more = true;
-          break;
-        }
-        const { message_no, seq, accepted_at, target_agents, message } = row;
-        data.push({
-          message_id: ids.encode('msg', message_no),
-          seq,
-          accepted_at,
-          target_agents: storedTextsOrNull(target_agents, 'messages', 'target_agents', String(message_no)),
-          message: storedObjectJson(message, 'messages', 'message', String(message_no)),
-        });
-      }
-      if (!forward) data.reverse();
-      return { data, has_more };
+      return pageOfMessages(rows as Iterable<PagedRow>, { limit, chars_max, forward }, ids);
     },
     last() {
       const { last } = db.prepare('SELECT max(message_no) AS last FROM messages').get() as { last: number | null };
@@ -174,7 +152,7 @@ export function messageOperations(
     },
     since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = db.prepare(HEADS_SINCE).iterate({
-        // One that another file made stands for no place in this one: everything is after it.
+        // A message_id that another file made has no place in this one: everything is after it.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
         instance_id: instance_id ?? null,

@@ -27,7 +27,7 @@ try {
     quotas: Quotas;
     backup_port: MessagePort;
   };
-  const group_commit = new GroupCommit(file, key_source, quotas);
+  const group_commit = new GroupCommit(file, key_source, Date.now, quotas);
   const copy_maker = new CopyMaker(backup_port, file, group_commit);
   const close = async (): Promise<void> => {
     await copy_maker.close();

@@ -123,7 +123,7 @@ export class MessageWriter {
   /** @throws StoreError when the database was not there for too long */
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
     const batch = batchOf(messages, this.#hints);
-    const rows = await this.#stored(batch);
+    const rows = await this.#stored(batch, messages[0]?.wall_ms ?? 0);
     const by_place: Stored[] = [];
     for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
       by_place[stored.place - 1] = stored;
@@ -145,14 +145,14 @@ export class MessageWriter {
     await this.#connection.close();
   }
 
-  async #stored({ columns }: Batch): Promise<AcceptedRow[]> {
+  async #stored({ columns }: Batch, wall_ms: number): Promise<AcceptedRow[]> {
     const until_ms = performance.now() + RETRY_WINDOW_MS;
     let sent: { batch_no: number } | null = null;
     for (;;) {
       try {
         return await this.#connection.use(async (connection) => {
           if (this.#known !== connection) await this.#raiseNumbers(connection);
-          const run_no = this.#run_no ?? (await this.#beginRun(connection));
+          const run_no = this.#run_no ?? (await this.#beginRun(connection, wall_ms));
           const batch_no: number = sent?.batch_no ?? ++this.#batch_no;
           sent = { batch_no };
           const values = [run_no, batch_no, ...columns, this.#notify_source.signedName(), this.#notify_source.node_id];
@@ -185,11 +185,11 @@ export class MessageWriter {
     this.#run_no = null;
   }
 
-  async #beginRun(connection: Connection): Promise<number> {
+  async #beginRun(connection: Connection, wall_ms: number): Promise<number> {
     const uncertain_run = this.#uncertain_run;
     if (uncertain_run !== null) await endRun(connection, uncertain_run);
     const run_no = randomInt(RUN_NO_MIN, RUN_NO_MAX);
-    await connection.query(BEGIN_RUN, [run_no, Date.now()], ANSWER_MS_MAX);
+    await connection.query(BEGIN_RUN, [run_no, wall_ms], ANSWER_MS_MAX);
     this.#run_no = run_no;
     this.#batch_no = 0;
     this.#stored_no = 0;
