@@ -189,7 +189,6 @@ export class Engine {
   #queued = 0;
   /** Of these, deliveries that were read from the table and not tried since. */
   #queued_read = 0;
-  #unread = 0;
   /** Deliveries that a look into a lane brought lately, on the average. */
   #page_length = LANE_PAGE / 2;
   #queued_bytes = 0;
@@ -379,7 +378,6 @@ export class Engine {
       instance.touch(now);
       if (only_on_disk) {
         this.#spillTail(lane);
-        if (!instance.is_behind || instance.turn !== null) this.#countUnread(instance, lane, 1);
       } else {
         this.#put(lane, {
           delivery_id,
@@ -448,29 +446,11 @@ export class Engine {
   }
 
   /**
-   * Deliveries in memory that are not under way, those that what is being stored will bring, and those that would be in
-   * memory if they had not come into lanes that have to be read. A backlog is no reason to accept less, however large it is:
-   * only what came to it since is.
+   * Deliveries in memory that are not under way, and those that what is being stored will bring. What was read from the
+   * table does not count: a backlog is no reason to accept less, however large it is.
    */
   get #waiting(): number {
-    return this.#queued - this.#queued_read + this.#unread - this.#in_flight + this.#expected_deliveries;
-  }
-
-  /** Some more came into a lane that is on disk only. As many count as the lane would hold. */
-  #countUnread(instance: InstanceLanes, lane: Lane, count: number): void {
-    const room = this.#lengthMaxOf(instance, lane, this.#clock.now()) - lane.length;
-    this.#setUnread(lane, Math.min(lane.unread + count, Math.max(lane.unread, room)));
-  }
-
-  #setUnread(lane: Lane, unread: number): void {
-    this.#unread += unread - lane.unread;
-    lane.unread = unread;
-  }
-
-  /** Nothing of a lane is on disk only. */
-  #allRead(lane: Lane): void {
-    this.#joinTail(lane);
-    this.#setUnread(lane, 0);
+    return this.#queued - this.#queued_read - this.#in_flight + this.#expected_deliveries;
   }
 
   /** So much may wait in all nodes together. */
@@ -518,9 +498,7 @@ export class Engine {
     for (const instance of this.#instances.values()) {
       for (const lane of instance.lanes.values()) {
         this.#spill(lane, this.#lengthMaxOf(instance, lane, now));
-        if (this.#isMoving(instance, now) && lane.held_until <= now) {
-          moving += lane.length - lane.queued_read + lane.unread;
-        }
+        if (this.#isMoving(instance, now) && lane.held_until <= now) moving += lane.length - lane.queued_read;
       }
     }
     return moving - this.#in_flight + this.#expected_deliveries;
@@ -744,7 +722,7 @@ export class Engine {
       // An attempt under way comes to its end; it settles nothing, because the row is no longer pending. A load under
       // way finds nobody to load for.
       this.#spill(lane, 0);
-      this.#allRead(lane);
+      this.#joinTail(lane);
     }
     instance.dropped = true;
     this.#turns.end(instance);
@@ -880,8 +858,7 @@ export class Engine {
           const is_last = !lane.missed && isLastPage(rows, limit);
           // The table knows better than the tail, of which nothing is pending any more.
           if (is_last && !reaches_tail && lane.tail.length > 0) this.#spillTail(lane);
-          else if (is_last || reaches_tail) this.#allRead(lane);
-          else this.#setUnread(lane, Math.max(0, lane.unread - rows.length));
+          else if (is_last || reaches_tail) this.#joinTail(lane);
           if (rows.length > FEW || lane.spilled) instance.is_behind = true;
           else if (instance.is_behind && instance.turn === null && !instance.isSpilled)
             instance.is_behind = instance.health.backoff_step > 0;

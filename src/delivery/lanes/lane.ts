@@ -35,8 +35,6 @@ export class Lane {
   tail_to = 0;
   /** It was spilled because it was long, or memory full: nothing follows in memory until all of it was read. */
   is_long = false;
-  /** Deliveries on disk only that would be in memory if no message had been missed: see `Engine.#isBehind`. */
-  unread = 0;
   /** Deliveries in memory that were read from the table, and not tried since. */
   queued_read = 0;
   /** Something was spilled while a load was under way, which may not have seen it. */
