@@ -157,13 +157,6 @@ describe('spec 4, the endpoints:', { concurrency: true }, () => {
     });
   });
 
-  test('the message-sending operation invokes the push automatically', async (t) => {
-    const meeting_id = service.name('meeting');
-    const { receiver } = await service.member(t, meeting_id);
-    await service.send(meeting_id, { content: 'x' });
-    assert.equal((await receiver.next()).method, 'POST');
-  });
-
   test('the same register twice answers the same instance', async () => {
     const body = { instance_id: service.name('i'), instance_name: 'n', agent_ids: ['a'], webhook_url: WEBHOOK_URL };
     const [first, second] = [
