@@ -1,9 +1,8 @@
 /**
  * Convoke put together in other ways than src/convoke.ts does, from the same parts.
  *
- * relay:    the HTTP intake, and pushes signed and sent by the transport; no engine, nothing stored.
- * unstored: the engine on a store that only remembers; what is missing to Convoke is the disk and the store's thread.
- * stored:   Convoke with name servers of the benchmark's own; the service has no setting for them.
+ * relay:  the HTTP intake, and pushes signed and sent by the transport; no engine, and nothing stored in its data file.
+ * stored: Convoke with name servers of the benchmark's own; the service has no setting for them.
  */
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
@@ -27,13 +26,12 @@ import { Sessions } from '../../src/http/auth/sessions.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Fleet } from '../load/fleet.ts';
-import { ForgetfulStore } from './forgetful_store.ts';
 import { Relay } from './relay.ts';
 
 export interface Composition {
-  kind: 'relay' | 'unstored' | 'stored';
+  kind: 'relay' | 'stored';
   fleet: Fleet;
-  data?: string;
+  data: string;
   name_servers?: string[];
 }
 
@@ -105,8 +103,7 @@ process.once('SIGTERM', () => process.exit());
 process.once('disconnect', () => process.exit());
 
 async function openStore(): Promise<Store> {
-  if (kind !== 'stored') return new ForgetfulStore(fleet);
-  const { store, opened } = openSqliteStore(join(data!, DATABASE_FILE), null);
+  const { store, opened } = openSqliteStore(join(data, DATABASE_FILE), null);
   await opened;
   return store;
 }

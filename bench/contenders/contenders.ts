@@ -161,7 +161,6 @@ export function startService(data: string, options: Partial<StartOptions> = {}) 
 }
 
 export const relay = composed('relay', 'relay');
-export const unstored = composed('unstored', 'unstored');
 /** Convoke with name servers of the benchmark's own. */
 export const convokeWithNameServers = composed('convoke', 'stored');
 

@@ -7,8 +7,41 @@ import type { Transport } from '../../src/delivery/transport/transport.ts';
 import { IdSource } from './ids.ts';
 import { agentsToNotify, pushBodyHead } from '../../src/domain/message.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
-import type { Fleet } from '../load/fleet.ts';
-import { type FleetInstance, meetingsOf } from './forgetful_store.ts';
+import { type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
+
+interface FleetInstance {
+  instance: Instance;
+  agent_ids: string[];
+}
+
+/** The instances of a fleet by meeting. */
+function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
+  const meetings = new Map<string, FleetInstance[]>();
+  for (const { instance_id, meeting_id, agent_id, webhook_url } of membersOf(fleet)) {
+    const instance: Instance = {
+      ...NO_HEALTH,
+      instance_id,
+      instance_name: instance_id,
+      agent_ids: [agent_id],
+      webhook_url,
+      webhook_headers: {},
+      webhook_secret: SECRET,
+      previous_secret: null,
+      previous_secret_until: null,
+      success_statuses: '200',
+      webhook_enabled: true,
+      is_active: true,
+      last_seen_at: null,
+      created_at: 0,
+      updated_at: 0,
+    };
+    const members = meetings.get(meeting_id) ?? [];
+    members.push({ instance, agent_ids: [agent_id] });
+    meetings.set(meeting_id, members);
+  }
+  return meetings;
+}
 
 /** As in the engine: beyond it, acceptance waits for dispatch. Without it intake starves the pushes. */
 const QUEUED_MAX = 4_000;

@@ -1,5 +1,5 @@
 /** Scenarios at a rate that everybody can keep up with: how long a message takes, and whose trouble is whose. */
-import { type Contender, convoke, convokeWithNameServers, relay, unstored } from '../contenders/contenders.ts';
+import { type Contender, convoke, convokeWithNameServers, relay } from '../contenders/contenders.ts';
 import type { Fleet } from '../load/fleet.ts';
 import type { Bench } from '../measure/measure.ts';
 import { PEERS } from '../peers/peers.ts';
@@ -14,7 +14,7 @@ export const latency: Scenario = {
   name: 'c',
   title: `latency at ${RATE_PER_S} messages/s, fan-out 1 over 64 instances, from the sending to the arrival`,
   columns: [...LATENCY, { figure: 'answer_p50_ms', title: '201 p50 ms', digits: 1 }, CPU_PER_MESSAGE, ...FAULTS],
-  rows: [relay, unstored, convoke, ...PEERS].map((contender) => ({
+  rows: [relay, convoke, ...PEERS].map((contender) => ({
     name: contender.name,
     missing: contender.missing?.() ?? null,
     measure: (bench, seconds) =>

@@ -1,5 +1,5 @@
 /** Scenarios that push as much as goes through: fan-out 1, fan-out 100, one lane. */
-import { type Contender, convoke, relay, unstored } from '../contenders/contenders.ts';
+import { type Contender, convoke, relay } from '../contenders/contenders.ts';
 import type { Bench } from '../measure/measure.ts';
 import { oneNode, oneNodeBesideIdleTransaction, twoNodes } from '../contenders/on_postgres.ts';
 import { PEERS, skipLocked, skipLockedBesideIdleTransaction } from '../peers/peers.ts';
@@ -59,7 +59,7 @@ function ceiling({ meetings, members, ceiling_connections }: Shape): Row {
 function rowsOf(shape: Shape): Row[] {
   return [
     ceiling(shape),
-    ...[relay, unstored, convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, shape)),
+    ...[relay, convoke, oneNode, twoNodes, ...PEERS].map((contender) => saturated(contender, shape)),
   ];
 }
 
