@@ -66,8 +66,8 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
   return (
     // Its rows are reversed and it has one only, so that it keeps to its end by itself: no script moves it.
-    <div class="talk" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
-      <div class="talk-lines">
+    <div class="transcript" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
+      <div class="transcript-lines">
         {messages === null && problem === null && <Skeleton />}
         {problem !== null && <Failure problem={problem} again={again} />}
         {messages?.length === 0 && (
@@ -199,7 +199,7 @@ function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: stri
   const box = useRef<HTMLDivElement>(null);
   useEffect(() => box.current?.scrollIntoView({ block: 'nearest' }), [value]);
   return (
-    <div class="opened" ref={box} role="group" aria-label={`Delivery to ${name}`}>
+    <div class="delivery-detail" ref={box} role="group" aria-label={`Delivery to ${name}`}>
       {problem !== null && value === null && <Failure problem={problem} again={again} />}
       {value === null && problem === null && <Skeleton lines={2} />}
       {value !== null && (
