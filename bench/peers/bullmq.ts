@@ -1,6 +1,6 @@
 /**
  * BullMQ on Redis: an intake that adds the jobs of many messages at once, and a worker in a process of its own
- * (peer_bullmq_worker.ts): together in one process they were slower. Redis is started here, with its append-only file
+ * (bullmq_worker.ts): together in one process they were slower. Redis is started here, with its append-only file
  * synced as told.
  */
 import { Queue } from 'bullmq';
@@ -9,12 +9,8 @@ import { fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { freePort } from '../contenders/free_port.ts';
-import { Gatherer, listen, onEnd, type PeerOptions, type PushJob } from './parts.ts';
+import { type BullmqOptions, Gatherer, listen, onEnd, type PushJob } from './parts.ts';
 import type { WorkerOptions } from './bullmq_worker.ts';
-
-export interface BullmqOptions extends PeerOptions {
-  appendfsync: 'always' | 'everysec';
-}
 
 const REDIS = 'redis-server';
 const JOBS_PER_BATCH = 500;

@@ -1,4 +1,4 @@
-/** The worker of peer_bullmq.ts: many jobs under way, each a signed push. */
+/** The worker of bullmq.ts: many jobs in progress, each a signed push. */
 import { Worker } from 'bullmq';
 import type { Fleet } from '../load/fleet.ts';
 import { onEnd, type PushJob, sender } from './parts.ts';

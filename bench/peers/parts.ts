@@ -15,6 +15,10 @@ export interface PeerOptions {
   data: string;
 }
 
+export interface BullmqOptions extends PeerOptions {
+  appendfsync: 'always' | 'everysec';
+}
+
 /** One push to make: plain data, as it stands in a queue. */
 export interface PushJob {
   instance_id: string;

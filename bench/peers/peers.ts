@@ -1,9 +1,9 @@
 /** What a team would build instead, honestly tuned: see docs/benchmarks.md. */
-import { accessSync, constants } from 'node:fs';
+import { accessSync, constants, existsSync } from 'node:fs';
 import { rm } from 'node:fs/promises';
 import { delimiter, join } from 'node:path';
 import { type Contender, endProcess, scratchDirectory, startProcess } from '../contenders/contenders.ts';
-import type { BullmqOptions } from './bullmq.ts';
+import type { BullmqOptions } from './parts.ts';
 import type { SkipLockedOptions } from './skip_locked.ts';
 
 function peer(
@@ -40,12 +40,18 @@ function isOnPath(program: string): boolean {
   });
 }
 
+/** They are a package of their own, so that `npm ci` in the root does not bring them. */
+const packagesMissing = (): string | null =>
+  existsSync(new URL('../node_modules', import.meta.url)) ? null : 'run `npm ci --prefix bench` first';
+
 const redisMissing = (): string | null =>
   isOnPath('redis-server') ? null : 'there is no redis-server on the PATH (Debian: apt-get install redis-server)';
 
-export const bullmqAlways = peer('BullMQ always', './peers/bullmq.ts', { appendfsync: 'always' }, redisMissing);
-export const bullmqEverysec = peer('BullMQ everysec', './peers/bullmq.ts', { appendfsync: 'everysec' }, redisMissing);
-export const pgboss = peer('pg-boss', './peers/pgboss.ts');
+const bullmqMissing = (): string | null => packagesMissing() ?? redisMissing();
+
+export const bullmqAlways = peer('BullMQ always', './peers/bullmq.ts', { appendfsync: 'always' }, bullmqMissing);
+export const bullmqEverysec = peer('BullMQ everysec', './peers/bullmq.ts', { appendfsync: 'everysec' }, bullmqMissing);
+export const pgboss = peer('pg-boss', './peers/pgboss.ts', {}, packagesMissing);
 export const skipLocked = peer('SKIP LOCKED', './peers/skip_locked.ts');
 export const skipLockedBesideIdleTransaction = peer(
   'SKIP LOCKED, beside an idle transaction',

@@ -1,5 +1,3 @@
-import { distance } from 'fastest-levenshtein';
-
 /** The known name that a mistyped one most likely stands for; null when none is near. */
 export function nearestName(name: string, known: readonly string[]): string | null {
   let nearest: string | null = null;
@@ -12,4 +10,18 @@ export function nearestName(name: string, known: readonly string[]): string | nu
     }
   }
   return nearest;
+}
+
+/** Levenshtein's distance: the characters to insert, delete or replace until one name is the other. */
+function distance(from: string, to: string): number {
+  let above = Array.from({ length: to.length + 1 }, (_, i) => i);
+  for (let row = 1; row <= from.length; row++) {
+    const current = [row];
+    for (let column = 1; column <= to.length; column++) {
+      const replaced = above[column - 1]! + (from[row - 1] === to[column - 1] ? 0 : 1);
+      current.push(Math.min(replaced, above[column]! + 1, current[column - 1]! + 1));
+    }
+    above = current;
+  }
+  return above.at(-1)!;
 }

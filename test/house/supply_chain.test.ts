@@ -24,7 +24,9 @@ interface Manifest {
 }
 
 const read = (path: string): string => readFileSync(new URL(`../../${path}`, import.meta.url), 'utf8');
-const { packages } = JSON.parse(read('package-lock.json')) as { packages: Record<string, LockedPackage> };
+const lockedIn = (path: string): Record<string, LockedPackage> =>
+  (JSON.parse(read(path)) as { packages: Record<string, LockedPackage> }).packages;
+const packages = lockedIn('package-lock.json');
 const manifest = JSON.parse(read('package.json')) as Manifest;
 
 /** They ask for their notice to be kept, and for nothing else. */
@@ -60,6 +62,18 @@ function faultsOf(locked: Record<string, LockedPackage>, { allowScripts }: Pick<
 test('every package is pinned by its digest and comes from the registry; install scripts are listed, and licences known', () => {
   assert.ok(Object.keys(packages).length > 100);
   assert.deepEqual(faultsOf(packages, manifest), []);
+});
+
+test('the same holds of the packages that only the benchmarks need', () => {
+  const of_bench = JSON.parse(read('bench/package.json')) as Manifest;
+  // Nothing of the service runs with them: their licences are not looked at.
+  const locked = Object.entries(lockedIn('bench/package-lock.json')).map(([path, entry]) => [
+    path,
+    { ...entry, dev: true },
+  ]);
+  assert.ok(locked.length > 10);
+  assert.deepEqual(faultsOf(Object.fromEntries(locked) as Record<string, LockedPackage>, of_bench), []);
+  for (const version of Object.values(of_bench.dependencies)) assert.match(version, /^\d+\.\d+\.\d+$/);
 });
 
 test('control: each of these faults is found', () => {
