@@ -342,6 +342,28 @@ describe('a lane that other nodes write into', () => {
     assert.deepEqual(node.transport.seqsTo('i'), upTo(8));
   });
 
+  test('is read again where what another node stored was read before its instance changed: what was cancelled is not pushed', async (t) => {
+    const { node, reads } = await shared(t);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    node.engine.heard({ kind: 'reading' });
+    const messages = await storeElsewhere(node, ['{}']);
+    await node.store.instances.remove('i', 100, node.clock.wall());
+    await node.meeting('m', 'i');
+    node.engine.heard({ kind: 'instance', instance_id: 'i', resets_backoff: true, requeued: true });
+    const ranges = [{ meeting_id: 'm', first_seq: 2, last_seq: 2, messages }];
+    node.engine.heard({ kind: 'stored', ranges });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.deepEqual(await node.states(), ['delivered', 'cancelled instance_deleted']);
+    // What is read after the change is believed, without a look into the table.
+    const before = reads.length;
+    tell(node, await storeElsewhere(node, ['{}']));
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 3]);
+    assert.equal(reads.length, before);
+  });
+
   test('that is read holds all that stands in the table, also what comes after what this node was told', async (t) => {
     const { node } = await shared(t);
     const told = await storeElsewhere(node, ['{}', '{}']);
