@@ -1,4 +1,4 @@
-/** What happened, as the live feed tells it. */
+/** The events of the live feed, made from what happened. */
 import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
@@ -106,7 +106,7 @@ export function changedEvent(row: InstanceRow, fields: string[], wall_ms: number
   };
 }
 
-/** An answer of 410 has switched an instance off. */
+/** A response of 410 has switched an instance off. */
 export function goneEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   wall_ms: number,

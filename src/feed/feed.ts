@@ -1,11 +1,10 @@
 /**
- * The live feed: what happens, told as it happens to whoever listens (GET /api/v1/events/).
+ * The live feed: publishes what happens, as it happens (GET /api/v1/events/).
  *
- * While nobody listens there is nothing here: `is_active` is false, and whoever would tell something makes no object for it.
- * While somebody does, each event is written down once, as the text that goes over the wire, in a memory of the last events
- * that all listeners share. A listener is a place in that memory: what he has not been given yet. He is given the next of it
- * when his connection takes more, so a slow one costs no memory of his own; one that falls too far behind is cut off, and
- * comes back with the id of the last event that he has seen. The memory stays for some minutes after the last one has gone.
+ * While nobody listens it costs nothing: `is_active` is false, and publishers make no object. Otherwise each event becomes text once, as
+ * it goes over the wire, in a memory of the last events that all listeners share. A listener is a place in that memory. It gets the
+ * next events when its connection takes more, so a slow listener needs no memory of its own. A listener that falls too far behind is
+ * disconnected, and resumes with the id of the last event it has seen. The memory stays for some minutes after the last listener.
  */
 import { randomBytes } from 'node:crypto';
 import type { Clock, Timer } from '../delivery/clock.ts';
@@ -22,14 +21,14 @@ import { FeedView, type FeedViewer } from './view.ts';
 
 /** How long events gather before they are given out together. */
 const LINGER_MS = 20;
-/** How often listeners are looked after, and how often one that is told nothing hears that the connection stands. */
+/** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
-/** The memory outlives the last listener: he may only have lost his connection. */
+/** The memory outlives the last listener, who may only have lost the connection. */
 const MEMORY_KEPT_MS = 120_000;
-/** After this, whatever was read from the store was told by the memory as well, if it is to be. */
+/** After this time the memory has published everything that the store already held. */
 const SKIPPED_MS = 10_000;
-/** A stop waits no longer for who does not read. */
+/** A stop waits no longer than this for a listener that does not read. */
 const LAST_WORD_MS = 250;
 const RETRY_AFTER_S = 5;
 
@@ -40,26 +39,26 @@ export interface FeedParts {
   listeners_max: number;
   /** Which of the sessions that are listened by are none any more. */
   ended: (sessions: Session[]) => Promise<Session[]>;
-  /** Resolves when what was told so far of attempts is in the store. */
+  /** Resolves when the attempts published so far are in the store. */
   written: () => Promise<void>;
   onError: (error: unknown) => void;
 }
 
-/** Who wants to listen, to what, and from where on. */
+/** Who wants to listen, to what, and from which event. */
 export interface FeedRequest {
   viewer: FeedViewer;
-  /** Of the last event that he has seen; null: from now on. */
+  /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
   /** When it does not hold any more, the feed ends. */
   standing: Revocable;
 }
 
 export class Feed {
-  /** Whether somebody may hear what is told; to be asked before anything is made for it. */
+  /** Whether anybody may listen. To be checked before an event is made. */
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();
-  /** Places that are promised to those whose request is being looked at. */
+  /** Places reserved for requests that are still being checked. */
   #opening = 0;
   #memory: FeedMemory | null = null;
   #memory_until: number | null = null;
@@ -88,12 +87,12 @@ export class Feed {
     });
   }
 
-  /** Another node told something. */
+  /** Another node published something. */
   heard(topic: string, text: string): void {
     this.#relay?.heard(topic, text);
   }
 
-  /** What other nodes told may have been lost. */
+  /** Events of other nodes may have been lost. */
   onResync(): void {
     this.#putGap();
   }
@@ -169,7 +168,7 @@ export class Feed {
     }
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
-    // The messages of several nodes are not told in the order of their numbers: nobody knows which were told.
+    // Messages of several nodes are not published in the order of their numbers: nobody knows which were published.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();
@@ -206,7 +205,7 @@ export class Feed {
     }
   }
 
-  /** Ends what those listen to who may not any more, as far as this node knows. */
+  /** Ends the feeds whose key or session has ended, as far as this node knows. */
   judge(): void {
     for (const listener of this.#listeners) {
       const code = listener.standing.revocationReason();
@@ -271,16 +270,16 @@ export class Feed {
   }
 }
 
-/** What a listener is told before what happens from now on. */
+/** The events for a listener before those from now on. */
 interface Beginning {
   /** From the store. */
   replayed: readonly ReplayedEvent[];
   gap: FeedData['gap'] | null;
-  /** What he comes back with when he is told nothing more; null when he has that. */
+  /** The id to resume with when no more events follow; null when the listener has it. */
   id: string | null;
 }
 
-/** A place for a listener whose answer has not begun. */
+/** A place for a listener whose response has not begun. */
 export class OpenedFeed {
   readonly #feed: Feed;
   readonly #listener: FeedListener;
@@ -292,7 +291,7 @@ export class OpenedFeed {
     this.#beginning = beginning;
   }
 
-  /** Begins to tell; `onEnd` of the sink ends it. */
+  /** Begins to send events; `onEnd` of the sink ends it. */
   begin(sink: FeedSink): void {
     const { replayed, gap, id } = this.#beginning;
     const texts = replayed.map(({ text }) => text);

@@ -20,7 +20,7 @@ export interface FeedSink {
   onClose(callback: () => void): void;
 }
 
-/** What a feed stands on: a key, a session, or that no key was made. */
+/** What authorises a feed: a key, a session, or that no key was made. */
 export interface Revocable {
   /** Why it does not hold any more; null while it does. */
   revocationReason(): ProblemCode | null;
@@ -42,7 +42,7 @@ export class FeedListener {
   #sink: FeedSink | null = null;
   /** The first event that was not written. */
   #next: number;
-  /** Told before from the store. */
+  /** Already sent from the store. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
   /** From the store, and not written yet. */
@@ -67,7 +67,7 @@ export class FeedListener {
     return this.#view.viewer.session;
   }
 
-  /** Everything after this event is to be told. */
+  /** Everything after this event is to be sent. */
   goBackTo(number: number): void {
     this.#next = number + 1;
   }
@@ -135,7 +135,7 @@ export class FeedListener {
     this.#blocked_at_chars = this.#memory.chars_put;
   }
 
-  /** Says that the connection stands, and where it is: of all that happened since, nothing was for this listener. */
+  /** Keeps a silent connection alive, and moves its id past events that were not for this listener. */
   heartbeat(): void {
     if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;
     const id = this.#memory.get(this.#next - 1)?.id;
@@ -153,7 +153,7 @@ export class FeedListener {
     const sink = this.#sink;
     if (sink === null) return;
     sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
-    // Without an id: who comes back comes with that of the last event before it.
+    // Without an id: a listener resumes with that of the last event before it.
     this.#drain_timer = this.#clock.after(drain_ms, () => sink.destroy());
   }
 }

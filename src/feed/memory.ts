@@ -6,7 +6,7 @@ const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
 /** Given out at once. */
 const CHUNK_CHARS = 65_536;
-/** What was put together for one listener serves all who are at the same place. */
+/** A text joined for one listener serves all listeners at the same place. */
 const CHUNKS_KEPT = 4;
 
 export interface Told {
@@ -21,7 +21,7 @@ export interface Told {
 
 /** The last events of a node, numbered from 1, each as the text that all listeners are given. */
 export class FeedMemory {
-  /** Tells it from that of another node, or of another time. */
+  /** Distinguishes it from the memory of another node, or of another time. */
   readonly name: string;
   readonly #position: FeedPosition;
   #events: Told[] = [];
@@ -90,7 +90,7 @@ export class FeedMemory {
     for (const [instance_id, number] of this.#removed) if (number < this.#first) this.#removed.delete(instance_id);
   }
 
-  /** What is told of an id up to this event is of an instance that is gone; 0 when none is. */
+  /** Events of an id up to this number belong to an instance that was removed; 0 for none. */
   removalOf(instance_id: string): number {
     return this.#removed.get(instance_id) ?? 0;
   }
@@ -99,7 +99,7 @@ export class FeedMemory {
     return this.#events[number - this.#first];
   }
 
-  /** A part of what follows from an event on, for those who see everything; `next` is where the next part begins. */
+  /** The next part of the events, for listeners that see everything; `next` is where the part after it begins. */
   chunk(from: number): { bytes: Buffer; next: number } {
     const name = `${from} ${this.last}`;
     const known = this.#chunks.get(name);
@@ -113,7 +113,7 @@ export class FeedMemory {
     return chunk;
   }
 
-  /** The same for somebody who sees only some of it. */
+  /** The same for a listener that sees only some of them. */
   chunkOf(from: number, sees: (told: Told) => boolean): { bytes: Buffer; next: number } {
     let text = '';
     let next = from;
@@ -130,7 +130,7 @@ export function textOf(id: string, { name, data }: Pick<FeedEvent, 'name' | 'dat
   return `id: ${id}\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`;
 }
 
-/** What tells an event from all others, in memory and in the store. */
+/** The identity of an event, in memory and in the store. */
 export function keyOf(event: FeedEvent): string | null {
   if (event.name === 'message.accepted') return event.data.message_id;
   if (event.name === 'delivery.attempted') return `${event.data.delivery_id} ${event.data.attempt}`;

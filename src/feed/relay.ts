@@ -1,12 +1,11 @@
 /**
- * The live feed over several nodes. A node that somebody listens to says so to all others, again and again; while they have
- * heard it lately, they tell it what happens on them, several events in one text. What would be too much is dropped, and
- * said to be: `lost`.
+ * The live feed over several nodes. A node with a listener broadcasts that again and again. While the others have received it lately,
+ * they broadcast their events, several in one text. They drop what is too much, and say so: `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
 
-/** Tells all other nodes a text of at most TEXT_BYTES_MAX. */
+/** Broadcasts a text of at most TEXT_BYTES_MAX to all other nodes. */
 export type TellNodes = (topic: string, text: string) => Promise<void>;
 
 const ASKING = 'feed.ask';
@@ -23,11 +22,11 @@ const BYTES_MAX = 256 << 10;
 interface RelayParts {
   /** Whether somebody listens to this node. */
   isListening: () => boolean;
-  /** Another node told this. */
+  /** An event of another node. */
   heard: (event: FeedEvent) => void;
-  /** Another node could not tell all. */
+  /** Another node could not send everything. */
   lost: () => void;
-  /** Another node wants to be told. */
+  /** Another node has a listener. */
   asked: () => void;
 }
 
@@ -56,7 +55,7 @@ export class FeedRelay {
   /** Somebody begins to listen. */
   ask(): void {
     this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
-    // What is not heard is asked again.
+    // The request is repeated, because it may get lost.
     this.#tell(ASKING, '').catch(() => {});
   }
 

@@ -1,4 +1,4 @@
-/** What the live feed tells again from what is stored, to whoever was away when the memory of events was not there. */
+/** Replays events from the store, for a listener that resumes after the memory of events is gone. */
 import type { Attempt } from '../domain/outcome.ts';
 import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
 import { endOf, type FeedPosition } from '../domain/feed_position.ts';
@@ -8,14 +8,14 @@ import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
 import { keyOf, textOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';
 
-/** More than this is not told again: by number, and by what the rows come to. A page is half a mebibyte at most. */
+/** The limits of a replay: by number, and by the bytes of the rows. A page is half a mebibyte at most. */
 const MESSAGES_MAX = 2_000;
 const MESSAGES_CHARS_MAX = 4 << 20;
 const DELIVERIES_MAX = 5_000;
 const DELIVERIES_PAGE = 500;
 const DELIVERY_PAGES_MAX = 20;
 
-/** Stands where the name of a memory stands: whoever comes back with such an id finds no memory, and is told from the store. */
+/** Takes the place of the name of a memory. A listener with such an id finds no memory, and gets a replay from the store. */
 const NO_MEMORY = '0';
 
 export interface ReplayedEvent {
@@ -29,8 +29,7 @@ interface Found {
 }
 
 /**
- * Everything that is stored and happened after a place in the feed, in its order; null when that is more than can be told,
- * or the place is not known exactly.
+ * All stored events after a place in the feed, in order; null when there are too many, or the place is not exact.
  */
 export async function replayOf(
   store: Pick<Store, 'messages' | 'deliveries'>,
@@ -76,7 +75,7 @@ async function messagesAfter(
   return data.map((head) => ({ at: head.accepted_at, event: acceptedEvent(head, []) }));
 }
 
-/** All deliveries have to be looked at, the newest first: nothing leads to those of which an attempt was made late. */
+/** Reads all deliveries, the newest first: no index finds those with a late attempt. */
 async function deliveriesChangedAfter(
   store: Pick<Store, 'deliveries'>,
   from: FeedPosition,

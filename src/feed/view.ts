@@ -7,7 +7,7 @@ import type { Store } from '../store/store.ts';
 
 /** Who listens, and to what. */
 export interface FeedViewer {
-  /** What he may look at; null: everything. */
+  /** What the listener may see; null: everything. */
   visibility: Visibility | null;
   /** Only what is about this instance, and this meeting. */
   instance_id: string | undefined;
@@ -22,8 +22,8 @@ const PAGE = 500;
 const YOUNG_MS = 60_000;
 
 /**
- * What a listener sees of what is told. With a limited visibility it knows by name the instances that are in it: those that the
- * key owns, and those in its meetings. They are read once, and kept true by what is told of instances.
+ * What a listener sees of the feed. With a limited visibility it holds the ids of the visible instances: those that the key owns, and
+ * those in its meetings. It reads them once, and updates them from the events of instances.
  */
 export class FeedView {
   readonly viewer: FeedViewer;
@@ -34,7 +34,7 @@ export class FeedView {
   /** With the time of the registration: an id may have had another owner before. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
-  /** Of ids that were read from the store: what was told up to this event is of an instance that was removed since. */
+  /** For ids from the store: events up to this number belong to an instance that was removed since. */
   readonly #removals = new Map<string, number>();
 
   constructor(
@@ -85,7 +85,7 @@ export class FeedView {
   sees({ about, number }: Pick<Told, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
-    // Asked before the filters: it learns from what is told.
+    // Before the filters, because the view learns from every event.
     const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;

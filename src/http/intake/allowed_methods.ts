@@ -1,7 +1,7 @@
 import type { App } from '../context.ts';
 
 interface Route {
-  /** Matches a path as it came, percent-encoding and all. */
+  /** Matches the raw path, with its percent-encoding. */
   path: RegExp;
   methods: string[];
 }
@@ -22,7 +22,7 @@ export function collectMethods(app: App): (path: string) => string[] {
   };
 }
 
-/** `:name` stands for one segment, `*` for all that follows; the slash at the end is free. */
+/** `:name` is one segment, `*` is everything that follows; the slash at the end is optional. */
 function pathOf(url: string): RegExp {
   const segments = url.replace(/\/$/, '').split('/');
   const pattern = segments.map((segment) => (segment.startsWith(':') ? '[^/]+' : escapeSegment(segment))).join('/');

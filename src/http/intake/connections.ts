@@ -8,8 +8,8 @@ import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
- * How long, and how many bytes of, a request that was already refused is still read. Closed with bytes unread, a
- * connection is reset, and the reset overtakes the answer: a client that is still writing would never see it.
+ * How long, and how many bytes of, a refused request is still read. A connection that closes with unread bytes is reset, and the reset
+ * overtakes the response: a client that is still writing would never see it.
  */
 const LINGER_MS = 2_000;
 const LINGER_BYTES_MAX = 16 << 20;
@@ -17,41 +17,41 @@ const LINGER_BYTES_MAX = 16 << 20;
 /** How long a connection without a request is kept open when the server stops. */
 const UNUSED_MS = 500;
 
-/** How long those who wait to be let in are let in before nobody is any more. */
+/** How long queued connections are accepted before the server accepts none. */
 const ACCEPT_QUEUED_MS_MAX = 100;
 
 /**
- * Requests of one connection that came and are not answered, or came in one turn of the loop. Node reads up to 64 KiB at a time
- * and makes a request of each 26 bytes in it: all of them at once would be one long turn. Behind so many, one is answered 503,
- * and the connection closes.
+ * Requests of one connection that have no response yet, or that arrived in one turn of the loop. Node reads up to 64 KiB at a time and
+ * makes a request of each 26 bytes in it: all of them at once would be one long turn. The next one gets 503, and the connection
+ * closes.
  */
 const PIPELINED_MAX = 8;
-/** Whoever sends on behind that is not waited for: two times what may come in one turn. */
+/** A client that sends more than this behind it is not waited for: twice what may arrive in one turn. */
 const IGNORED_MAX = 5_000;
 
 /**
- * How long who asked may take to read: so long, and a second more for each 64 KiB that were written since anything waited.
- * That holds for answers of every kind, also for those that are streamed and have no length.
+ * How long a client may take to read: this, and a second more for each 64 KiB written since it began to lag. That holds for every
+ * response, also for one that is streamed and has no length.
  */
 export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 
 /** How often it is looked which connections wait for their clients. */
 const LOOK_MS = 1_000;
 
-/** One that has waited for its client for so long makes room for others, though its request is under way. */
+/** A connection that has waited this long for its client makes room for others, although its request is in progress. */
 const SLOW_MS = 3_000;
 
 const RETRY_AFTER_S = 1;
 
-/** A request and its answer. */
+/** A request and its response. */
 export interface Exchange {
   readonly request: IncomingMessage;
   readonly response: ServerResponse;
-  /** The client sends the body only when it is told to go on (Expect: 100-continue). */
+  /** The client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
   /** While the body is read: ends that with a problem. */
   refuseBody: ((problem: Problem) => void) | null;
-  /** Bytes of the body that are in memory until the answer is written, or the connection is gone. */
+  /** Bytes of the body in memory, until the response is written or the connection is gone. */
   release: (() => void) | null;
   readonly connection: Connection;
 }
@@ -66,20 +66,20 @@ type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
 class Connection extends ListNode {
   readonly socket: Socket;
   readonly #idle: IntrusiveList<Connection>;
-  /** Requests that came and are not answered: more than one when they are pipelined. */
+  /** Requests without a response: more than one when they are pipelined. */
   #under_way = 0;
-  /** Of those, and of those that were answered at once: in which turn they came, and how many in it. */
+  /** The turn in which the latest requests arrived, and how many in it, with those that got a response at once. */
   #turn = -1;
   #in_turn = 0;
-  /** Too many were: nothing that comes now is looked at. */
+  /** There were too many: what arrives now is ignored. */
   is_over = false;
-  /** How much came all the same. */
+  /** How many bytes arrived all the same. */
   ignored = 0;
   /** Since when it waits for its client, to read or to write; null while it does not. */
   waits_since: number | null = null;
   /** What the client had read by then. */
   #read_bytes = 0;
-  /** The latest, until it is answered. */
+  /** The latest, until it has a response. */
   exchange: Exchange | null = null;
   was_asked = false;
   closing = false;
@@ -139,9 +139,9 @@ class Connection extends ListNode {
 }
 
 /**
- * The answer was written, or the connection is gone. One function for all: with a closure for each, which holds its request,
- * nearly everything that came with requests outlived two collections of the young generation, and was left to those of the
- * whole heap (13 of 16 MB; without, nothing).
+ * The response was written, or the connection is gone. One function for all responses: a closure for each one holds its request. With
+ * closures nearly all data of requests outlived two collections of the young generation and was left to those of the whole heap (13
+ * of 16 MB; without, nothing).
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
@@ -150,9 +150,9 @@ function onResponseClosed(this: ServerResponse): void {
 }
 
 /**
- * The connections of clients. Idle ones, that ask for nothing now, are kept in the order in which they became so. When
- * there are too many connections, the one that has been idle for longest makes room, or else the one that has waited for its
- * client for longest, to read the answer or to write the request. A request that waits for us never does.
+ * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many connections, the
+ * longest idle one makes room, or else the one that has waited longest for its client to read or to write. A request that waits for
+ * Convoke never makes room.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -160,15 +160,15 @@ export class Connections {
   readonly #read_limits: typeof READ_LIMITS;
   readonly #open = new Map<Socket, Connection>();
   readonly #idle = new IntrusiveList<Connection>();
-  /** Those that wait for their clients for too long, as of the last look: the one that waits for longest comes last. */
+  /** Connections that wait too long for their clients, as of the last check; the longest waiting one is last. */
   #slow: Connection[] = [];
   #is_looking = false;
-  /** Counts the turns of the loop in which requests come. */
+  /** Counts the turns of the loop in which requests arrive. */
   #turn = 0;
   #is_turn_counted = false;
-  /** How many came since the start. */
+  /** How many connections there were since the start. */
   #came = 0;
-  /** Each connection is closed with its next answer. */
+  /** Each connection closes with its next response. */
   #is_draining = false;
   #onLastGone: (() => void) | null = null;
 
@@ -181,7 +181,7 @@ export class Connections {
   /** Looks after the connections of a server that does not listen yet. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    // In front of the routes, so that what nobody is answered costs nothing more.
+    // Before the routes, so that a request that gets no response costs nothing more.
     const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
     server.removeAllListeners('request');
     server.on('request', (request, response) => {
@@ -194,7 +194,7 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // Refused where all heads are judged: Node would answer nothing but a status.
+    // Refused where all heads are judged: Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -203,14 +203,14 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop. Nobody new is let in, so that a proxy takes another node at once; whoever is in is answered
-   * once more and told that the connection closes: closed while a request is on its way, it would leave its sender without an
-   * answer. Resolves when all have gone, or when the time is up.
+   * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open connection gets one more
+   * response, with `connection: close`: if it closed while a request is on its way, the sender would get no response. Resolves when
+   * all have gone, or when the time is up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
     await this.#acceptQueued();
-    // Not that of the HTTP server, which closes idle connections too.
+    // The method of the HTTP server would close idle connections too.
     NetServer.prototype.close.call(server);
     if (this.#open.size === 0) return;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -235,8 +235,8 @@ export class Connections {
   }
 
   /**
-   * Called when the server stops. Node closes what was asked for something before, and waits 5 s for who never asked:
-   * here a moment has to do, in which a request that is on its way still arrives.
+   * Called when the server stops. Node closes connections that had a request, and waits 5 s for those that never had one. Here they get
+   * only a moment, in which a request that is on its way still arrives.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {
@@ -244,16 +244,16 @@ export class Connections {
     }
   }
 
-  /** Null for a request on a connection that is being closed: nobody will read its answer, so nothing must come of it. */
+  /** Null for a request on a connection that is closing: nobody will read its response, so it must have no effect. */
   exchangeOf(request: IncomingMessage): Exchange | null {
     const exchange = (request as Watched)[EXCHANGE];
     return exchange !== undefined && this.#open.get(request.socket)?.closing === false ? exchange : null;
   }
 
   /**
-   * Called before an answer is sent. When the request has not come to its end, the connection cannot be used again.
+   * Called before a response is sent. When the request has not ended, the connection cannot be used again.
    *
-   * @returns whether the answer must say so
+   * @returns whether the response must say so
    */
   closesAfter(request: IncomingMessage): boolean {
     if (request.complete || !hasBody(request)) return this.#is_draining;
@@ -269,7 +269,7 @@ export class Connections {
       socket.destroy();
       return;
     }
-    // It has its last answer.
+    // It has its last response.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
@@ -279,7 +279,7 @@ export class Connections {
     } else if (connection.is_idle) {
       this.#end(connection, problem);
     } else if (exchange?.request.complete) {
-      // It belongs to what comes after the request: that one gets its own answer first.
+      // These bytes follow the request, which gets its own response first.
       exchange.response.once('close', () => this.#end(connection, problem));
     } else {
       socket.destroy();
@@ -313,7 +313,7 @@ export class Connections {
     return null;
   }
 
-  /** One timer for all of them, while there are requests under way. */
+  /** One timer for all of them, while requests are in progress. */
   #look(): void {
     const now = this.#clock.now();
     this.#slow = [];
@@ -337,7 +337,7 @@ export class Connections {
     if (this.#open.size === 0) this.#onLastGone?.();
   }
 
-  /** Null when nobody is to answer it: its connection is gone, or too much of it is under way. */
+  /** Null when it gets no response here: its connection is gone, or has too many requests in progress. */
   #begin(request: IncomingMessage, response: ServerResponse): Exchange | null {
     const known = (request as Watched)[EXCHANGE];
     if (known !== undefined) return known;
@@ -380,7 +380,7 @@ export class Connections {
     return this.#turn;
   }
 
-  /** Answers what is one too many behind all that came before it. What follows is ignored. */
+  /** Refuses the request that is one too many, after the responses before it. What follows is ignored. */
   #endBehind(connection: Connection, response: ServerResponse): void {
     const { socket } = connection;
     connection.is_over = true;
@@ -405,7 +405,7 @@ export class Connections {
     this.#leaveSlowly(socket);
   }
 
-  /** Node closes the connection by destroySoon when the answer is written. */
+  /** Node closes the connection by destroySoon when the response is written. */
   #leaveSlowly(socket: Socket): void {
     socket.destroySoon = () => {
       socket.end();

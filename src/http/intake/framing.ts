@@ -9,7 +9,7 @@ import { Problem } from '../../domain/problem.ts';
 /** Programs send a dozen. Node drops what is beyond 2,000, and would not say so. */
 const HEADERS_MAX = 100;
 
-/** Of these Node keeps the first, or joins them: whoever stands between may keep the last. */
+/** Node keeps the first of these headers, or joins them. A proxy in between may keep the last. */
 const SENT_ONCE = new Set(['authorization', 'content-type', 'content-encoding', 'expect', 'idempotency-key', 'origin']);
 
 const WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE']);
@@ -27,8 +27,7 @@ export function assertPlainHead(request: IncomingMessage): void {
 }
 
 /**
- * Asked of a request that has a route: its body would be left unread, and taken for the next request by who is not as
- * careful.
+ * For a request that has a route: its body would stay unread, and a less careful proxy would take it for the next request.
  *
  * @throws Problem `malformed_request`
  */

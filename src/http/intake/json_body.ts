@@ -25,7 +25,7 @@ interface Span {
 /** A body as it was parsed, with the text of its own fields as the sender wrote it. */
 export interface JsonBody {
   value: unknown;
-  /** The text of a field's value, exactly as it came; null when there is no such field. */
+  /** The exact text of a field's value; null when there is no such field. */
   textOf(field: string): string | null;
 }
 
@@ -50,13 +50,13 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
   };
 }
 
-/** Where the parser stopped, when it says so. Not its own words: they quote the body, and secrets may stand in it. */
+/** Where the parser stopped, if it says so. Not its own words, because they quote the body, which may hold secrets. */
 function placeOf({ message }: SyntaxError): string {
   return / at position \d+/.exec(message)?.[0] ?? '';
 }
 
 /**
- * The text of a number, a list or whatever else stands in a field of an object: JSON.parse would have changed it.
+ * The exact text of the value of a field, because JSON.parse would change it.
  *
  * @param object the text of an object that is known to be valid JSON
  */
@@ -73,11 +73,11 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**
- * Where the values of an object's own fields stand. The text must be valid JSON. Empty for anything but an object.
+ * The positions of the values of an object's own fields. The text must be valid JSON. Empty for anything but an object.
  *
- * One pass, whatever stands in it: a look into each object by itself would read what is nested once for each level.
+ * It makes one pass, however deep the nesting: a pass over each object would read nested text once for each level.
  *
- * @param repeats_allowed whether a field may be there twice, and the last one counts; otherwise only within `message`
+ * @param repeats_allowed whether a field may be repeated, and the last one counts; otherwise only within `message`
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();

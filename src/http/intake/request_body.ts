@@ -3,7 +3,7 @@ import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connections.ts';
 
-/** A body gets this long, and a second more for each 64 KiB that came of it: who drips is cut off, who is far away is not. */
+/** A body gets this long, and a second more for each 64 KiB of it that arrived. That ends dripping clients, and not distant ones. */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
@@ -27,7 +27,7 @@ export class BodyBudget {
     return this.#bytes;
   }
 
-  /** @param body_bytes what the body has come to, with these bytes */
+  /** @param body_bytes the bytes of the body so far, with these */
   take(bytes: number, body_bytes: number): boolean {
     const share = body_bytes > SMALL_BODY_BYTES ? 1 - SMALL_BODIES_SHARE : 1;
     if (this.#bytes + bytes > this.#bytes_max * share) return false;
@@ -40,7 +40,7 @@ export class BodyBudget {
   }
 }
 
-/** How often it is looked whether bodies under way are late. */
+/** How often bodies in progress are checked for being late. */
 const LOOK_MS = 500;
 
 /** A body that is being read. */
@@ -57,8 +57,8 @@ class Reading extends ListNode {
 }
 
 /**
- * Reads the bodies of requests. Their bytes count against the budget as they arrive, and until the request is answered or
- * its connection is gone. What is beyond a limit is refused at once, and not waited for.
+ * Reads the bodies of requests. Their bytes count against the budget from their arrival until the response is written or the
+ * connection is gone. A body beyond a limit is refused at once, before the rest arrives.
  */
 export class BodyReader {
   readonly #budget: BodyBudget;

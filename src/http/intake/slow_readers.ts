@@ -1,15 +1,15 @@
 import type { onSendHookHandler } from 'fastify';
 import { Problem } from '../../domain/problem.ts';
 
-/** Up to this size an answer fits into the buffers of a socket: nobody has to read it for us to be rid of it. */
+/** A response up to this size fits into the buffers of a socket, so it leaves memory even if nobody reads it. */
 const SMALL_ANSWER_BYTES = 65_536;
 
 const RETRY_AFTER_S = 2;
 
-/** So much memory all larger answers together may take. Those that do not read them are cut off in connections.ts. */
+/** The memory of all larger responses together. connections.ts disconnects clients that do not read them. */
 export const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 
-/** While too many ask for large answers and do not read them, refuses to make more of them. */
+/** Refuses to make more large responses while too many of them are unread. */
 export function limitSlowReaders(bytes_in_flight_max: number): onSendHookHandler {
   let bytes_in_flight = 0;
   return (_request, reply, payload, done) => {

@@ -1,6 +1,6 @@
 /**
- * What callers hear while the storage stands still. Handlers go on: what they asked for may be done all the same, and then
- * the engine and the live feed are told of it as ever. Only the caller does not wait for that.
+ * Responses while the storage stands still. Handlers go on: their calls may succeed after all, and then reach the engine and the live
+ * feed as always. Only the client does not wait for that.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
@@ -8,7 +8,7 @@ import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 
-/** So often it is heard that the storage stands still, and then a caller is answered: 6 s after it began. */
+/** After so many signs of the stall the client gets a response: 6 s after it began. */
 const TIMES_MAX = 6;
 
 class Caller extends ListNode {
@@ -38,7 +38,7 @@ export function addStalls(app: App, stall: Stall): void {
     else done();
   });
   app.addHook('onRoute', (route: RouteOptions) => {
-    // Of sends there are too many: the engine looks after those who wait for them.
+    // There are too many sends for this: the engine takes care of their senders.
     if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {

@@ -7,7 +7,7 @@ import { nearestName } from '../../domain/nearest.ts';
 import { type FieldError, Problem } from '../../domain/problem.ts';
 import { isTime } from '../../domain/time.ts';
 
-/** Errors listed in one answer. */
+/** Errors listed in one response. */
 const ERRORS_MAX = 20;
 Settings.Set({ maxErrors: ERRORS_MAX });
 
@@ -67,7 +67,7 @@ function invalid(fields: FieldError[]): Problem {
   return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
 }
 
-/** Found by ourselves and not in the list of errors: of 200,000 unknown fields only the first are looked at. */
+/** Found here and not by the validator: of 200,000 unknown fields only the first are listed. */
 function unknownFields({ properties, additionalProperties }: SchemaNode, value: unknown): FieldError[] {
   if (properties === undefined || additionalProperties !== false || !isObject(value)) return [];
   const known = Object.keys(properties);
@@ -113,7 +113,7 @@ function fieldErrorsOf(schema: SchemaNode, error: ValidationError): FieldError[]
   if (params.requiredProperties !== undefined) {
     return params.requiredProperties.map((name) => ({ path: within(name), message: 'is required' }));
   }
-  // Said of an unknown field itself, and of the object that it stands in: `unknownFields` says it better.
+  // The validator reports an unknown field and its object: `unknownFields` reports it better.
   if (error.keyword === 'boolean' || error.keyword === 'additionalProperties') return [];
   if (path.length === 0 && error.keyword === 'type') return [{ path: '', message: 'must be a JSON object' }];
   return [{ path: path.join('.'), message: expectation(schema, path) ?? error.message }];
