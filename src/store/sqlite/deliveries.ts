@@ -231,12 +231,13 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const expired = new ExpiredInLanes();
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
-        const front = db.prepare(LANE_FRONT).all(lane.instance_id, lane.meeting_id) as {
-          delivery_no: number;
-          expires_at: number;
-        }[];
-        const first_kept = front.findIndex((row) => row.expires_at > now_ms);
-        const up = (first_kept === -1 ? front : front.slice(0, first_kept)).map((row) => row.delivery_no);
+        const up: number[] = [];
+        // Only as far as it is up: a million may wait behind.
+        for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id)) {
+          const { delivery_no, expires_at } = row as { delivery_no: number; expires_at: number };
+          if (expires_at > now_ms) break;
+          up.push(delivery_no);
+        }
         if (up.length === 0) continue;
         db.prepare(`${EXPIRE} delivery_no IN (SELECT value FROM json_each(?))`).run(wall_ms, JSON.stringify(up));
         expired.add(lane, up.length);
