@@ -9,11 +9,9 @@
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { hostname } from 'node:os';
-import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import type { Config } from './config/config.ts';
-import { DATABASE_FILE } from './domain/data_directory.ts';
 import { isLoopbackHost, isWildcardHost } from './domain/host.ts';
 import type { NewAuditEntry } from './domain/audit.ts';
 import { BoundedLog, type Log } from './delivery/bounded_log.ts';
@@ -28,20 +26,17 @@ import { Partitions } from './delivery/cluster/partitions.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
-import { DemoMeeting } from './http/demo_meeting.ts';
+import { Changes } from './changes/changes.ts';
+import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
-import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './feed/events.ts';
-import { Keyring, OwnersKeyring } from './http/auth/keyring.ts';
+import { settledEvent } from './feed/events.ts';
+import { publishAccepted, publishAttempted } from './feed/from_engine.ts';
+import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
-import type { HttpContext } from './http/context.ts';
+import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
-import type { Accepted, NewMessage } from './store/contract/messages.ts';
-import type { GivenKeys } from './store/secrets/data_keys.ts';
-import type { Imported } from './store/postgres/import.ts';
-import { openPostgresStore } from './store/postgres/open.ts';
-import { openSqliteStore } from './store/sqlite/open.ts';
-import type { StoreObserver } from './store/thread/store_thread.ts';
+import { openStore } from './store/open.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
@@ -124,7 +119,7 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: observerOf(metrics, feed, delivery_log, log),
+    observer: observerOf(metrics, feed, delivery_log, log, clock),
     settings: { ...config, user_agent },
   });
   const { cluster } = store;
@@ -163,30 +158,42 @@ export async function createConvoke(
     clock,
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
-  const { egress_policy } = config;
+  const { egress_policy, expire_after_ms, max_message_bytes } = config;
+  const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
-  const demo = new DemoMeeting({ store, engine, feed, clock, log, egress_policy, delivers });
-  const building = createServer({
-    store,
-    engine,
-    transport,
-    clock,
-    log,
-    egress_policy,
-    max_message_bytes: config.max_message_bytes,
-    max_request_bytes_in_flight: config.max_request_bytes_in_flight,
-    max_connections: config.max_connections,
-    expire_after_ms: config.expire_after_ms,
-    user_agent,
-    keyring,
-    limits,
-    sessions,
-    node,
-    audit_trail,
-    feed,
-    demo,
-    metrics: () => metrics.text(),
-  });
+  const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
+  const building = createServer(
+    {
+      clock,
+      log,
+      keyring,
+      limits,
+      sessions,
+      audit_trail,
+      stall: store.stall,
+      max_request_bytes_in_flight: config.max_request_bytes_in_flight,
+      max_connections: config.max_connections,
+    },
+    allRoutes({
+      store,
+      changes,
+      engine,
+      feed,
+      transport,
+      clock,
+      log,
+      keyring,
+      limits,
+      sessions,
+      audit_trail,
+      demo,
+      node,
+      egress_policy,
+      max_message_bytes,
+      user_agent,
+      metrics: () => metrics.text(),
+    }),
+  );
 
   // The store opens in its thread while the routes are built here.
   const [server] = await Promise.all([building, opened]);
@@ -259,87 +266,6 @@ export async function createConvoke(
   };
 }
 
-/** The API on a data file that no service has open, for keys and the audit log. */
-export interface KeysOfFile {
-  url: string;
-  /** Opens the API for this moment; whoever else reaches the port has none. */
-  token: string;
-  close(): Promise<void>;
-}
-
-/**
- * Opens a data file to make, list or revoke its keys, or to read its audit log: whoever may open the file needs no key.
- *
- * @throws StoreError when the data file cannot be used, or a service has it open
- */
-export async function openKeys(config: Config, { log }: { log: Logger }): Promise<KeysOfFile> {
-  const clock = systemClock();
-  const { store, opened } = openStore(config);
-  const keyring = new OwnersKeyring(clock, store.api_keys, () => {});
-  // Nothing else is asked for, so the other parts are never taken hold of.
-  const limits = new Limits(config, clock);
-  const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError: () => {} });
-  const sessions = new Sessions({ store, keyring, limits, clock, node_id: newNodeId() });
-  const parts: Partial<HttpContext> = { ...config, store, keyring, clock, log, limits, sessions, audit_trail };
-  const [server] = await Promise.all([createServer(parts as HttpContext), opened]);
-  await server.listen({ host: '127.0.0.1', port: 0 });
-  return {
-    url: urlOf(server.server.address() as AddressInfo),
-    token: keyring.token,
-    async close() {
-      await server.close();
-      await audit_trail.close();
-      await store.close();
-    },
-  };
-}
-
-/**
- * The schema that the data has and the one that this version wants, as numbers of steps. Changes nothing.
- *
- * @throws StoreError when the data file is in use, or is none; when the database cannot be reached
- */
-export async function schemaOf({ data, database_url }: Config): Promise<{ present: number; wanted: number }> {
-  if (database_url === null) {
-    const { schemaOfFile } = await import('./store/sqlite/schema.ts');
-    return schemaOfFile(join(data, DATABASE_FILE));
-  }
-  const { schemaOfDatabase } = await import('./store/postgres/schema.ts');
-  return schemaOfDatabase(database_url);
-}
-
-/**
- * Does to the schema of the data what a start does before anything is served.
- *
- * @throws StoreError when it cannot be used, or was written by a newer Convoke
- */
-export async function migrateStore(config: Config): Promise<void> {
-  // Nodes of the version before may be at work on it: nothing but the schema is touched.
-  if (config.database_url !== null) {
-    const { migrateDatabase } = await import('./store/postgres/schema.ts');
-    await migrateDatabase(config.database_url);
-    return;
-  }
-  const { store, opened } = openStore(config);
-  await opened;
-  await store.close();
-}
-
-/**
- * Moves everything from a data file into the database of the settings, which must be empty.
- *
- * @throws StoreError that says what to do; nothing was moved then
- */
-export async function importFile(
-  config: Config & { database_url: string },
-  from: string,
-  onProgress: (progress: { table: string; rows: number }) => void,
-): Promise<Imported> {
-  const { importDataFile } = await import('./store/postgres/import.ts');
-  const { data, database_url: url } = config;
-  return importDataFile({ from, url, data, keys: givenKeys(config), onProgress, wall_ms: systemClock().wall() });
-}
-
 /** What the audit log is told of a start: of the settings only the names. */
 function startOf({ changed_settings }: Config): NewAuditEntry {
   return {
@@ -352,17 +278,6 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
     code: null,
     details: { version: VERSION, settings: changed_settings },
   };
-}
-
-function givenKeys({ encryption_key: current, encryption_key_previous: former }: Config): GivenKeys | null {
-  return current === null ? null : { current, former };
-}
-
-function openStore(config: Config, observer: StoreObserver = {}) {
-  const { data, database_url } = config;
-  const keys = givenKeys(config);
-  if (database_url !== null) return openPostgresStore(database_url, data, keys, observer, config);
-  return openSqliteStore(join(data, DATABASE_FILE), keys, observer, config);
 }
 
 /** Whether the clock is wrong, or the service was off, nobody here can know. */
@@ -400,35 +315,19 @@ function reachableUrlOf(bound: AddressInfo): string {
   return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
 }
 
-function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log: Log): Observer {
+function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log: Log, clock: Clock): Observer {
   return {
     accepted(messages, deliveries, batch, results) {
       metrics.accepted(messages, deliveries);
       if (feed.is_active) publishAccepted(feed, batch, results);
     },
     attempted(event: AttemptEvent) {
-      metrics.attempted(event, Date.now());
-      if (feed.is_active) publishAttempted(feed, event);
+      const wall_ms = clock.wall();
+      metrics.attempted(event, wall_ms);
+      if (feed.is_active) publishAttempted(feed, event, wall_ms);
       delivery_log.attempted(event);
     },
     settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
-}
-
-function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
-  for (const [i, result] of results.entries()) {
-    if (result.kind !== 'accepted') continue;
-    const target_agents = batch[i]?.target_agents ?? null;
-    const instance_ids = result.deliveries.map(({ instance_id }) => instance_id);
-    feed.publish(acceptedEvent({ ...result.message, target_agents }, instance_ids));
-  }
-}
-
-function publishAttempted(feed: Feed, event: AttemptEvent): void {
-  const { health_before, health_after, reason } = event;
-  feed.publish(attemptedEvent(event, event.attempt));
-  const changed = healthEvent(event, health_before, health_after, Date.now());
-  if (changed !== null) feed.publish(changed);
-  if (reason === 'gone') feed.publish(goneEvent(event, Date.now()));
 }

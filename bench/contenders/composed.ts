@@ -19,8 +19,10 @@ import { createWebhookTransport } from '../../src/delivery/transport/webhook_tra
 import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
 import { Limits } from '../../src/http/auth/limits.ts';
-import { DemoMeeting } from '../../src/http/demo_meeting.ts';
+import { Changes } from '../../src/changes/changes.ts';
+import { DemoMeeting } from '../../src/demo/meeting.ts';
 import { Feed } from '../../src/feed/feed.ts';
+import { allRoutes } from '../../src/http/routes/routes.ts';
 import { createServer } from '../../src/http/server.ts';
 import { Sessions } from '../../src/http/auth/sessions.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -73,28 +75,30 @@ const written = (): Promise<void> => engine.written();
 const ended = async () => [];
 const feed = new Feed({ clock, store, listeners_max: config.max_feed_listeners, ended, written, onError });
 const log = pino({ level: 'warn' }, pino.destination(2));
-const { egress_policy } = config;
-const server = await createServer({
-  store,
-  engine,
-  transport,
-  clock,
-  log,
-  egress_policy,
-  max_message_bytes: config.max_message_bytes,
-  max_request_bytes_in_flight: config.max_request_bytes_in_flight,
-  max_connections: config.max_connections,
-  expire_after_ms: config.expire_after_ms,
-  user_agent,
-  keyring,
-  limits,
-  sessions: new Sessions({ store, keyring, limits, clock, node_id: '' }),
-  audit_trail: new AuditTrail({ store, keyring, limits, clock, onError }),
-  node: { node_id: '', version: '', started_at: 0, address: () => '' },
-  feed,
-  demo: new DemoMeeting({ store, engine, feed, clock, log, egress_policy, delivers: () => true }),
-  metrics: () => metrics.text(),
-});
+const { egress_policy, expire_after_ms, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
+const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
+const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
+const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
+const who = { keyring, limits, sessions, audit_trail };
+const server = await createServer(
+  { clock, log, ...who, stall: store.stall, max_request_bytes_in_flight, max_connections },
+  allRoutes({
+    store,
+    changes,
+    engine,
+    feed,
+    transport,
+    clock,
+    log,
+    ...who,
+    node: { node_id: '', version: '', started_at: 0, address: () => '' },
+    demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),
+    egress_policy,
+    max_message_bytes,
+    user_agent,
+    metrics: () => metrics.text(),
+  }),
+);
 await server.listen({ host: '127.0.0.1', port: 0 });
 if (kind !== 'relay') await engine.start();
 console.log(`bench ready http://127.0.0.1:${(server.server.address() as AddressInfo).port}`);

@@ -1,55 +1,43 @@
-import type { FastifyInstance, FastifyTypeProvider, RawServerDefault } from 'fastify';
+import type {
+  FastifyBaseLogger,
+  FastifyContextConfig,
+  FastifyInstance,
+  FastifyRequest,
+  FastifySchema,
+  FastifyTypeProvider,
+  preValidationAsyncHookHandler,
+  RawServerDefault,
+  RouteGenericInterface,
+} from 'fastify';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { FastifyBaseLogger } from 'fastify';
 import type { Static, TSchema } from 'typebox';
 import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
-import type { Engine } from '../delivery/engine.ts';
-import type { NodeIdentity } from '../delivery/cluster/partitions.ts';
-import type { Transport } from '../delivery/transport/transport.ts';
-import type { EgressPolicy } from '../domain/address.ts';
-import type { Store } from '../store/store.ts';
+import type { Stall } from '../store/contract/stall.ts';
 import type { Access } from './auth/access.ts';
-import type { Connections } from './intake/connections.ts';
-import type { JsonBody } from './intake/json_body.ts';
 import type { AuditTrail } from './auth/audit_trail.ts';
-import type { DemoMeeting } from './demo_meeting.ts';
-import type { Feed } from '../feed/feed.ts';
 import type { Keyring } from './auth/keyring.ts';
 import type { Limits } from './auth/limits.ts';
-import type { Pages } from './pages.ts';
 import type { Sessions } from './auth/sessions.ts';
+import type { Connections } from './intake/connections.ts';
+import type { JsonBody } from './intake/json_body.ts';
+import type { Pages } from './pages.ts';
 
-/** This process, as others are told of it. */
-export interface ThisNode extends NodeIdentity {
-  started_at: number;
-}
-
-/** What the routes work with. */
+/** What the server does for every request needs these; each file of routes names what it needs besides. */
 export interface HttpContext {
-  store: Store;
-  engine: Engine;
-  transport: Transport;
   clock: Clock;
   log: Log;
-  egress_policy: EgressPolicy;
-  max_message_bytes: number;
   max_request_bytes_in_flight: number;
   max_connections: number;
-  expire_after_ms: number;
-  user_agent: string;
   /** Who may do what. While it is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
   keyring: Keyring;
   limits: Limits;
   sessions: Sessions;
-  node: ThisNode;
   audit_trail: AuditTrail;
-  feed: Feed;
-  demo: DemoMeeting;
+  /** Knows when the storage stands still; requests wait for it without end when absent. */
+  stall?: Stall | undefined;
   /** The pages as they are built; those of the repository when absent. */
   pages?: Pages;
-  /** Makes the text of /metrics. */
-  metrics: () => Promise<{ content_type: string; text: string }>;
 }
 
 /** The types of bodies, queries and parameters come from the routes' schemas. */
@@ -60,10 +48,28 @@ interface SchemaTypes extends FastifyTypeProvider {
 
 export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, SchemaTypes>;
 
+/** What a route says of itself, beside its method, its path and its handler. */
+export interface RouteShape {
+  config: FastifyContextConfig & { access: Access };
+  schema: FastifySchema;
+  bodyLimit?: number;
+  exposeHeadRoute?: boolean;
+  preValidation?: preValidationAsyncHookHandler;
+}
+
+/** A request with the body, the query and the parameters that a route's schema describes. */
+export type RequestFor<Shape extends RouteShape> = FastifyRequest<
+  RouteGenericInterface,
+  RawServerDefault,
+  IncomingMessage,
+  Shape['schema'],
+  SchemaTypes
+>;
+
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
-    /** Every route, for who has to look at all of them. */
+    /** Every route, for those who have to look at all of them. */
     route_table: { methods: string[]; url: string; access: Access }[];
   }
   interface FastifyRequest {

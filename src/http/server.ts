@@ -3,25 +3,11 @@ import type { IncomingHttpHeaders } from 'node:http';
 import { Problem, type ProblemCode } from '../domain/problem.ts';
 import { StoreError } from '../store/store_error.ts';
 import { accessOf, assertAudited, guard } from './auth/access.ts';
-import { apiKeyRoutes } from './routes/api_keys.ts';
-import { auditRoutes } from './routes/audit.ts';
-import { backupRoutes } from './routes/backups.ts';
 import { Connections } from './intake/connections.ts';
-import { deliveryRoutes } from './routes/deliveries.ts';
-import { demoRoutes } from './routes/demo.ts';
-import { encryptionRoutes } from './routes/encryption.ts';
-import { eventRoutes } from './routes/events.ts';
-import { instanceRoutes } from './routes/instances.ts';
 import { addIntake, addUnknownRoutes } from './intake/intake.ts';
-import { meetingRoutes } from './routes/meetings.ts';
-import { messageRoutes } from './routes/messages.ts';
-import { nodeRoutes } from './routes/nodes.ts';
-import { documentRoute } from './routes/openapi.ts';
 import { Pages } from './pages.ts';
 import type { App, HttpContext } from './context.ts';
 import { sendProblem } from './problems.ts';
-import { serviceRoutes } from './routes/service.ts';
-import { sessionRoutes } from './routes/session.ts';
 import { addStalls } from './intake/stalls.ts';
 import { validatorCompiler } from './intake/validate.ts';
 
@@ -56,13 +42,15 @@ const COMPILERS = {
 /**
  * The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing.
  *
- * @param collect is given the server before its routes, to look at each of them
+ * @param addRoutes adds them, each with what it needs
+ * @param collect gets the server before its routes, to look at each of them
  */
 export async function createServer(
-  parts: HttpContext,
+  context: HttpContext,
+  addRoutes: (app: App) => void,
   collect: (app: App) => Promise<void> = async () => {},
 ): Promise<App> {
-  const connections = new Connections(parts.max_connections, parts.clock);
+  const connections = new Connections(context.max_connections, context.clock);
   const app: App = Fastify({
     // Fastify's own log makes a logger and listeners for each request, though it has nothing to say of most. What went wrong
     // is logged below; where we listen says whoever starts the service.
@@ -86,51 +74,33 @@ export async function createServer(
     // While stopping, what still comes is answered like everything else.
     return503OnClosing: false,
   });
-  app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, parts));
+  app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, context));
   app.decorateRequest('principal', null as never);
   app.decorateRequest('standing', null);
   app.decorateRequest('signed_in', null);
   app.decorate('connections', connections);
   app.decorate('route_table', []);
   connections.watch(app.server);
-  addIntake(app, connections, parts);
-  // Absent while nothing but the document is made.
-  const { stall } = (parts as Partial<HttpContext>).store ?? {};
-  if (stall !== undefined) addStalls(app, stall);
+  addIntake(app, connections, context);
+  if (context.stall !== undefined) addStalls(app, context.stall);
   app.addHook('onRequest', (request, _reply, done) => {
     try {
-      if (parts.keyring.is_open) assertLocalCaller(request);
+      if (context.keyring.is_open) assertLocalCaller(request);
       done();
     } catch (error) {
       done(error as Error);
     }
   });
-  addUnknownRoutes(app, parts.pages ?? new Pages());
+  addUnknownRoutes(app, context.pages ?? new Pages());
 
   app.addHook('onRoute', (route) => {
     assertAudited(route);
     app.route_table.push({ methods: [route.method].flat(), url: route.url, access: accessOf(route) });
-    guard(route, () => parts);
+    guard(route, () => context);
   });
 
   await collect(app);
-  await app.register(async (routes) => {
-    const typed = routes as unknown as App;
-    instanceRoutes(typed, parts);
-    meetingRoutes(typed, parts);
-    messageRoutes(typed, parts);
-    deliveryRoutes(typed, parts);
-    eventRoutes(typed, parts);
-    encryptionRoutes(typed, parts);
-    apiKeyRoutes(typed, parts);
-    auditRoutes(typed, parts);
-    backupRoutes(typed, parts);
-    sessionRoutes(typed, parts);
-    nodeRoutes(typed, parts);
-    demoRoutes(typed, parts);
-    serviceRoutes(typed, parts);
-    documentRoute(typed);
-  });
+  await app.register(async (routes) => addRoutes(routes as unknown as App));
   return app;
 }
 

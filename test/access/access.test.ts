@@ -11,13 +11,12 @@ import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
-import type { HttpContext } from '../../src/http/context.ts';
 import type { Standing } from '../../src/http/auth/standing.ts';
-import { createServer } from '../../src/http/server.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
 import type { Store } from '../../src/store/store.ts';
 import { buildIfStale } from '../../scripts/web.ts';
 import { openStoreHere, SECRET } from '../support/node.ts';
+import { routesOnly } from '../support/routes.ts';
 import {
   type Answer,
   assertProblem,
@@ -545,7 +544,7 @@ describe('the walk finds what is missing; control:', () => {
 });
 
 test('a route that does not say who may call it cannot be made', async () => {
-  const app = await createServer({ max_message_bytes: 0 } as HttpContext);
+  const app = await routesOnly();
   const handler = async (): Promise<string> => '';
   assert.throws(() => app.get('/new/', {}, handler), /GET \/new\/ does not say who may call it/);
   // Control: one that says it can.

@@ -9,7 +9,8 @@ import { all, type ApiKeyWithToken, ConvokeClient, type ConvokeError, type Creat
 import fc from 'fast-check';
 import { pino } from 'pino';
 import { readConfig } from '../../src/config/read_config.ts';
-import { type Convoke, createConvoke, NoKeyError, openKeys } from '../../src/convoke.ts';
+import { type Convoke, createConvoke, NoKeyError } from '../../src/convoke.ts';
+import { openKeys } from '../../src/offline.ts';
 import { digestOf, ID_BYTES, isWhole, keyIdOf, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
 import type { NewApiKey } from '../../src/store/contract/api_keys.ts';

@@ -5,8 +5,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test, type TestContext } from 'node:test';
-import { createServer } from '../../src/http/server.ts';
-import type { HttpContext } from '../../src/http/context.ts';
+import { routesOnly } from '../support/routes.ts';
 import { RawClient, sayAnswers } from '../support/raw_client.ts';
 import { get, head, HOST, JSON_TYPE } from '../support/raw_requests.ts';
 import { type Service, startService } from '../support/service.ts';
@@ -21,8 +20,7 @@ interface Route {
 
 /** With an id where the table has a parameter; and what no route takes. */
 async function routesOf(): Promise<Route[]> {
-  // Routes only take hold of their parts when they are called; none is.
-  const app = await createServer({ max_message_bytes: 0 } as HttpContext);
+  const app = await routesOnly();
   await app.ready();
   const found = app.route_table.flatMap(({ methods, url, access }) =>
     methods.map((method) => ({

@@ -6,7 +6,7 @@ import { posix } from 'node:path';
 import { test } from 'node:test';
 
 /** From the outside in: a layer may import itself and what stands after it. */
-const LAYERS = ['cli', 'convoke.ts', 'http', 'feed', 'demo', 'delivery', 'store', 'domain'];
+const LAYERS = ['cli', 'offline.ts', 'convoke.ts', 'http', 'demo', 'changes', 'feed', 'delivery', 'store', 'domain'];
 /** Facts that every layer may know: the settings are data, the version a constant. */
 const FACTS = new Set(['config', 'version.ts']);
 
@@ -44,7 +44,7 @@ function againstTheDirection(imports: Import[]): string[] {
     .map(({ from, to }) => `${from} imports ${to}`);
 }
 
-test('imports point one way: cli, convoke.ts, http, feed, demo, delivery, store, domain', async () => {
+test('imports point one way: cli, offline.ts, convoke.ts, http, demo, changes, feed, delivery, store, domain', async () => {
   const imports = await importsOf('src/**/*.ts');
   assert.ok(imports.length > 100, 'the imports were found');
   assert.deepEqual(againstTheDirection(imports), []);
@@ -114,7 +114,7 @@ test('only one module opens outgoing sockets', async () => {
     // It listens, as every machine does.
     'src/demo/conversation.ts',
   ]);
-  const users = (await importsOf('src/{http,feed,demo,delivery,store,domain}/**/*.ts')).filter(
+  const users = (await importsOf('src/{http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
@@ -130,7 +130,7 @@ test('only one module opens connections to PostgreSQL', async () => {
 });
 
 test('only the command line touches the process', async () => {
-  for await (const file of glob('src/{http,feed,demo,delivery,store,domain}/**/*.ts', {
+  for await (const file of glob('src/{http,demo,changes,feed,delivery,store,domain}/**/*.ts', {
     cwd: new URL('../..', import.meta.url),
   })) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');

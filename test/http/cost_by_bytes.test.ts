@@ -7,8 +7,7 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { before, describe, test } from 'node:test';
 import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX } from '../../src/domain/id.ts';
-import type { HttpContext } from '../../src/http/context.ts';
-import { createServer } from '../../src/http/server.ts';
+import { routesOnly } from '../support/routes.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { RawClient } from '../support/raw_client.ts';
 import { HOST, JSON_TYPE } from '../support/raw_requests.ts';
@@ -139,8 +138,7 @@ async function fill(service: Service): Promise<void> {
 }
 
 async function asks(): Promise<{ name: string; requests: string[] }[]> {
-  // Routes only take hold of their parts when they are called; none is.
-  const app = await createServer({ max_message_bytes: MESSAGE_BYTES } as HttpContext);
+  const app = await routesOnly(MESSAGE_BYTES);
   await app.ready();
   const names = app.route_table.flatMap(({ methods, url }) => methods.map((method) => `${method} ${url}`));
   await app.close();

@@ -33,7 +33,7 @@ async function importAll({ from, json }: { from: string; json?: true }, command:
   }
   await assertThere(file);
   await makeDirectory(data);
-  const { importFile } = await import('../../convoke.ts');
+  const { importFile } = await import('../../offline.ts');
   const imported = await importFile({ ...config, database_url }, file, ({ table, rows }) =>
     noteProgress(`${table}: ${rows}`),
   ).catch((error: unknown) => {

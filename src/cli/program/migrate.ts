@@ -31,7 +31,7 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   const { config } = settingsOf(command);
   const file = dataFile(config.data);
   if (config.database_url === null) await assertThere(file);
-  const { schemaOf, migrateStore } = await import('../../convoke.ts');
+  const { schemaOf, migrateStore } = await import('../../offline.ts');
   try {
     const { present, wanted } = await schemaOf(config);
     if (check) {

@@ -6,7 +6,7 @@ import { dirname, resolve } from 'node:path';
 import type { Config } from '../../config/config.ts';
 import { ConfigError, readConfig } from '../../config/read_config.ts';
 import { SETTINGS } from '../../config/settings.ts';
-import type { KeysOfFile } from '../../convoke.ts';
+import type { KeysOfFile } from '../../offline.ts';
 import { apiKeyOption, clientFor, DEFAULT_URL } from './api.ts';
 import { dataFile, makeDirectory } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -110,7 +110,7 @@ function configOf(data: string): Config {
 }
 
 async function openFile(config: Config, file: string): Promise<KeysOfFile> {
-  const [{ openKeys }, { pino }] = await Promise.all([import('../../convoke.ts'), import('pino')]);
+  const [{ openKeys }, { pino }] = await Promise.all([import('../../offline.ts'), import('pino')]);
   try {
     return await openKeys(config, { log: pino({ level: 'silent' }) });
   } catch (error) {

@@ -1,5 +1,6 @@
 /** What the audit log is told: by whom and from where, what was done, and what was refused. */
 import type { FastifyRequest } from 'fastify';
+import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';
 import type { AuditAction, AuditDetails, AuditSubject, AuditTarget } from '../../domain/audit.ts';
 import { addressGroup } from '../../domain/client_address.ts';
@@ -42,18 +43,28 @@ export class AuditTrail {
     this.#of_keys = new Refusals(parts);
   }
 
-  /**
-   * The store for one change that a request makes: what is changed, and who did it, is written together or not at all.
-   *
-   * @param more what the request does not say itself
-   */
-  storeFor(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
+  /** Who makes the changes of a request, whose route has asked for a key. */
+  authorOf(request: FastifyRequest): Author {
+    const { key_id, owner_scope } = request.principal;
+    return {
+      key_id,
+      owner_scope,
+      storeFor: (more) => this.#storeFor(request, more),
+      record: () => this.#record(request),
+    };
+  }
+
+  /** Who begins a session with a sign-in link: nobody was asked for a key. */
+  holderOfLink(request: FastifyRequest): Pick<Author, 'storeFor'> {
+    return { storeFor: () => this.#storeFor(request, { principal: 'sign-in link' }) };
+  }
+
+  #storeFor(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
     const { store, clock } = this.#parts;
     return store.audited({ subject: this.#subjectOf(request, more), wall_ms: clock.wall() });
   }
 
-  /** Something is done that changes nothing in the store. */
-  async done(request: FastifyRequest): Promise<void> {
+  async #record(request: FastifyRequest): Promise<void> {
     const { store, clock } = this.#parts;
     await store.audit.append({ ...this.#subjectOf(request), outcome: 'done', code: null }, clock.wall());
   }

@@ -9,13 +9,13 @@
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';
 import { EVERYTHING_ALLOWED, NOTHING_ALLOWED, type Principal } from '../../domain/access.ts';
 import { digestOf } from '../../domain/api_key.ts';
 import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import { type Session, sessionEnd } from '../../domain/session.ts';
 import type { Page, PageRequest } from '../../store/contract/page.ts';
-import type { SessionStore } from '../../store/contract/sessions.ts';
 import type { Store } from '../../store/store.ts';
 import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
@@ -151,13 +151,12 @@ export class Sessions {
    * Begins a session, and sets its cookie.
    *
    * @param by the token that was given; null for who came by a link
-   * @param sessions the store that leaves an entry in the audit log
    */
   async begin(
+    author: Pick<Author, 'storeFor'>,
     request: FastifyRequest,
     reply: FastifyReply,
     by: Token | null,
-    sessions: SessionStore,
   ): Promise<SignedIn> {
     const { clock, keyring, node_id } = this.#parts;
     const now = clock.wall();
@@ -165,7 +164,7 @@ export class Sessions {
     const csrf_token = randomBytes(TOKEN_BYTES).toString('base64url');
     const key_id = by?.key_id ?? null;
     const key_expires_at = key_id === null ? null : (keyring.known(key_id)?.key.expires_at ?? null);
-    const session = await sessions.create({
+    const session = await author.storeFor().sessions.create({
       digest: digestOf(token),
       csrf_digest: digestOf(csrf_token),
       key_id,
@@ -186,12 +185,9 @@ export class Sessions {
     return { data: data.filter((session) => !lost.includes(session)), next_cursor };
   }
 
-  /**
-   * Ends a session for its holder, or for an admin, and everything that listens by it. Null when there is none.
-   *
-   * @param sessions the store that leaves an entry in the audit log
-   */
-  async end(sessions: SessionStore, by: { digest: string } | { session_id: string }): Promise<Session | null> {
+  /** Ends a session for its holder, or for an admin, and everything that listens by it. Null when there is none. */
+  async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
+    const { sessions } = author.storeFor();
     const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);
     if (ended !== null) this.onEnd(ended);
     return ended;

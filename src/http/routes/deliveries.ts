@@ -1,8 +1,11 @@
+import type { Changes } from '../../changes/changes.ts';
+import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { Problem } from '../../domain/problem.ts';
+import type { DeliveryStore } from '../../store/contract/deliveries.ts';
+import type { AuditTrail } from '../auth/audit_trail.ts';
 import { responses } from '../responses.ts';
-import { queuedEvent } from '../../feed/events.ts';
-import type { App, HttpContext } from '../context.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
 import {
   DeliveryParams,
   DeliverySchema,
@@ -12,89 +15,85 @@ import {
 import { pageOf } from '../schemas/page.ts';
 import { wireDelivery, wireDeliveryWithAttempts } from '../wire.ts';
 
-export function deliveryRoutes(
-  app: App,
-  { store, engine, clock, expire_after_ms, audit_trail, feed }: HttpContext,
-): void {
-  app.get(
-    '/api/v1/deliveries/',
-    {
-      config: { access: ['read', 'instance'] },
-      schema: {
-        operationId: 'listDeliveries',
-        tags: ['deliveries'],
-        summary: 'List deliveries, newest first',
-        description: 'What became of each message at each instance. Those that are settled are removed after a while.',
-        querystring: ListDeliveriesQuery,
-        response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
-      },
-    },
-    async ({ query, principal }) => {
-      if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
-      const page = await store.deliveries.list(
-        { ...query, limit: query.limit ?? 50 },
-        clock.now(),
-        principal.visibility,
-      );
-      return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
-    },
-  );
+export interface DeliveryContext {
+  store: { deliveries: Pick<DeliveryStore, 'list' | 'get'> };
+  changes: Pick<Changes, 'deliveries'>;
+  clock: Clock;
+  audit_trail: Pick<AuditTrail, 'authorOf'>;
+}
 
-  app.get(
-    '/api/v1/deliveries/:delivery_id/',
-    {
-      config: { access: ['read', 'instance'] },
-      schema: {
-        operationId: 'getDelivery',
-        tags: ['deliveries'],
-        summary: 'One delivery with every attempt',
-        description: 'What was answered to each attempt, when the next one comes, and what the delivery waits for.',
-        params: DeliveryParams,
-        response: responses({
-          200: ['The delivery.', DeliveryWithAttemptsSchema],
-          codes: ['delivery_does_not_exist'],
-        }),
-      },
-    },
-    async ({ params: { delivery_id }, principal }) => {
-      const row = await store.deliveries.get(delivery_id, clock.now(), principal.visibility);
-      if (row === null) throw deliveryNotFound(delivery_id);
-      return wireDeliveryWithAttempts(row);
-    },
-  );
+export function deliveryRoutes(app: App, context: DeliveryContext): void {
+  app.get('/api/v1/deliveries/', LIST_DELIVERIES, (request) => listDeliveries(context, request));
+  app.get('/api/v1/deliveries/:delivery_id/', GET_DELIVERY, (request) => getDelivery(context, request));
+  app.post('/api/v1/deliveries/:delivery_id/retry/', RETRY_DELIVERY, (request) => retryDelivery(context, request));
+}
 
-  app.post(
-    '/api/v1/deliveries/:delivery_id/retry/',
-    {
-      config: { access: ['instance'], audit: { action: 'delivery.retry', target: 'delivery' } },
-      schema: {
-        operationId: 'retryDelivery',
-        tags: ['deliveries'],
-        summary: 'Queue a delivery again at once, with the same webhook-id',
-        description:
-          'One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by its webhook-id.',
-        params: DeliveryParams,
-        response: responses({
-          200: ['The delivery, pending.', DeliveryWithAttemptsSchema],
-          codes: ['delivery_does_not_exist', 'delivery_not_retryable'],
-        }),
-      },
-    },
-    async (request) => {
-      const { params, principal } = request;
-      const { delivery_id } = params;
-      const now = clock.now();
-      const { deliveries } = audit_trail.storeFor(request);
-      const retried = await deliveries.retry(delivery_id, now, now + expire_after_ms, principal.owner_scope);
-      if (retried === null) throw deliveryNotFound(delivery_id);
-      const row = await store.deliveries.get(delivery_id, now);
-      engine.deliveryRetried({ ...retried, delivery_id });
-      const { instance_id, meeting_id } = retried;
-      feed.publish(queuedEvent({ instance_id, meeting_id, delivery_id, deliveries: 1 }, clock.wall()));
-      if (row === null) throw deliveryNotFound(delivery_id);
-      return wireDeliveryWithAttempts(row);
-    },
-  );
+const LIST_DELIVERIES = {
+  config: { access: ['read', 'instance'] },
+  schema: {
+    operationId: 'listDeliveries',
+    tags: ['deliveries'],
+    summary: 'List deliveries, newest first',
+    description: 'What became of each message at each instance. Those that are settled are removed after a while.',
+    querystring: ListDeliveriesQuery,
+    response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function listDeliveries(
+  { store, clock }: DeliveryContext,
+  { query, principal }: RequestFor<typeof LIST_DELIVERIES>,
+) {
+  if (query.meeting_id !== undefined) assertMeeting(principal, query.meeting_id);
+  const page = await store.deliveries.list({ ...query, limit: query.limit ?? 50 }, clock.now(), principal.visibility);
+  return { data: page.data.map(wireDelivery), next_cursor: page.next_cursor };
+}
+
+const GET_DELIVERY = {
+  config: { access: ['read', 'instance'] },
+  schema: {
+    operationId: 'getDelivery',
+    tags: ['deliveries'],
+    summary: 'One delivery with every attempt',
+    description: 'What was answered to each attempt, when the next one comes, and what the delivery waits for.',
+    params: DeliveryParams,
+    response: responses({
+      200: ['The delivery.', DeliveryWithAttemptsSchema],
+      codes: ['delivery_does_not_exist'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function getDelivery(
+  { store, clock }: DeliveryContext,
+  { params: { delivery_id }, principal }: RequestFor<typeof GET_DELIVERY>,
+) {
+  const row = await store.deliveries.get(delivery_id, clock.now(), principal.visibility);
+  if (row === null) throw deliveryNotFound(delivery_id);
+  return wireDeliveryWithAttempts(row);
+}
+
+const RETRY_DELIVERY = {
+  config: { access: ['instance'], audit: { action: 'delivery.retry', target: 'delivery' } },
+  schema: {
+    operationId: 'retryDelivery',
+    tags: ['deliveries'],
+    summary: 'Queue a delivery again at once, with the same webhook-id',
+    description:
+      'One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by its webhook-id.',
+    params: DeliveryParams,
+    response: responses({
+      200: ['The delivery, pending.', DeliveryWithAttemptsSchema],
+      codes: ['delivery_does_not_exist', 'delivery_not_retryable'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function retryDelivery({ changes, audit_trail }: DeliveryContext, request: RequestFor<typeof RETRY_DELIVERY>) {
+  const { delivery_id } = request.params;
+  const row = await changes.deliveries.retry(audit_trail.authorOf(request), delivery_id);
+  if (row === null) throw deliveryNotFound(delivery_id);
+  return wireDeliveryWithAttempts(row);
 }
 
 function deliveryNotFound(delivery_id: string): Problem {

@@ -1,58 +1,64 @@
+import type { FastifyReply } from 'fastify';
 import type { ServerResponse } from 'node:http';
 import { assertMeeting } from '../../domain/access.ts';
+import type { Feed } from '../../feed/feed.ts';
 import { responses } from '../responses.ts';
 import type { FeedSink } from '../../feed/listener.ts';
-import type { App, HttpContext } from '../context.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
 import { EventsHeaders, EventsQuery, EventStream, StreamHeaders } from '../schemas/events.ts';
 import type { Standing } from '../auth/standing.ts';
 
-/** How soon a browser comes back when the connection is lost. */
+/** How soon a browser connects again when the connection is lost. */
 const RETRY_MS = 1_000;
 
-export function eventRoutes(app: App, parts: HttpContext): void {
-  app.get(
-    '/api/v1/events/',
-    {
-      // There is no end to it that a HEAD could tell of.
-      exposeHeadRoute: false,
-      config: { access: ['read', 'instance'] },
-      schema: {
-        operationId: 'streamEvents',
-        tags: ['events'],
-        summary: 'The live feed: what happens, as it happens, as server-sent events',
-        description:
-          'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.removed, instance.joined, instance.left, instance.up, instance.failing, instance.down; gap when not everything could be told: read your view anew; overflow and end before the connection is closed. Each has an id: give the last one as Last-Event-ID to go on where you were. docs/events.md has the data of each.',
-        querystring: EventsQuery,
-        headers: EventsHeaders,
-        response: responses({
-          200: ['The stream; it does not end by itself.', EventStream, StreamHeaders],
-          codes: ['shutting_down'],
-        }),
-      },
-    },
-    async (request, reply) => {
-      const { query, headers, principal, standing } = request;
-      const { instance_id, meeting_id } = query;
-      if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
-      const { visibility } = principal;
-      const session = request.signed_in?.session ?? null;
-      const opened = await parts.feed.open({
-        viewer: { visibility, instance_id, meeting_id, session },
-        last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
-        standing: standing as Standing,
-      });
-      reply.hijack();
-      opened.begin(streamTo(reply.raw));
-    },
-  );
+export interface EventContext {
+  feed: Pick<Feed, 'open'>;
 }
 
-/** Begins the answer. */
+export function eventRoutes(app: App, context: EventContext): void {
+  app.get('/api/v1/events/', STREAM_EVENTS, (request, reply) => streamEvents(context, request, reply));
+}
+
+const STREAM_EVENTS = {
+  // A HEAD request would have to wait for an end that the stream does not have.
+  exposeHeadRoute: false,
+  config: { access: ['read', 'instance'] },
+  schema: {
+    operationId: 'streamEvents',
+    tags: ['events'],
+    summary: 'The live feed: what happens, as it happens, as server-sent events',
+    description:
+      'message.accepted, delivery.attempted, delivery.settled, delivery.queued, instance.registered, instance.changed, instance.removed, instance.joined, instance.left, instance.up, instance.failing, instance.down; gap when events were lost: read your view again; overflow and end before the service closes the connection. Each has an id: send the last one as Last-Event-ID to resume after it. docs/events.md has the data of each.',
+    querystring: EventsQuery,
+    headers: EventsHeaders,
+    response: responses({
+      200: ['The stream; it does not end by itself.', EventStream, StreamHeaders],
+      codes: ['shutting_down'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function streamEvents({ feed }: EventContext, request: RequestFor<typeof STREAM_EVENTS>, reply: FastifyReply) {
+  const { query, headers, principal, standing } = request;
+  const { instance_id, meeting_id } = query;
+  if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
+  const { visibility } = principal;
+  const session = request.signed_in?.session ?? null;
+  const opened = await feed.open({
+    viewer: { visibility, instance_id, meeting_id, session },
+    last_event_id: headers['last-event-id'] ?? query.last_event_id ?? null,
+    standing: standing as Standing,
+  });
+  reply.hijack();
+  opened.begin(streamTo(reply.raw));
+}
+
+/** Begins the response. */
 function streamTo(response: ServerResponse): FeedSink {
   response.writeHead(200, {
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-store',
-    // nginx would gather it.
+    // nginx would buffer it.
     'x-accel-buffering': 'no',
     'x-content-type-options': 'nosniff',
     connection: 'close',
@@ -64,7 +70,7 @@ function streamTo(response: ServerResponse): FeedSink {
     destroy: () => void response.destroy(),
     onDrain: (callback) => void response.on('drain', callback),
     onClose(callback) {
-      // It may have gone while its place was made.
+      // The client may have left while the feed opened.
       if (response.closed || response.destroyed) callback();
       else response.once('close', callback);
     },

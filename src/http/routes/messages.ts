@@ -1,14 +1,16 @@
+import type { FastifyReply } from 'fastify';
 import { hash } from 'node:crypto';
+import type { Engine } from '../../delivery/engine.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { pushTimestamp } from '../../domain/message.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
-import type { AcceptedMessage, MessageRow } from '../../store/contract/messages.ts';
+import type { AcceptedMessage, MessageRow, MessageStore } from '../../store/contract/messages.ts';
 import { fieldText } from '../intake/json_body.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';
-import type { App, HttpContext } from '../context.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { MeetingParams } from '../schemas/meetings.ts';
 import {
@@ -23,96 +25,112 @@ import {
 /** A page of history ends early when its messages come to this. */
 const PAGE_CHARS_MAX = 8 << 20;
 
-export function messageRoutes(app: App, { store, engine, max_message_bytes }: HttpContext): void {
-  app.post(
-    '/api/v1/meetings/:meeting_id/messages/',
-    {
-      // The history tells of it, and there are too many.
-      config: { access: ['send'], limited: 'send', audit: 'none' },
-      bodyLimit: max_message_bytes + LIST_BODY_BYTES_MAX,
-      schema: {
-        operationId: 'sendMessage',
-        tags: ['messages'],
-        summary: 'Send a message in a meeting',
-        description:
-          'When the answer comes, the message and its deliveries are on disk. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones.',
-        params: MeetingParams,
-        headers: SendHeaders,
-        body: SendMessageBody,
-        response: responses({
-          201: ['Accepted.', SentMessageSchema, SentHeaders],
-          codes: ['idempotency_key_reused', 'shutting_down'],
-        }),
-      },
-    },
-    async ({ params: { meeting_id }, body, json, headers, principal }, reply) => {
-      assertAddressable('meeting_id', meeting_id);
-      assertMeeting(principal, meeting_id);
-      const message = json?.textOf('message');
-      if (message === null || message === undefined) throw invalidField('message', 'is required');
-      const message_bytes = Buffer.byteLength(message);
-      if (message_bytes > max_message_bytes) {
-        throw new Problem(
-          'body_too_large',
-          `The message has ${message_bytes} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
-        );
-      }
-      const target_agents = body.target_agents === undefined ? null : uniqueIds(body.target_agents);
-      const key = headers['idempotency-key'];
-      const sent = await engine.send({
-        meeting_id,
-        message,
-        timestamp: timestampOf(body.message, message),
-        target_agents,
-        idempotency:
-          key === undefined
-            ? null
-            : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents) },
-      });
-      if (sent.repeated) void reply.header('idempotency-replayed', 'true');
-      return reply.code(201).send(wireSent(sent.message));
-    },
-  );
+export interface MessageContext {
+  store: { messages: Pick<MessageStore, 'list'> };
+  engine: Pick<Engine, 'send'>;
+  max_message_bytes: number;
+}
 
-  app.get(
-    '/api/v1/meetings/:meeting_id/messages/',
-    {
-      config: { access: ['read'] },
-      schema: {
-        operationId: 'listMessages',
-        tags: ['messages'],
-        summary: 'The messages of a meeting, in the order in which they were sent',
-        description:
-          'The latest ones, or those after or before a seq. A page may end early when its messages are large.',
-        params: MeetingParams,
-        querystring: ListMessagesQuery,
-        response: responses({
-          200: ['A page of messages.', MessagePageSchema],
-          codes: ['meeting_does_not_exist'],
-        }),
-      },
-    },
-    async ({ params: { meeting_id }, query, principal }, reply) => {
-      assertMeeting(principal, meeting_id);
-      const page = await store.messages.list(meeting_id, {
-        ...query,
-        limit: query.limit ?? 50,
-        chars_max: PAGE_CHARS_MAX,
-      });
-      if (page === null) throw meetingNotFound(meeting_id);
-      void reply.type('application/json');
-      return reply
-        .serializer((text: string) => text)
-        .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
-    },
+export function messageRoutes(app: App, context: MessageContext): void {
+  const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
+  app.post('/api/v1/meetings/:meeting_id/messages/', { ...SEND_MESSAGE, bodyLimit }, (request, reply) =>
+    sendMessage(context, request, reply),
   );
+  app.get('/api/v1/meetings/:meeting_id/messages/', LIST_MESSAGES, (request, reply) =>
+    listMessages(context, request, reply),
+  );
+}
+
+const SEND_MESSAGE = {
+  // The history has every message, and there are too many for the audit log.
+  config: { access: ['send'], limited: 'send', audit: 'none' },
+  schema: {
+    operationId: 'sendMessage',
+    tags: ['messages'],
+    summary: 'Send a message in a meeting',
+    description:
+      'The message and its deliveries are on disk before the response is sent. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones.',
+    params: MeetingParams,
+    headers: SendHeaders,
+    body: SendMessageBody,
+    response: responses({
+      201: ['Accepted.', SentMessageSchema, SentHeaders],
+      codes: ['idempotency_key_reused', 'shutting_down'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function sendMessage(
+  { engine, max_message_bytes }: MessageContext,
+  { params: { meeting_id }, body, json, headers, principal }: RequestFor<typeof SEND_MESSAGE>,
+  reply: FastifyReply,
+) {
+  assertAddressable('meeting_id', meeting_id);
+  assertMeeting(principal, meeting_id);
+  const message = json?.textOf('message');
+  if (message === null || message === undefined) throw invalidField('message', 'is required');
+  const message_bytes = Buffer.byteLength(message);
+  if (message_bytes > max_message_bytes) {
+    throw new Problem(
+      'body_too_large',
+      `The message has ${message_bytes} bytes; at most ${max_message_bytes} are taken (CONVOKE_MAX_MESSAGE_BYTES).`,
+    );
+  }
+  const target_agents = body.target_agents === undefined ? null : uniqueIds(body.target_agents);
+  const key = headers['idempotency-key'];
+  const sent = await engine.send({
+    meeting_id,
+    message,
+    timestamp: timestampOf(body.message, message),
+    target_agents,
+    idempotency:
+      key === undefined
+        ? null
+        : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents) },
+  });
+  if (sent.repeated) void reply.header('idempotency-replayed', 'true');
+  return reply.code(201).send(wireSent(sent.message));
+}
+
+const LIST_MESSAGES = {
+  config: { access: ['read'] },
+  schema: {
+    operationId: 'listMessages',
+    tags: ['messages'],
+    summary: 'The messages of a meeting, in the order in which they were sent',
+    description: 'The latest ones, or those after or before a seq. A page may end early when its messages are large.',
+    params: MeetingParams,
+    querystring: ListMessagesQuery,
+    response: responses({
+      200: ['A page of messages.', MessagePageSchema],
+      codes: ['meeting_does_not_exist'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function listMessages(
+  { store }: MessageContext,
+  { params: { meeting_id }, query, principal }: RequestFor<typeof LIST_MESSAGES>,
+  reply: FastifyReply,
+) {
+  assertMeeting(principal, meeting_id);
+  const page = await store.messages.list(meeting_id, {
+    ...query,
+    limit: query.limit ?? 50,
+    chars_max: PAGE_CHARS_MAX,
+  });
+  if (page === null) throw meetingNotFound(meeting_id);
+  void reply.type('application/json');
+  return reply
+    .serializer((text: string) => text)
+    .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
 }
 
 function wireSent(message: AcceptedMessage) {
   return { ...message, accepted_at: isoTime(message.accepted_at) };
 }
 
-/** The message stands in the answer as it was sent; through JSON.parse it would come out changed. */
+/** The response has the message as it was sent: JSON.parse would change it. */
 function messageText({ message_id, seq, accepted_at, target_agents, message }: MessageRow): string {
   const fields = JSON.stringify({ message_id, seq, accepted_at: isoTime(accepted_at), target_agents });
   return `${fields.slice(0, -1)},"message":${message}}`;

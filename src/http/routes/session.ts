@@ -6,9 +6,14 @@ import { SCOPES } from '../../domain/api_key.ts';
 import { Problem } from '../../domain/problem.ts';
 import { sessionIdOf } from '../../domain/session.ts';
 import { isoTime, isoTimeOrNull } from '../../domain/time.ts';
+import type { Store } from '../../store/store.ts';
 import { VERSION } from '../../version.ts';
+import type { AuditTrail } from '../auth/audit_trail.ts';
+import type { Keyring } from '../auth/keyring.ts';
+import type { Limits } from '../auth/limits.ts';
+import type { Sessions, SignedIn } from '../auth/sessions.ts';
 import { responses } from '../responses.ts';
-import type { App, HttpContext } from '../context.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
 import { pageOf } from '../schemas/page.ts';
 import {
   CookieHeaders,
@@ -19,167 +24,175 @@ import {
   SessionSchema,
   UseLinkBody,
 } from '../schemas/session.ts';
-import type { SignedIn } from '../auth/sessions.ts';
 
 const COOKIE_IS_SET =
-  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. With every request by it, csrf_token has to be sent as the header convoke-csrf; it is answered only now, and the cookie alone gives nothing.';
+  'The cookie is HttpOnly and SameSite=Strict, and lasts for 12 hours, but no longer than the key. Every request with the cookie must also send csrf_token as the header convoke-csrf. Only this response has csrf_token, and the cookie alone gives no access.';
 
-export function sessionRoutes(app: App, parts: HttpContext): void {
-  app.get(
-    '/api/v1/session/',
-    {
-      config: { access: 'public' },
-      schema: {
-        operationId: 'getSession',
-        tags: ['session'],
-        summary: 'Who is signed in, and what he may do',
-        description:
-          'Needs no key: a page asks it to know whether it has to ask for one. A session is told of only with its csrf_token in the header convoke-csrf.',
-        response: responses({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
-      },
-    },
-    async (request, reply) => {
-      void reply.header('cache-control', 'no-store');
-      const principal = await whoIs(request, reply, parts);
-      return described(principal, request.signed_in, parts);
-    },
-  );
-
-  app.post(
-    '/api/v1/session/',
-    {
-      config: { access: [...SCOPES], audit: { action: 'session.begin', target: 'service' } },
-      schema: {
-        operationId: 'signIn',
-        tags: ['session'],
-        summary: 'Exchange a key for a session: a cookie, for pages',
-        description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
-        response: responses({
-          201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
-          200: ['Nothing was needed.', SessionSchema],
-          codes: [],
-        }),
-      },
-    },
-    async (request, reply) => {
-      const { principal, signed_in, standing } = request;
-      const { sessions, audit_trail } = parts;
-      // Whoever has a session does not make it last longer; while the API is open, there is none.
-      const token = standing?.token ?? null;
-      if (token === null) return described(principal, signed_in, parts);
-      const store = audit_trail.storeFor(request).sessions;
-      const begun = await sessions.begin(request, reply, token, store);
-      return reply.code(201).send(described(principal, begun, parts));
-    },
-  );
-
-  app.post(
-    '/api/v1/session/link/',
-    {
-      config: { access: 'public', audit: { action: 'session.begin', target: 'service' } },
-      schema: {
-        operationId: 'signInByLink',
-        tags: ['session'],
-        summary: 'Sign in as an admin, by the link that convoke serve printed',
-        description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
-        body: UseLinkBody,
-        response: responses({
-          201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
-          200: ['Nothing was needed.', SessionSchema],
-          codes: ['sign_in_link_not_valid'],
-        }),
-      },
-    },
-    async (request, reply) => {
-      const { sessions, limits, keyring, audit_trail } = parts;
-      if (keyring.is_open) return described(EVERYTHING_ALLOWED, null, parts);
-      limits.limitFailures(request, () => sessions.useLink(request.body.token));
-      const store = audit_trail.storeFor(request, { principal: 'sign-in link' }).sessions;
-      const begun = await sessions.begin(request, reply, null, store);
-      return reply.code(201).send(described(EVERYTHING_ALLOWED, begun, parts));
-    },
-  );
-
-  app.delete(
-    '/api/v1/session/',
-    {
-      config: { access: [...SCOPES], audit: { action: 'session.end', target: 'service' } },
-      schema: {
-        operationId: 'signOut',
-        tags: ['session'],
-        summary: 'End the session, and everything that listens by it',
-        description: 'The cookie is taken away. Live feeds that were opened by it end, too.',
-        response: responses({ 204: ['There is none any more.', undefined, CookieHeaders], codes: [] }),
-      },
-    },
-    async (request, reply) => {
-      const { signed_in } = request;
-      if (signed_in !== null) {
-        await parts.sessions.end(parts.audit_trail.storeFor(request).sessions, signed_in.session);
-        parts.sessions.forget(request, reply);
-      }
-      return reply.code(204).send();
-    },
-  );
-
-  app.get(
-    '/api/v1/sessions/',
-    {
-      config: { access: ['admin'] },
-      schema: {
-        operationId: 'listSessions',
-        tags: ['session'],
-        summary: 'List the sessions of all pages, the latest first',
-        description: 'Each with the key that it stands on; null for a session that began with a sign-in link.',
-        querystring: ListSessionsQuery,
-        response: responses({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
-      },
-    },
-    async ({ query, signed_in }) => {
-      const { data, next_cursor } = await parts.sessions.list({ ...query, limit: query.limit ?? 50 });
-      const current = signed_in?.session.digest;
-      return {
-        data: data.map((session) => ({
-          session_id: sessionIdOf(session),
-          key_id: session.key_id,
-          created_at: isoTime(session.created_at),
-          expires_at: isoTime(session.expires_at),
-          is_current: session.digest === current,
-        })),
-        next_cursor,
-      };
-    },
-  );
-
-  app.delete(
-    '/api/v1/sessions/:session_id/',
-    {
-      config: { access: ['admin'], audit: { action: 'session.end', target: 'session' } },
-      schema: {
-        operationId: 'endSession',
-        tags: ['session'],
-        summary: 'End a session of anybody, and everything that listens by it',
-        description:
-          'On every node within a second. The key that it was begun with is not touched: revoke or rotate that one too, if it leaked.',
-        params: SessionParams,
-        response: responses({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
-      },
-    },
-    async (request, reply) => {
-      const { session_id } = request.params;
-      const ended = await parts.sessions.end(parts.audit_trail.storeFor(request).sessions, { session_id });
-      if (ended === null) throw new Problem('session_does_not_exist');
-      if (ended.digest === request.signed_in?.session.digest) parts.sessions.forget(request, reply);
-      return reply.code(204).send();
-    },
-  );
+export interface SessionContext {
+  store: Pick<Store, 'cluster'>;
+  sessions: Sessions;
+  limits: Limits;
+  keyring: Keyring;
+  audit_trail: Pick<AuditTrail, 'authorOf' | 'holderOfLink'>;
 }
 
-/** Null when he gives nothing, or a cookie that stands for nothing any more; a key that is wrong is refused as everywhere. */
-async function whoIs(
+export function sessionRoutes(app: App, context: SessionContext): void {
+  app.get('/api/v1/session/', GET_SESSION, (request, reply) => getSession(context, request, reply));
+  app.post('/api/v1/session/', SIGN_IN, (request, reply) => signIn(context, request, reply));
+  app.post('/api/v1/session/link/', SIGN_IN_BY_LINK, (request, reply) => signInByLink(context, request, reply));
+  app.delete('/api/v1/session/', SIGN_OUT, (request, reply) => signOut(context, request, reply));
+  app.get('/api/v1/sessions/', LIST_SESSIONS, (request) => listSessions(context, request));
+  app.delete('/api/v1/sessions/:session_id/', END_SESSION, (request, reply) => endSession(context, request, reply));
+}
+
+const GET_SESSION = {
+  config: { access: 'public' },
+  schema: {
+    operationId: 'getSession',
+    tags: ['session'],
+    summary: 'Who is signed in, and what they may do',
+    description:
+      'Needs no key: a page asks it to know whether it has to ask for one. A session is shown only with its csrf_token in the header convoke-csrf.',
+    response: responses({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function getSession(context: SessionContext, request: RequestFor<typeof GET_SESSION>, reply: FastifyReply) {
+  void reply.header('cache-control', 'no-store');
+  const principal = await principalOf(context, request, reply);
+  return wireSession(context, principal, request.signed_in);
+}
+
+const SIGN_IN = {
+  config: { access: [...SCOPES], audit: { action: 'session.begin', target: 'service' } },
+  schema: {
+    operationId: 'signIn',
+    tags: ['session'],
+    summary: 'Exchange a key for a session: a cookie, for pages',
+    description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
+    response: responses({
+      201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
+      200: ['Nothing was needed.', SessionSchema],
+      codes: [],
+    }),
+  },
+} satisfies RouteShape;
+
+async function signIn(context: SessionContext, request: RequestFor<typeof SIGN_IN>, reply: FastifyReply) {
+  const { sessions, audit_trail } = context;
+  const { principal, signed_in, standing } = request;
+  // A session cannot begin another and so last longer; while the API is open, there is nothing to sign in with.
+  const token = standing?.token ?? null;
+  if (token === null) return wireSession(context, principal, signed_in);
+  const begun = await sessions.begin(audit_trail.authorOf(request), request, reply, token);
+  return reply.code(201).send(wireSession(context, principal, begun));
+}
+
+const SIGN_IN_BY_LINK = {
+  config: { access: 'public', audit: { action: 'session.begin', target: 'service' } },
+  schema: {
+    operationId: 'signInByLink',
+    tags: ['session'],
+    summary: 'Sign in as an admin, by the link that convoke serve printed',
+    description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
+    body: UseLinkBody,
+    response: responses({
+      201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
+      200: ['Nothing was needed.', SessionSchema],
+      codes: ['sign_in_link_not_valid'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function signInByLink(context: SessionContext, request: RequestFor<typeof SIGN_IN_BY_LINK>, reply: FastifyReply) {
+  const { sessions, limits, keyring, audit_trail } = context;
+  if (keyring.is_open) return wireSession(context, EVERYTHING_ALLOWED, null);
+  limits.limitFailures(request, () => sessions.useLink(request.body.token));
+  const begun = await sessions.begin(audit_trail.holderOfLink(request), request, reply, null);
+  return reply.code(201).send(wireSession(context, EVERYTHING_ALLOWED, begun));
+}
+
+const SIGN_OUT = {
+  config: { access: [...SCOPES], audit: { action: 'session.end', target: 'service' } },
+  schema: {
+    operationId: 'signOut',
+    tags: ['session'],
+    summary: 'End the session, and every live feed that it opened',
+    description: 'The cookie is removed.',
+    response: responses({ 204: ['Signed out.', undefined, CookieHeaders], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function signOut(
+  { sessions, audit_trail }: SessionContext,
+  request: RequestFor<typeof SIGN_OUT>,
+  reply: FastifyReply,
+) {
+  const { signed_in } = request;
+  if (signed_in !== null) {
+    await sessions.end(audit_trail.authorOf(request), signed_in.session);
+    sessions.forget(request, reply);
+  }
+  return reply.code(204).send();
+}
+
+const LIST_SESSIONS = {
+  config: { access: ['admin'] },
+  schema: {
+    operationId: 'listSessions',
+    tags: ['session'],
+    summary: 'List the sessions of all pages, the latest first',
+    description: 'Each with the key that it stands on; null for a session that began with a sign-in link.',
+    querystring: ListSessionsQuery,
+    response: responses({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function listSessions({ sessions }: SessionContext, { query, signed_in }: RequestFor<typeof LIST_SESSIONS>) {
+  const { data, next_cursor } = await sessions.list({ ...query, limit: query.limit ?? 50 });
+  const current = signed_in?.session.digest;
+  return {
+    data: data.map((session) => ({
+      session_id: sessionIdOf(session),
+      key_id: session.key_id,
+      created_at: isoTime(session.created_at),
+      expires_at: isoTime(session.expires_at),
+      is_current: session.digest === current,
+    })),
+    next_cursor,
+  };
+}
+
+const END_SESSION = {
+  config: { access: ['admin'], audit: { action: 'session.end', target: 'session' } },
+  schema: {
+    operationId: 'endSession',
+    tags: ['session'],
+    summary: 'End any session, and every live feed that it opened',
+    description:
+      'On every node within a second. The key that it was begun with stays valid: revoke or rotate that one too, if it leaked.',
+    params: SessionParams,
+    response: responses({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
+  },
+} satisfies RouteShape;
+
+async function endSession(
+  { sessions, audit_trail }: SessionContext,
+  request: RequestFor<typeof END_SESSION>,
+  reply: FastifyReply,
+) {
+  const { session_id } = request.params;
+  const ended = await sessions.end(audit_trail.authorOf(request), { session_id });
+  if (ended === null) throw new Problem('session_does_not_exist');
+  if (ended.digest === request.signed_in?.session.digest) sessions.forget(request, reply);
+  return reply.code(204).send();
+}
+
+/** Null without a key, and with a cookie whose session has ended. A wrong key is refused as everywhere. */
+async function principalOf(
+  { sessions, keyring, limits }: SessionContext,
   request: FastifyRequest,
   reply: FastifyReply,
-  { sessions, keyring, limits }: HttpContext,
 ): Promise<Principal | null> {
   if (keyring.is_open || request.headers.authorization !== undefined)
     return limits.identify(keyring, request).principal;
@@ -187,7 +200,7 @@ async function whoIs(
     return (await sessions.identify(request))?.principal ?? null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    // The cookie stays: another page may hold what belongs to it.
+    // The cookie stays: another page may hold its csrf_token.
     if (error.code === 'csrf_token_wrong') return null;
     if (error.status !== 401) throw error;
     sessions.forget(request, reply);
@@ -195,10 +208,10 @@ async function whoIs(
   }
 }
 
-function described(
+function wireSession(
+  { keyring, store }: SessionContext,
   principal: Principal | null,
   signed_in: SignedIn | null,
-  { keyring, store }: HttpContext,
 ): Static<typeof SessionSchema> {
   const { key_id = null, scopes = [], owner_scope = null } = principal ?? {};
   return {

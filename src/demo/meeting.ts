@@ -1,17 +1,20 @@
-/** The demo within the service: a meeting to look at, with two agents that answer whoever speaks to them. */
-import { Conversation, DEMO_HOST, type DemoRegistration, type DemoService } from '../demo/conversation.ts';
-import { TURNS } from '../demo/script.ts';
+/** The demo within the service: a meeting to look at, with two agents that respond to everybody who speaks to them. */
+import type { Author } from '../changes/author.ts';
+import type { Changes } from '../changes/changes.ts';
+import type { Log } from '../delivery/bounded_log.ts';
+import type { Clock } from '../delivery/clock.ts';
+import type { Engine } from '../delivery/engine.ts';
+import type { EgressPolicy } from '../domain/address.ts';
 import type { AuditSubject } from '../domain/audit.ts';
 import { Problem } from '../domain/problem.ts';
 import { isRefusal, parseWebhookUrl } from '../domain/webhook_url.ts';
-import type { AuditedStore } from '../store/store.ts';
-import { membershipEvent } from '../feed/events.ts';
-import type { HttpContext } from './context.ts';
-import { registerInstance, removeInstance } from './registry.ts';
+import type { Store } from '../store/store.ts';
+import { Conversation, DEMO_HOST, type DemoService } from './conversation.ts';
+import { TURNS } from './script.ts';
 
 /** Slow enough to be watched. */
 const PAUSE_MS = 1_000;
-/** So that agents of others that answer everything end some time. */
+/** An agent of somebody else that responds to everything would otherwise never stop. */
 const ANSWERS_MAX = 100;
 
 /** The name under which the demo opens its meeting. */
@@ -24,29 +27,29 @@ export interface DemoStatus {
   turns: number;
 }
 
-/** Whoever starts or stops the demo: the audit log has each instance under his name. */
-export interface DemoActor {
-  /** The key that will own the instances. */
-  key_id: string | null;
-  audited(subject: Pick<AuditSubject, 'action' | 'target_kind' | 'target_id' | 'details'>): AuditedStore;
-}
-
-type DemoParts = Pick<HttpContext, 'store' | 'engine' | 'feed' | 'clock' | 'log' | 'egress_policy'> & {
+interface DemoParts {
+  store: Pick<Store, 'audited'>;
+  changes: Pick<Changes, 'instances' | 'memberships'>;
+  engine: Pick<Engine, 'send'>;
+  clock: Clock;
+  log: Log;
+  egress_policy: EgressPolicy;
   /** Whether this node delivers to an instance. */
   delivers: (instance_id: string) => boolean;
-};
+}
 
 export class DemoMeeting {
   readonly #parts: DemoParts;
   #conversation: Conversation | null = null;
-  #actor: DemoActor;
+  /** Started or stopped it last: the audit log has its instances under their name. */
+  #author: Author;
   #is_closed = false;
   /** Starts and stops one after the other. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: DemoParts) {
     this.#parts = parts;
-    this.#actor = this.#serviceItself();
+    this.#author = this.#serviceItself();
   }
 
   get status(): DemoStatus {
@@ -57,16 +60,16 @@ export class DemoMeeting {
   }
 
   /**
-   * Starts it unless it runs; whether it was started.
+   * Starts it unless it runs. Returns whether it was started.
    *
-   * @throws Problem `demo_not_possible` when the egress policy lets no push reach this machine; those of registering
+   * @throws Problem `demo_not_possible` when the egress policy allows no push to this machine; those of registering
    */
-  start(actor: DemoActor): Promise<boolean> {
+  start(author: Author): Promise<boolean> {
     return this.#inTurn(async () => {
       if (this.#is_closed) throw new Problem('shutting_down');
       if (this.#conversation !== null) return false;
       this.#assertReachable();
-      this.#actor = actor;
+      this.#author = author;
       const conversation = this.#makeConversation();
       try {
         await conversation.gather();
@@ -76,20 +79,22 @@ export class DemoMeeting {
         throw error;
       }
       this.#conversation = conversation;
+      await author.record();
       return true;
     });
   }
 
-  /** Ends it, and removes its instances; whether it ran. */
-  stop(actor: DemoActor): Promise<boolean> {
+  /** Ends it, and removes its instances. Returns whether it ran. */
+  stop(author: Author): Promise<boolean> {
     return this.#inTurn(async () => {
       const conversation = this.#conversation;
       if (conversation === null) return false;
       this.#conversation = null;
-      this.#actor = actor;
+      this.#author = author;
       await conversation.end((error) =>
         this.#parts.log.warn({ err: error }, 'an instance of the demo was not removed'),
       );
+      await author.record();
       return true;
     });
   }
@@ -123,7 +128,7 @@ export class DemoMeeting {
         joined() {},
         heard() {},
         says() {},
-        failed: (error) => log.warn({ err: error }, 'the demo cannot go on; stop it and start it anew'),
+        failed: (error) => log.warn({ err: error }, 'the demo cannot go on; stop it and start it again'),
       },
       clock,
       turns: TURNS,
@@ -133,16 +138,19 @@ export class DemoMeeting {
     });
   }
 
-  /** What the routes do for everybody, without the way over HTTP: the agents have no key. */
+  /** What the routes do, without HTTP: the agents have no key. */
   #asService(): DemoService {
-    const { engine, feed, clock } = this.#parts;
+    const { engine, changes } = this.#parts;
     return {
-      register: (registration) => this.#register(registration),
-      joinMeeting: async ({ meeting_id, instance_id, agent_ids }) => {
-        const { meetings } = this.#audited('meeting.join', instance_id, { meeting_id });
-        const { membership } = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall());
-        feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, membership.joined_at));
-      },
+      register: (registration) =>
+        changes.instances.register(this.#authorOf('instance.register', registration.instance_id), {
+          ...registration,
+          webhook_headers: undefined,
+          new_secret: registration.webhook_secret,
+          success_statuses: undefined,
+        }),
+      joinMeeting: ({ meeting_id, instance_id, agent_ids }) =>
+        changes.memberships.join(this.#authorOf('meeting.join', instance_id), meeting_id, instance_id, agent_ids),
       async sendMessage(meeting_id, message, { target_agents } = {}) {
         const { created_at } = message as { created_at: string };
         const { message: sent } = await engine.send({
@@ -155,36 +163,33 @@ export class DemoMeeting {
         return sent;
       },
       deleteInstance: (instance_id) =>
-        removeInstance(this.#parts, this.#audited('instance.delete', instance_id).instances, instance_id, null),
+        changes.instances.remove(this.#authorOf('instance.delete', instance_id), instance_id),
     };
   }
 
-  #register(registration: DemoRegistration): Promise<unknown> {
-    const { instance_id, webhook_secret } = registration;
-    return registerInstance(
-      this.#parts,
-      this.#audited('instance.register', instance_id).instances,
-      {
-        ...registration,
-        webhook_headers: undefined,
-        new_secret: webhook_secret,
-        success_statuses: undefined,
-        owner_key_id: this.#actor.key_id,
-      },
-      null,
-    );
+  /** Each change of the demo has the author who started or stopped it. */
+  #authorOf(action: AuditSubject['action'], target_id: string): Author {
+    const author = this.#author;
+    const subject = { action, target_kind: 'instance', target_id, details: {} } as const;
+    return { ...author, storeFor: (more) => author.storeFor({ ...subject, ...more }) };
   }
 
-  #audited(action: AuditSubject['action'], target_id: string, details: AuditSubject['details'] = {}): AuditedStore {
-    return this.#actor.audited({ action, target_kind: 'instance', target_id, details });
-  }
-
-  #serviceItself(): DemoActor {
+  #serviceItself(): Author {
     const { store, clock } = this.#parts;
+    const stopping: AuditSubject = {
+      principal: 'service',
+      address: null,
+      action: 'demo.stop',
+      target_kind: 'service',
+      target_id: null,
+      details: {},
+    };
     return {
       key_id: null,
-      audited: (subject) =>
-        store.audited({ subject: { ...subject, principal: 'service', address: null }, wall_ms: clock.wall() }),
+      owner_scope: null,
+      storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
+      // The demo ends because the service stops.
+      record: async () => {},
     };
   }
 }

@@ -1,0 +1,32 @@
+/**
+ * Every change that callers can make, each with all that has to know of it: the store, the audit log, the engine and the
+ * live feed. Routes and the demo change things only here, and read the store themselves; so no route can forget one of them.
+ * Two kinds of change are elsewhere: `Engine.send` stores messages, and `Sessions` begins and ends sessions with their cookies.
+ */
+import { DeliveryChanges, type DeliveryChangesParts } from './deliveries.ts';
+import { InstanceChanges, type InstanceChangesParts } from './instances.ts';
+import { KeyChanges, type KeyChangesParts } from './keys.ts';
+import { MembershipChanges, type MembershipChangesParts } from './memberships.ts';
+import { ServiceChanges, type ServiceChangesParts } from './service.ts';
+
+export type ChangesParts = InstanceChangesParts &
+  MembershipChangesParts &
+  DeliveryChangesParts &
+  KeyChangesParts &
+  ServiceChangesParts;
+
+export class Changes {
+  readonly instances: InstanceChanges;
+  readonly memberships: MembershipChanges;
+  readonly deliveries: DeliveryChanges;
+  readonly keys: KeyChanges;
+  readonly service: ServiceChanges;
+
+  constructor(parts: ChangesParts) {
+    this.instances = new InstanceChanges(parts);
+    this.memberships = new MembershipChanges(parts);
+    this.deliveries = new DeliveryChanges(parts);
+    this.keys = new KeyChanges(parts);
+    this.service = new ServiceChanges(parts);
+  }
+}

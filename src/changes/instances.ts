@@ -1,0 +1,114 @@
+import type { Clock } from '../delivery/clock.ts';
+import type { Engine } from '../delivery/engine.ts';
+import type { AuditSubject } from '../domain/audit.ts';
+import { changedEvent, registeredEvent, removedEvent, settledEvent } from '../feed/events.ts';
+import type { Feed } from '../feed/feed.ts';
+import type { InstancePatch, InstanceRow, InstanceStore, Registration } from '../store/contract/instances.ts';
+import type { Author } from './author.ts';
+
+/** Pending deliveries that one transaction cancels, so that deleting an instance with many of them delays nobody. */
+const CANCEL_BATCH = 2_000;
+
+export interface InstanceChangesParts {
+  store: { instances: Pick<InstanceStore, 'heartbeat' | 'remove'> };
+  engine: Pick<Engine, 'instanceChanged' | 'invalidateInstance' | 'instanceRemoved'>;
+  feed: Pick<Feed, 'publish'>;
+  clock: Clock;
+}
+
+export class InstanceChanges {
+  readonly #parts: InstanceChangesParts;
+
+  constructor(parts: InstanceChangesParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws Problem `instance_id_taken`, `quota_exceeded` */
+  async register(
+    author: Author,
+    registration: Omit<Registration, 'owner_key_id'>,
+  ): ReturnType<InstanceStore['register']> {
+    const { engine, feed, clock } = this.#parts;
+    const owned = { ...registration, owner_key_id: author.key_id };
+    const registered = await author.storeFor().instances.register(owned, clock.wall(), author.owner_scope);
+    const { created, instance } = registered;
+    engine.instanceChanged(instance, true);
+    feed.publish(registeredEvent(instance, created, clock.wall()));
+    return registered;
+  }
+
+  /** Changes the fields that `patch` has; null when there is no such instance. */
+  async update(author: Author, instance_id: string, patch: InstancePatch): Promise<InstanceRow | null> {
+    const { engine, feed, clock } = this.#parts;
+    const { instances } = author.storeFor(handOver(patch));
+    const row = await instances.patch(instance_id, patch, clock.wall(), author.owner_scope);
+    if (row === null) return null;
+    engine.instanceChanged(row, patch.is_active === true || patch.webhook_enabled === true);
+    feed.publish(changedEvent(row, givenFields(patch), clock.wall()));
+    return row;
+  }
+
+  /** No audit entry and no event: every instance sends one a minute. Null when there is no such instance. */
+  async heartbeat({ owner_scope }: Author, instance_id: string): Promise<InstanceRow | null> {
+    const { store, engine, clock } = this.#parts;
+    const row = await store.instances.heartbeat(instance_id, clock.wall(), owner_scope);
+    if (row !== null) engine.instanceChanged(row, true);
+    return row;
+  }
+
+  /**
+   * Makes `new_secret` the webhook secret; the old one signs too for `overlap_ms`. Null when there is no such instance.
+   */
+  async rotateSecret(
+    author: Author,
+    instance_id: string,
+    new_secret: string,
+    overlap_ms: number,
+  ): Promise<InstanceRow | null> {
+    const { engine, feed, clock } = this.#parts;
+    const { instances } = author.storeFor();
+    const row = await instances.rotateSecret(instance_id, new_secret, overlap_ms, clock.wall(), author.owner_scope);
+    if (row === null) return null;
+    engine.instanceChanged(row, false);
+    feed.publish(changedEvent(row, ['webhook_secret'], clock.wall()));
+    return row;
+  }
+
+  /** Deletes an instance and cancels what is pending for it. Returns whether there was such an instance. */
+  async remove(author: Author, instance_id: string): Promise<boolean> {
+    const { store, engine, feed, clock } = this.#parts;
+    let existed = false;
+    let cancelled = 0;
+    // The first step switches the instance off for good and has the audit entry; the other steps complete it.
+    let step: Pick<InstanceStore, 'remove'> = author.storeFor().instances;
+    for (let done = false; !done; step = store.instances) {
+      const removed = await step
+        .remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope)
+        .catch((error: unknown) => {
+          // The store may have done it all the same.
+          engine.invalidateInstance(instance_id);
+          throw error;
+        });
+      // An instance of another owner is left alone.
+      if (removed.existed) engine.invalidateInstance(instance_id);
+      existed ||= removed.existed;
+      cancelled += removed.cancelled;
+      done = removed.done;
+    }
+    if (!existed) return false;
+    engine.instanceRemoved(instance_id, cancelled);
+    const settled = { instance_id, meeting_id: null, state: 'cancelled', reason: 'instance_deleted' } as const;
+    if (cancelled > 0) feed.publish(settledEvent({ ...settled, deliveries: cancelled }, clock.wall()));
+    feed.publish(removedEvent(instance_id, clock.wall()));
+    return true;
+  }
+}
+
+/** The audit log tells a hand-over from other changes, and says to whom. */
+function handOver({ owner_key_id }: InstancePatch): Partial<AuditSubject> {
+  return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
+}
+
+function givenFields(patch: InstancePatch): string[] {
+  return Object.entries(patch).flatMap(([name, value]) => (value === undefined ? [] : [name]));
+}

@@ -1,0 +1,52 @@
+import type { Clock } from '../delivery/clock.ts';
+import type { ApiKey } from '../domain/api_key.ts';
+import type { NewApiKey } from '../store/contract/api_keys.ts';
+import type { Author } from './author.ts';
+
+export interface KeyChangesParts {
+  /** What this node knows of the keys. It ends the feeds that stand on a key that changed. */
+  keyring: { put(key: ApiKey): void };
+  clock: Clock;
+}
+
+/** The feed has no event for keys, and the engine needs none: the keyring is what has to know of a change. */
+export class KeyChanges {
+  readonly #parts: KeyChangesParts;
+
+  constructor(parts: KeyChangesParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws Problem `first_key_not_admin` */
+  async create(author: Author, key: NewApiKey): Promise<ApiKey> {
+    const { key_id: target_id, scopes } = key;
+    const created = await author.storeFor({ target_id, details: { scopes } }).api_keys.create(key);
+    this.#parts.keyring.put(created);
+    return created;
+  }
+
+  /**
+   * Null when there is no such key.
+   *
+   * @throws Problem `last_admin_key`
+   */
+  async revoke(author: Author, key_id: string): Promise<ApiKey | null> {
+    const { keyring, clock } = this.#parts;
+    const revoked = await author.storeFor().api_keys.revoke(key_id, clock.wall());
+    if (revoked !== null) keyring.put(revoked);
+    return revoked;
+  }
+
+  /**
+   * Gives a key another token; the old one works for `overlap_ms` more. Null when there is no such key.
+   *
+   * @param digest of the new token
+   * @throws Problem `key_not_active`
+   */
+  async rotate(author: Author, key_id: string, digest: string, overlap_ms: number): Promise<ApiKey | null> {
+    const { keyring, clock } = this.#parts;
+    const rotated = await author.storeFor().api_keys.rotate(key_id, digest, overlap_ms, clock.wall());
+    if (rotated !== null) keyring.put(rotated);
+    return rotated;
+  }
+}

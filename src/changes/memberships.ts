@@ -1,0 +1,42 @@
+import type { Clock } from '../delivery/clock.ts';
+import { membershipEvent } from '../feed/events.ts';
+import type { Feed } from '../feed/feed.ts';
+import type { MeetingStore } from '../store/contract/meetings.ts';
+import type { Author } from './author.ts';
+
+export interface MembershipChangesParts {
+  feed: Pick<Feed, 'publish'>;
+  clock: Clock;
+}
+
+/** The engine takes no part: the store reads the memberships of a meeting when it stores a message. */
+export class MembershipChanges {
+  readonly #parts: MembershipChangesParts;
+
+  constructor(parts: MembershipChangesParts) {
+    this.#parts = parts;
+  }
+
+  /** @throws Problem `instance_does_not_exist`, `quota_exceeded` */
+  async join(
+    author: Author,
+    meeting_id: string,
+    instance_id: string,
+    agent_ids: string[],
+  ): ReturnType<MeetingStore['join']> {
+    const { feed, clock } = this.#parts;
+    const { meetings } = author.storeFor({ details: { meeting_id } });
+    const joined = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope);
+    feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, joined.membership.joined_at));
+    return joined;
+  }
+
+  /** Null when there was no such membership. */
+  async leave(author: Author, meeting_id: string, instance_id: string): ReturnType<MeetingStore['leave']> {
+    const { feed, clock } = this.#parts;
+    const { meetings } = author.storeFor({ details: { meeting_id } });
+    const left = await meetings.leave(meeting_id, instance_id, clock.wall(), author.owner_scope);
+    if (left !== null) feed.publish(membershipEvent('instance.left', instance_id, meeting_id, left.left_at));
+    return left;
+  }
+}

@@ -1,0 +1,55 @@
+import type { Clock } from '../delivery/clock.ts';
+import { Problem } from '../domain/problem.ts';
+import type { BackupStore } from '../store/contract/backups.ts';
+import type { Store } from '../store/store.ts';
+import type { Author } from './author.ts';
+
+/** Instances whose secrets one transaction encrypts: other calls wait for some 2 ms. */
+const ROWS_PER_STEP = 50;
+/** One call responds after about this time, well before a client or a proxy gives up. */
+const CALL_MS_MAX = 2_000;
+
+export interface ServiceChangesParts {
+  store: Pick<Store, 'encryption' | 'backups'>;
+  clock: Clock;
+}
+
+/** What changes the service as a whole. It changes nothing that the feed shows or the engine keeps. */
+export class ServiceChanges {
+  readonly #parts: ServiceChangesParts;
+
+  constructor(parts: ServiceChangesParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Changes the data key, and encrypts every secret with the new one, as far as one call gets: call again until `done`.
+   *
+   * @throws Problem `encryption_key_given`
+   */
+  async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; done: boolean }> {
+    const { clock, store } = this.#parts;
+    const ends_at = clock.now() + CALL_MS_MAX;
+    const { key_id } = await author.storeFor().encryption.changeKey(clock.wall());
+    let rewritten = 0;
+    for (let after: string | null = null; ;) {
+      const step = await store.encryption.reencrypt(after, ROWS_PER_STEP);
+      rewritten += step.rewritten;
+      after = step.next;
+      if (after === null) break;
+      if (clock.now() >= ends_at) return { key_id, rewritten, done: false };
+    }
+    await store.encryption.endChange();
+    await store.encryption.forgetFormerKey();
+    return { key_id, rewritten, done: true };
+  }
+
+  /** @throws Problem `backup_under_way`, `backup_no_room`, `backup_not_made_here` */
+  async beginBackup(author: Author): ReturnType<BackupStore['begin']> {
+    const { backups } = this.#parts.store;
+    if (backups === undefined) throw new Problem('backup_not_made_here');
+    const backup = await backups.begin();
+    await author.record();
+    return backup;
+  }
+}

@@ -1,0 +1,22 @@
+/** What the engine does, as the live feed shows it. Call these only while `feed.is_active`: they make objects. */
+import type { AttemptEvent } from '../delivery/events.ts';
+import type { Accepted, NewMessage } from '../store/contract/messages.ts';
+import { acceptedEvent, attemptedEvent, goneEvent, healthEvent } from './events.ts';
+import type { Feed } from './feed.ts';
+
+export function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
+  for (const [i, result] of results.entries()) {
+    if (result.kind !== 'accepted') continue;
+    const target_agents = batch[i]?.target_agents ?? null;
+    const instance_ids = result.deliveries.map(({ instance_id }) => instance_id);
+    feed.publish(acceptedEvent({ ...result.message, target_agents }, instance_ids));
+  }
+}
+
+export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: number): void {
+  const { health_before, health_after, reason } = event;
+  feed.publish(attemptedEvent(event, event.attempt));
+  const changed = healthEvent(event, health_before, health_after, wall_ms);
+  if (changed !== null) feed.publish(changed);
+  if (reason === 'gone') feed.publish(goneEvent(event, wall_ms));
+}

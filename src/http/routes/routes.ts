@@ -1,0 +1,58 @@
+import type { App } from '../context.ts';
+import { type ApiKeyContext, apiKeyRoutes } from './api_keys.ts';
+import { type AuditContext, auditRoutes } from './audit.ts';
+import { type BackupContext, backupRoutes } from './backups.ts';
+import { type DeliveryContext, deliveryRoutes } from './deliveries.ts';
+import { type DemoContext, demoRoutes } from './demo.ts';
+import { type EncryptionContext, encryptionRoutes } from './encryption.ts';
+import { type EventContext, eventRoutes } from './events.ts';
+import { type InstanceContext, instanceRoutes } from './instances.ts';
+import { type MeetingContext, meetingRoutes } from './meetings.ts';
+import { type MessageContext, messageRoutes } from './messages.ts';
+import { type NodeContext, nodeRoutes } from './nodes.ts';
+import { documentRoute } from './openapi.ts';
+import { type ServiceContext, serviceRoutes } from './service.ts';
+import { type SessionContext, sessionRoutes } from './session.ts';
+
+/** What all routes need together. */
+export type RoutesContext = ApiKeyContext &
+  AuditContext &
+  BackupContext &
+  DeliveryContext &
+  DemoContext &
+  EncryptionContext &
+  EventContext &
+  InstanceContext &
+  MeetingContext &
+  MessageContext &
+  NodeContext &
+  ServiceContext &
+  SessionContext;
+
+/** Every route of a node. */
+export function allRoutes(context: RoutesContext): (app: App) => void {
+  return (app) => {
+    instanceRoutes(app, context);
+    meetingRoutes(app, context);
+    messageRoutes(app, context);
+    deliveryRoutes(app, context);
+    eventRoutes(app, context);
+    encryptionRoutes(app, context);
+    apiKeyRoutes(app, context);
+    auditRoutes(app, context);
+    backupRoutes(app, context);
+    sessionRoutes(app, context);
+    nodeRoutes(app, context);
+    demoRoutes(app, context);
+    serviceRoutes(app, context);
+    documentRoute(app);
+  };
+}
+
+/** What somebody who holds the data file manages without a service: its keys and its audit log. */
+export function ownersRoutes(context: ApiKeyContext & AuditContext): (app: App) => void {
+  return (app) => {
+    apiKeyRoutes(app, context);
+    auditRoutes(app, context);
+  };
+}
