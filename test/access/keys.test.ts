@@ -29,8 +29,8 @@ function temporaryData(t: TestContext): string {
 }
 
 /** What a key is answered: 200, or the code of the problem. */
-async function answerTo({ url }: { url: string }, token: string): Promise<string> {
-  const answer = await fetch(`${url}/api/v1/instances/`, { headers: { authorization: `Bearer ${token}` } });
+async function answerTo({ url }: { url: string }, token: string, path = '/api/v1/instances/'): Promise<string> {
+  const answer = await fetch(`${url}${path}`, { headers: { authorization: `Bearer ${token}` } });
   const { code } = (await answer.json()) as { code?: string };
   return code ?? String(answer.status);
 }
@@ -130,7 +130,8 @@ describe('open mode', () => {
     await assert.rejects(createConvoke(config, { log }), NoKeyError);
     const keys = await openKeys(config, { log });
     const client = new ConvokeClient({ base_url: keys.url, api_key: keys.token });
-    assert.equal(await answerTo(keys, 'cvk_'), 'api_key_unknown');
+    assert.equal(await answerTo(keys, 'cvk_', '/api/v1/keys/'), 'api_key_unknown');
+    assert.equal(await answerTo(keys, keys.token), 'route_does_not_exist', 'it has the keys and the audit log only');
     const { token } = await client.createKey({ scopes: ['admin'] });
     await keys.close();
     const convoke = await createConvoke(config, { log });
