@@ -110,7 +110,7 @@ async function measureInto(result: RowResult, row: Row, round: number, scenario:
     });
     console.error(`(${scenario.name}) round ${round + 1} ${row.name}: ${said.filter(Boolean).join(', ')}`);
   } catch (error) {
-    // One round that fails is told; the others count.
+    // A round that fails is reported; the others count.
     console.error(`(${scenario.name}) round ${round + 1} ${row.name} failed: ${(error as Error).stack}`);
   }
 }

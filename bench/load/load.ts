@@ -266,7 +266,7 @@ const commands = serveCommands({
     running = new Run(load);
     return running.play();
   },
-  /** The load under way ends, as if its time were up. */
+  /** Ends the running load, as if its time were up. */
   stop(): void {
     running?.stop();
   },

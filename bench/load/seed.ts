@@ -10,7 +10,7 @@ export interface Seed {
   pending_messages?: number;
 }
 
-/** Calls under way at a time; the store commits what arrives together at once. */
+/** Calls in flight at a time; the store commits together what arrives together. */
 const CALLS = 500;
 const MESSAGES_PER_BATCH = 50;
 const EXPIRE_AFTER_MS = 72 * 3_600_000;

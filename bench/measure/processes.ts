@@ -34,7 +34,7 @@ export function memoryMib(pid: number): { now: number; peak: number } {
   return { now: kib('VmRSS') / 1024, peak: kib('VmHWM') / 1024 };
 }
 
-/** From here on the peak counts anew (proc(5), clear_refs). */
+/** Resets the peak (proc(5), clear_refs). */
 export function forgetPeak(pid: number): void {
   try {
     writeFileSync(`/proc/${pid}/clear_refs`, '5');

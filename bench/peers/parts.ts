@@ -136,7 +136,7 @@ export function sender(fleet: Fleet): (delivery_id: string, job: PushJob) => Pro
   };
 }
 
-/** Gathers what arrives while the former batches are being kept: the group commit of those who have none. */
+/** Collects what arrives while earlier batches are being stored: a group commit for peers without one. */
 export class Gatherer<Item> {
   readonly #keep: (items: Item[]) => Promise<unknown>;
   readonly #flights_max: number;

@@ -1,5 +1,5 @@
 /**
- * A queue of one's own on PostgreSQL, as it is told in many a blog: one table, many rows inserted in one statement, taken
+ * A queue on PostgreSQL as many blogs describe it: one table, many rows inserted in one statement, taken
  * by the hundred with FOR UPDATE SKIP LOCKED, and marked as done in one statement. Workers are woken by what is inserted.
  */
 import pg from 'pg';

@@ -106,7 +106,7 @@ function median(values: number[]): number {
   return values.toSorted((a, b) => a - b)[values.length >> 1]!;
 }
 
-/** Each instance has `in_flight` pushes under way at all times, until all are made. */
+/** Each instance has `in_flight` pushes in flight at all times, until all are made. */
 async function measure(
   push: (instance: number) => Promise<unknown>,
   pushes: number,

@@ -20,7 +20,7 @@ import { cpuSeconds } from '../measure/processes.ts';
 import { FAN_OUT_1, FAN_OUT_100 } from '../scenarios/throughput.ts';
 
 const WARM_UP_S = 3;
-/** Heartbeats that are counted, and how many are under way. */
+/** Heartbeats that are counted, and how many are in flight. */
 const HEARTBEATS = 2_000;
 const HEARTBEATS_AT_A_TIME = 32;
 /** Of a server that is to have air for peaks, vacuum and backups. */

@@ -21,7 +21,7 @@ function machine(): string {
 }
 
 /**
- * Writes a run; with `save`, its scenarios also take the place of the former ones in the file and the document that are
+ * Writes a run; with `save`, its scenarios also replace the previous ones in the file and the document that are
  * kept in the repository.
  *
  * @returns the path of the file
@@ -37,12 +37,12 @@ export async function writeResults(scenarios: ScenarioResult[], save: boolean): 
 }
 
 async function saveResults({ machine, scenarios }: Results): Promise<void> {
-  const former = await readFile(SAVED, 'utf8').then(
+  const previous = await readFile(SAVED, 'utf8').then(
     (text) => (JSON.parse(text) as Results).scenarios,
     () => [],
   );
   const names = new Set(scenarios.map(({ name }) => name));
-  const kept = [...former.filter(({ name }) => !names.has(name)), ...scenarios];
+  const kept = [...previous.filter(({ name }) => !names.has(name)), ...scenarios];
   kept.sort((a, b) => (a.name < b.name ? -1 : 1));
   await writeFormatted(SAVED, JSON.stringify({ machine, scenarios: kept } satisfies Results));
   const tables = [`Machine: ${machine}.`, ...kept.map(markdownOf)].join('\n\n');

@@ -136,7 +136,7 @@ export const oneLane: Scenario = {
   targets: [],
 };
 
-/** Rows that are updated leave their former selves behind, and a transaction that does not end keeps all of them from removal. */
+/** An updated row leaves a dead version behind, and a transaction that does not end keeps all of them from removal. */
 export const idleTransaction: Scenario = {
   name: 'k',
   title:

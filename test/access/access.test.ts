@@ -402,7 +402,7 @@ describe('every route with every kind of principal:', () => {
 
   test('each gets what the table says', async () => assert.deepEqual(await house.walk(), []));
 
-  test('what belongs to nobody is not theirs either, whoever they are', async () => {
+  test('what has no owner belongs to no caller', async () => {
     assert.deepEqual(await house.walk(['admin', 'read', 'other', 'bound'], false), []);
   });
 
@@ -552,7 +552,7 @@ test('a route that does not say who may call it cannot be made', async () => {
   await app.close();
 });
 
-describe('neither answer nor time tells what is not yours from what is not there:', () => {
+describe('neither response nor time tells what the caller may not see from what does not exist:', () => {
   /** Calls of a key about an instance and a delivery. */
   const CALLS: Record<
     string,

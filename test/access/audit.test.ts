@@ -177,7 +177,7 @@ describe('the chain', () => {
     assert.equal(faultIn(entries, { seq: 6, hash: entries[5]!.hash }), null);
   });
 
-  test('breaks where a row was changed, removed, inserted or moved, even where its hash was made anew', async (t) => {
+  test('breaks where a row was changed, removed, inserted or moved, even where its hash was computed again', async (t) => {
     const entries = await written(t);
     const changed = (at: number, change: Partial<AuditEntry>): AuditEntry[] =>
       entries.map((each, i) => (i === at ? { ...each, ...change } : each));

@@ -316,7 +316,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       });
     }
 
-    test('the first key is made: for those who needed none, and by links that were made before', async (t) => {
+    test('the first key is made: open access ends, and so do links that were made before', async (t) => {
       const house = await startHouseFor(t, engine);
       const { here, there } = house;
       const link = new URL(there.signInLink()).hash.slice('#sign-in='.length);
@@ -433,7 +433,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   });
 }
 
-test('a node that is told nothing asks by itself which keys were changed', async (t) => {
+test('a node that receives no notification asks by itself which keys changed', async (t) => {
   const house = await startHouseFor(t, 'PostgreSQL');
   await endOpenMode(house);
   const { here } = house;

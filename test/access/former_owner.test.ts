@@ -115,7 +115,7 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
   });
 }
 
-test('an attempt that was in flight when an id was removed is not told to whoever took the id', async () => {
+test('an attempt that was in flight when an id was removed is not shown to the new owner of the id', async () => {
   const created_at = 1_000_000;
   const data = [{ instance_id: 'laptop', created_at }];
   const store = { instances: { list: async () => ({ data, next_cursor: null }) } };

@@ -183,7 +183,7 @@ describe('a key', () => {
     assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204, 'again is no error');
   });
 
-  test('control: it is taken by who was not told that it was revoked, until he asks what was changed', async (t) => {
+  test('control: a node that was not notified of the revocation accepts it until it asks what changed', async (t) => {
     const service = await startService(t);
     await service.endOpenMode();
     const { key_id, token } = await service.createKey({ scopes: ['read'] });
@@ -280,13 +280,13 @@ describe('a rotation', () => {
     assert.equal(await answerTo(service, key.token), '200');
   });
 
-  test('without overlap ends the former token at once', async (t) => {
+  test('without overlap ends the old token at once', async (t) => {
     const { service, key, former } = await rotated(t, 0);
     assert.equal(await answerTo(service, former), 'api_key_unknown');
     assert.equal(await answerTo(service, key.token), '200');
   });
 
-  test('ends the former token when the overlap does', async (t) => {
+  test('ends the old token when the overlap ends', async (t) => {
     const { service, key, former } = await rotated(t, 1);
     assert.equal(await answerTo(service, former), '200');
     await until(

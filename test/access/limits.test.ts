@@ -145,7 +145,7 @@ describe('a limit', () => {
   });
 });
 
-describe('whoever guesses keys', () => {
+describe('a caller that guesses keys', () => {
   async function house(settings: Partial<LimitSettings> = { auth_failure_rate: { per_second: 1, burst: 5 } }) {
     const clock = new VirtualClock();
     const store = openStoreHere();
@@ -249,7 +249,7 @@ describe('a quota', () => {
     await assert.rejects(register(store, 'f', 'k'), /CONVOKE_MAX_INSTANCES_PER_KEY permits: 1/);
   });
 
-  test('of memberships counts who is there: who left makes room, who is there may join again', async (t) => {
+  test('of memberships counts present members: one that leaves makes room, one that is present may join again', async (t) => {
     const store = opened(t, { max_instances_per_meeting: 1, max_meetings_per_instance: 2 });
     await Promise.all(['a', 'b'].map((id) => register(store, id)));
     const join = (meeting_id: string, instance_id: string) => store.meetings.join(meeting_id, instance_id, [], 0);

@@ -228,7 +228,7 @@ test('behind a trusted proxy that speaks https, only this host over https can ha
   assertProblem(await read(secure, 'http'), 401, 'api_key_missing');
 });
 
-test('control: whoever is no trusted proxy does not say how a request came', async (t) => {
+test('control: a peer that is no trusted proxy does not decide how a request arrived', async (t) => {
   const service = await startService(t);
   const { token } = await service.endOpenMode();
   const headers = { authorization: `Bearer ${token}`, 'x-forwarded-proto': 'https' };

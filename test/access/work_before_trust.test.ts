@@ -134,7 +134,7 @@ describe('without a key', { concurrency: false }, async () => {
     await assertAllFree(t, service);
   });
 
-  test('who leaves at once leaves nothing behind, on every route', async (t) => {
+  test('a caller that disconnects at once leaves nothing behind, on every route', async (t) => {
     const service = await start(t, { max_connections: String(MAX_CONNECTIONS) });
     for (const route of routes) {
       const clients = Array.from({ length: 4 }, () => connect(t, service));
@@ -146,7 +146,7 @@ describe('without a key', { concurrency: false }, async () => {
     await assertAllFree(t, service);
   });
 
-  test('who does not read makes room for others, whatever is asked for', async (t) => {
+  test('a caller that does not read makes room for others, on every route', async (t) => {
     const service = await start(t, { max_connections: String(MAX_CONNECTIONS) });
     const before = process.memoryUsage().rss;
     const slow = (route: Route): void => {
@@ -167,7 +167,7 @@ describe('without a key', { concurrency: false }, async () => {
     assert.ok(grown < 256 << 20, `${grown} bytes`);
   });
 
-  test('who does not write to the end is cut off in some seconds, and others are served meanwhile', async (t) => {
+  test('a caller that does not finish its request is cut off within seconds, and others are served meanwhile', async (t) => {
     const service = await start(t, { max_connections: '1000' });
     const clients = routes.flatMap((route) => [
       [route, `${route.method} ${route.path} HTTP/1.1\r\n${HOST}`] as const,

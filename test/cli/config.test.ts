@@ -110,7 +110,7 @@ test('the variables that Kubernetes sets for a Service named convoke are told ap
   assert.match(faultsOf({ env })[0]!, /enableServiceLinks: false/);
 });
 
-test('a host that other machines can reach is told from loopback, and pushes are public there unless told', () => {
+test('a host that other machines can reach differs from loopback: pushes are public there by default', () => {
   for (const host of [
     '0.0.0.0',
     '::',
@@ -138,7 +138,7 @@ test('a host that other machines can reach is told from loopback, and pushes are
   }
 });
 
-test('behind a proxy pushes are public unless told, on loopback too: those who call are elsewhere', () => {
+test('behind a proxy pushes are public by default, on loopback too: the callers are elsewhere', () => {
   const flags = { trust_proxy: '127.0.0.1/32' };
   const { config, sources } = readConfig({ flags });
   assert.deepEqual([config.egress_policy.mode, sources.egress.value], ['public', 'public']);

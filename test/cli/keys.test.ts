@@ -134,7 +134,7 @@ describe('with a service', () => {
     assert.equal(lost.code, 3);
   });
 
-  test('every other command gives the key that it is told, and says which variable holds it when there is none', async () => {
+  test('every other command sends the given key, and names its variable when none is given', async () => {
     for (const args of [['deliveries'], ['send', 'm', 'x'], ['webhook-test', 'x']]) {
       const { code, stderr } = await run(args, '');
       assert.equal(code, 4, args.join(' '));
@@ -164,7 +164,7 @@ describe('with a service', () => {
     assert.match((await run(['keys'])).stdout, new RegExp(`\\n${reader.key_id} +read +meetings m +.* revoked`));
   });
 
-  test('a rotation gives a new token, and says how long the former one is taken', async () => {
+  test('a rotation gives a new token, and says how long the old one is accepted', async () => {
     const sender = await make({ scopes: ['send'] });
     const { stdout } = await run(['keys', 'rotate', sender.key_id]);
     const token = /new token, shown only now +(cvk_\S+)\n/.exec(stdout)?.[1] ?? '';
@@ -172,7 +172,7 @@ describe('with a service', () => {
     for (const each of [token, sender.token]) assert.equal((await run(['send', 'm', 'x'], each)).code, 0);
   });
 
-  test('who is signed in is listed, and ended', async () => {
+  test('sessions are listed, and ended', async () => {
     const reader = await make({ scopes: ['read'] });
     const headers = { authorization: `Bearer ${reader.token}` };
     const signed_in = await fetch(`${service.url}/api/v1/session/`, { method: 'POST', headers });

@@ -20,7 +20,7 @@ function makeFile(data: string, version: number): string {
   return file;
 }
 
-test('an older schema is told, brought up to date when asked for, and the service starts on it', async (t) => {
+test('an older schema is reported, brought up to date on request, and the service starts on it', async (t) => {
   const data = temporaryDirectory(t);
   const file = makeFile(data, 1);
   const before = readFileSync(file);

@@ -20,7 +20,7 @@ const UNSEEN: [string, string, string][] = [
 
 const SEEN = ['café', 'анна', '山田', '👨‍👩‍👧', '👩🏽‍🚀', '❤️‍🔥', 'a b'];
 
-describe('what is not seen', () => {
+describe('invisible characters', () => {
   for (const [what, text, by_code] of UNSEEN) {
     test(`is shown: ${what}`, () => {
       assert.equal(shown(text), by_code);

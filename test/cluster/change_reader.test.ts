@@ -90,7 +90,7 @@ test('what cannot be read is looked for as a whole, with all that was told until
   assert.deepEqual(heard, ['reading', 'resync', 'reading', 'stored 3']);
 });
 
-test('who is too far behind looks at everything instead, and keeps nothing of what was told', async () => {
+test('a reader that is too far behind looks at everything instead, and keeps no notification', async () => {
   const { reads, heard, it } = following();
   it.onBatchStored({ first_no: 1, last_no: 1 });
   for (let k = 1; k <= 11; k++) it.onBatchStored({ first_no: k * 100_000, last_no: k * 100_000 + 49_999 });

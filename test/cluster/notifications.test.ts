@@ -42,7 +42,7 @@ const NEXT_KEY = makeDataKey();
 const nodeOf = (...keys: (typeof KEY)[]) => new NodeMessages(randomUUID(), () => keys);
 
 for (const message of MESSAGES) {
-  test(`of ${message.kind}: others hear it as it was told, once, and who told it does not`, () => {
+  test(`of ${message.kind}: other nodes receive it unchanged, once, and its sender does not`, () => {
     const [speaker, listener] = [nodeOf(KEY), nodeOf(KEY)];
     const [payload = ''] = speaker.payloadsOf(message);
     assert.ok(Buffer.byteLength(payload) <= PAYLOAD_BYTES_MAX, `${Buffer.byteLength(payload)} bytes`);
@@ -66,12 +66,12 @@ for (const message of MESSAGES) {
   });
 }
 
-test('what is told cannot be read by who only listens', () => {
+test('a listener without the data key reads no notification', () => {
   const payloads = nodeOf(KEY).payloadsOf({ kind: 'broadcast', topic: 'feed.events', text: 'merger-talks' });
   assert.ok(payloads.every((payload) => !payload.includes('merger') && !payload.includes('feed')));
 });
 
-test('while the data key is changed, nodes with the former, with both and with the new one hear each other, once', () => {
+test("while the data key is changed, nodes with the old key, with both and with the new one receive each other's notifications, once", () => {
   const nodes = [nodeOf(KEY), nodeOf(NEXT_KEY, KEY), nodeOf(NEXT_KEY)];
   const [before, during, after] = nodes as [NodeMessages, NodeMessages, NodeMessages];
   for (const message of MESSAGES) {
@@ -202,7 +202,7 @@ async function startNodes(t: TestContext): Promise<{ url: string; nodes: [Servic
   return { url, nodes: [await startService(t, settings), await startService(t, settings)] };
 }
 
-test('who may only connect to the database ends no node, forges no event, and reads nothing of the feed', async (t) => {
+test('a role that may only connect to the database ends no node, forges no event, and reads nothing of the feed', async (t) => {
   const { url, nodes } = await startNodes(t);
   const [here, there] = nodes;
   const streams = await Promise.all(nodes.map(({ url: node }) => openStream(`${node}/api/v1/events/`)));

@@ -22,7 +22,7 @@ describe('spec 4, step 1: the mappings that are selected', { concurrency: true }
     assert.deepEqual(await selectedBy(service, await service.send(meeting_id, {})), { [here.instance_id]: ['a'] });
   });
 
-  test('those whose left_at is null: who has left hears nothing, who comes back hears what follows', async (t) => {
+  test('those whose left_at is null: an instance that left gets nothing, one that returns gets what follows', async (t) => {
     const meeting_id = service.name('meeting');
     const { instance_id, receiver } = await service.member(t, meeting_id);
     await service.leave(meeting_id, instance_id);
@@ -65,13 +65,13 @@ describe('spec 4, step 1: the mappings that are selected', { concurrency: true }
     assert.equal(receiver.requests.length, 0);
   });
 
-  test('nobody in a meeting that nobody joined: the message is accepted all the same', async () => {
+  test('none in a meeting without members: the message is accepted all the same', async () => {
     const sent = await service.send(service.name('meeting'), {});
     assert.equal(sent.deliveries_queued, 0);
     assert.deepEqual(await service.deliveriesOf(sent), []);
   });
 
-  test('the selection is that of the moment of sending: who leaves afterwards was in the room', async (t) => {
+  test('the selection is that of the moment of sending: an instance that leaves afterwards still gets the message', async (t) => {
     const meeting_id = service.name('meeting');
     const gate = Promise.withResolvers<void>();
     const { instance_id, receiver } = await service.member(t, meeting_id, { behaviour: { after: gate.promise } });

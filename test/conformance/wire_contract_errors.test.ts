@@ -380,7 +380,7 @@ describe('a client that errs or attacks gets a 4xx:', { concurrency: true }, () 
     });
   }
 
-  test('what is not HTTP, or not quite', async () => {
+  test('what is not HTTP, or malformed HTTP', async () => {
     for (const bytes of [
       'SSH-2.0-OpenSSH_9.6\r\n\r\n',
       'GET / HTTP/1.1\r\nbad header\r\n\r\n',
@@ -471,7 +471,7 @@ describe('while the service is stopping:', () => {
     assert.match(text, /connection: close/i);
   });
 
-  test('nobody new is let in, while those who are in are still answered', async (t) => {
+  test('no new connection is accepted, and open ones still get their responses', async (t) => {
     const service = await startService(t);
     const { hostname, port } = new URL(service.url);
     const { socket, heard } = connected(t, service);
@@ -510,7 +510,7 @@ describe('while the service is stopping:', () => {
     return clients.filter(({ heard }) => heard().startsWith('HTTP/1.1 201 ')).length;
   }
 
-  test('whoever has connected and waits to be accepted is answered', async (t) => {
+  test('a connection that waits to be accepted gets its response', async (t) => {
     assert.equal(await answersToWhoWaits(t, 60_000), 20);
   });
 

@@ -409,7 +409,7 @@ describe('meetings:', { concurrency: true }, () => {
     }
   });
 
-  test('tell who is in them, with the name and health of each, and who has left if asked', async (t) => {
+  test('list their members, with the name and health of each, and on request those who left', async (t) => {
     const meeting_id = service.name('meeting');
     const one = await service.member(t, meeting_id, { registration: { instance_name: 'First' } });
     const two = await service.member(t, meeting_id, { registration: { instance_name: 'Second' } });

@@ -181,7 +181,7 @@ describe('the signature of a push:', { concurrency: true }, () => {
     assert.throws(() => verify({ ...request, text: `${request.text} ` }, webhook_secret));
   });
 
-  test('is made anew for every attempt, over the same id', async (t) => {
+  test('is computed again for every attempt, over the same id', async (t) => {
     const meeting_id = service.name('meeting');
     const { webhook_secret, receiver } = await service.member(t, meeting_id, {
       behaviour: (_, number) => ({ status: number === 1 ? 500 : 200 }),

@@ -11,7 +11,7 @@ interface OpenApi {
   paths: Record<string, Record<string, { operationId?: string; responses?: Record<string, unknown> }>>;
 }
 
-describe('for those who watch the service:', { concurrency: true }, () => {
+describe('for operators:', { concurrency: true }, () => {
   const service = useService();
 
   test('/healthz and /readyz say that it lives and that it is ready', async () => {
@@ -127,7 +127,7 @@ describe('for those who watch the service:', { concurrency: true }, () => {
   });
 });
 
-test('a node on all addresses is shown by the name of its machine, or by what it is told to be', async (t) => {
+test('a node on all addresses is shown by the name of its machine, or by its setting', async (t) => {
   const service = await startService(t);
   await service.endOpenMode();
   const address = async (): Promise<string | undefined> =>

@@ -37,7 +37,7 @@ function batcher(options: Partial<BatcherOptions>) {
   return { it, batches, add, endFirst };
 }
 
-test('a batch is what arrives in one turn; while enough are under way, the next one grows up to its most', async () => {
+test('a batch is what arrives in one turn; while enough are in flight, the next one grows up to its maximum', async () => {
   const { batches, add, endFirst } = batcher({});
   await add([1, 2], [3], [4], [5, 6], [7, 8]);
   assert.deepEqual(batches, [[1, 2], [3]]);
@@ -45,14 +45,14 @@ test('a batch is what arrives in one turn; while enough are under way, the next 
   assert.deepEqual(batches.slice(2), [[4, 5, 6, 7]]);
 });
 
-test('what is put together by whoever takes it goes at once, however many small batches are under way', async () => {
+test('what the consumer coalesces goes at once, however many small batches are in flight', async () => {
   // Without consumer_coalesces only [1] and [2] go.
   const { batches, add } = batcher({ consumer_coalesces: true });
   await add([1], [2], [3], [4], [5]);
   assert.deepEqual(batches, [[1], [2], [3], [4], [5]]);
 });
 
-test('no more of it is under way than in full batches, by number and by weight', async () => {
+test('no more of it is in flight than in full batches, by number and by weight', async () => {
   const by_number = batcher({ consumer_coalesces: true });
   await by_number.add([1, 2, 3], [4, 5, 6], [7, 8, 9, 10, 11], [12]);
   // There is room as long as it is not full: the last batch is whole.
@@ -125,7 +125,7 @@ function lingering(linger?: Linger) {
 
 const LINGER: Linger = { ms: 30, batch_size: 200 };
 
-test('batches linger while many items arrive, whoever waits; control: without lingering there are many more', async () => {
+test('batches linger while many items arrive, even when a caller waits; control: without lingering there are many more', async () => {
   const apart = lingering(LINGER);
   // It is not many until some have come.
   await apart.come(2, 100);
@@ -151,7 +151,7 @@ test('as many as go at once do not linger, and no more than fit into a batch', a
   assert.ok(full.batches.slice(2).every(({ count }) => count === 500) && full.batches.length >= 8);
 });
 
-test('senders who all wait for their answers are not kept waiting for others', async () => {
+test('when all senders wait for their responses, no batch lingers', async () => {
   const { batches, come, senders } = lingering({ ms: 60_000, batch_size: Infinity });
   await come(20, 20);
   const before = batches.length;
@@ -168,7 +168,7 @@ test('nor when they are not all there: what waits goes when no more came for a w
   assert.ok(Math.max(...gaps) <= 40, gaps.join(' '));
 });
 
-test('what came while a batch was under way says that others send: the next one lingers', async () => {
+test('an item that arrives while a batch is in flight shows that others send: the next batch lingers', async () => {
   const { batches, come, clock } = lingering(LINGER);
   await come(10, 100);
   await clock.advance(100);

@@ -93,7 +93,7 @@ test('few are written after 3 ms, however long the store wants to linger', async
   );
 });
 
-test('whoever wants them written does not linger', async () => {
+test('a flush does not linger', async () => {
   const { it, clock, written, add, come } = settlements(DISTANCE);
   await come(10, 200);
   await clock.advance(WRITE_MS);

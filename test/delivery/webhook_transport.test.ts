@@ -806,7 +806,7 @@ describe('kept connections', { concurrency: true }, () => {
     assert.equal(transport.counts().idle_connections, 1);
   });
 
-  test('closing the transport ends what is under way and takes nothing more', async (t) => {
+  test('closing the transport ends what is in flight and takes nothing more', async (t) => {
     const receiver = await machine(t, () => {});
     const transport = transportFor(t);
     const pushed = transport.push(pushTo(receiver.url));
@@ -907,7 +907,7 @@ describe('a host name', { concurrency: true }, () => {
     assert.equal((await allowed.push(pushTo(url))).outcome, 'ok');
   });
 
-  test('whose addresses change after the first push is judged anew when a connection is made', async (t) => {
+  test('whose addresses change after the first push is judged again when a connection is made', async (t) => {
     const receiver = await answering(t, (socket, request) => (request === 1 ? socket.end(OK) : socket.write(OK)));
     let moved = false;
     const dns = await startScriptedDns(({ type }) =>

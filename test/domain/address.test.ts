@@ -242,7 +242,7 @@ test('what is printed parses to the same bytes', () => {
   assert.equal(formatAddress(parseAddress('1:0:2:3:4:5:6:7')!), '1:0:2:3:4:5:6:7');
 });
 
-test('what is not plainly an address is none: octal, hexadecimal, short forms, zone ids, stray characters', () => {
+test('only a plain address is one: no octal, hexadecimal, short forms, zone ids, stray characters', () => {
   const malformed = [
     ['', ' ', '1', '1.2.3', '1.2.3.4.5', '256.0.0.1', '01.2.3.4', '0177.0.0.1', '0x7f.0.0.1', '127.1', '2130706433'],
     [

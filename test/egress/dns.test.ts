@@ -260,7 +260,7 @@ test('of all these, nothing was connected to but the good address', () => {
   assert.deepEqual(elsewhere, []);
 });
 
-test('control: who looks a name up to judge it, and again to connect, is led to the forbidden address', async (t) => {
+test('control: a client that resolves a name to judge it, and again to connect, connects to the forbidden address', async (t) => {
   const dns = await nameServer(t, rebinding);
   const resolver = createHostResolver({ name_servers: [dns.address], hosts_path: '/nonexistent' });
   const lookup = async () => {

@@ -80,7 +80,7 @@ describe('the checker', () => {
       record.heard.pop();
     }));
 
-  test('finds a push to somebody who is not in the meeting', () =>
+  test('finds a push to an instance that is not in the meeting', () =>
     assertFinds(['misdirected'], ({ heard }) => void heard.push(push(1, 'c', 950))));
 
   test('finds one send that was stored twice', () =>
@@ -94,7 +94,7 @@ describe('the checker', () => {
       [one.at_ms, two.at_ms] = [two.at_ms, one.at_ms];
     }));
 
-  test('allows what was under way when the process ended to come again, and counts it', () => {
+  test('allows what was in flight when the process ended to arrive again, and counts it', () => {
     assertFinds([], ({ heard }) => void heard.push(push(3, 'a', 1_200)));
     const record = clean();
     record.heard.push(push(3, 'a', 1_200));

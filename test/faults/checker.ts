@@ -50,7 +50,7 @@ export interface Record {
   /** How many deliveries are in which state, when all is over. */
   deliveries: { [state: string]: number };
   lives: Life[];
-  /** What was heard this long before the end of a process may have been under way, and may come again; 0: nothing may. */
+  /** What was heard this long before the end of a process may have been in flight, and may arrive again; 0: nothing may. */
   in_flight_ms: number;
 }
 
@@ -65,7 +65,7 @@ export interface Findings {
   doubled: string[];
   /** First attempts that came after a later one of their lane, and lanes with a gap. */
   disordered: string[];
-  /** Heard again though it was not under way when a process ended. */
+  /** Heard again though it was not in flight when a process ended. */
   repeated: string[];
   /** accepted × recipients = delivered + failed + cancelled + pending, and nothing is pending. */
   books: string[];

@@ -21,7 +21,7 @@ const LOAD_MS = 1_000;
 const READ_ONLY_MS = 1_000;
 /** What was answered and not yet written. */
 const IN_FLIGHT_MS = 1_000;
-/** What a node had sent when it stopped is heard within this, by machines that are busy too. */
+/** What a node had sent when it stopped arrives within this, at busy receivers too. */
 const HEARD_LATE_MS = 1_000;
 /** A node that is cut off starts attempts for so long after its last renewal. */
 const TRUSTED_MS = 9_500;
@@ -67,7 +67,7 @@ test('a node that is cut off from the database, and whose connections are slow, 
   await pause(LOAD_MS);
 
   const cut_at_ms = Date.now();
-  // Not a word comes through, and nobody is told that the connection is gone.
+  // Nothing passes, and neither end learns that the connection is gone.
   proxy.onRequest = () => 'swallow';
   proxy.onAnswer = () => 'swallow';
   nodes.speakers.urls = [nodes.url, nodes.urls[2] as string];

@@ -24,7 +24,7 @@ interface NodeOfList {
   partitions: number;
 }
 
-/** Until when what was heard may have been under way, so that it may come again, and from when on. */
+/** From when to when what was heard may have been in flight, so that it may arrive again. */
 export interface InDoubt {
   from_ms: number;
   to_ms: number;

@@ -1,5 +1,5 @@
 /**
- * Nonsense in a row, whoever wrote it there, ends nothing and holds nobody else up: each column of each table is damaged in a
+ * Nonsense in a row ends nothing and delays nothing else: each column of each table is damaged in a
  * row of its own, while a service runs and before it starts, and the log says which.
  */
 import assert from 'node:assert/strict';

@@ -1,4 +1,4 @@
-/** A disk without space: nobody is told 201 for what is not stored, and the service goes on when there is space again. */
+/** A disk without space: no sender gets 201 for what is not stored, and the service goes on when there is space again. */
 import assert from 'node:assert/strict';
 import { closeSync, openSync, rmSync, writeSync } from 'node:fs';
 import { mkdtemp } from 'node:fs/promises';

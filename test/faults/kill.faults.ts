@@ -1,5 +1,5 @@
 /**
- * SIGKILL at random moments under load: what was accepted is never lost, only what was under way comes again, and every
+ * SIGKILL at random moments under load: what was accepted is never lost, only what was in flight arrives again, and every
  * lane stays in order over all the kills.
  */
 import assert from 'node:assert/strict';
@@ -10,7 +10,7 @@ import { assertClean, assertControls, numberFrom, runUnderLoad, seededRandom } f
 const KILLS = numberFrom('FAULTS_KILLS', 100);
 /** Up to so long after the ready line. */
 const LOAD_MS_MAX = 400;
-/** One in ten lives longer than what it does can be under way, so that what comes again without excuse is seen. */
+/** One in ten lives longer than a push can be in flight, so that a repetition without excuse is seen. */
 const LONG_SHARE = 1 / 10;
 const LONG_MS_MAX = 3_000;
 /** One in six is killed while it starts. */
@@ -18,7 +18,7 @@ const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
 
 /**
- * What was heard so shortly before a kill may have been under way, or answered and not yet written: results gather for 3
+ * What was heard so shortly before a kill may have been in flight, or answered and not yet written: results linger for 3
  * ms, and are written behind whatever commit is waiting for the disk. On two busy cores that was 543 ms once.
  */
 const IN_FLIGHT_MS = 1_000;

@@ -6,7 +6,7 @@ import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { Heard } from './checker.ts';
 
-/** So that something is under way to one of them at every moment. */
+/** So that a push to one of them is in flight at every moment. */
 const SLOW_MS = 5;
 
 let heard: Heard[] = [];

@@ -129,7 +129,7 @@ function seqsOf({ requests }: Receiver, meeting_id: string): number[] {
     .map((push) => Number(headerOf(push, 'convoke-seq')));
 }
 
-test('three nodes are restarted one after another: no sender sees an error, and each message is heard once, in order', async (t) => {
+test('three nodes are restarted one after another: no sender sees an error, and each message arrives once, in order', async (t) => {
   const { start, nodes } = await startNodes(t);
   const urls = await Promise.all(nodes.map(({ ready }) => ready));
   const receivers = await Promise.all([startReceiver(t), startReceiver(t), startReceiver(t)]);

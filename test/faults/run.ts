@@ -12,7 +12,7 @@ import { Machines } from './machines.ts';
 import { NodeProcess } from './node_process.ts';
 import { Speakers } from './speakers.ts';
 
-/** Every lane of three machines is another one, and each meeting is heard by others. */
+/** Three receivers, each in other meetings, so that their lanes differ. */
 const MEMBERS = new Map([
   ['alpha', ['one', 'two', 'slow']],
   ['beta', ['one', 'slow']],
@@ -38,7 +38,7 @@ export function numberFrom(variable: string, otherwise: number): number {
   return number;
 }
 
-/** FAULTS_SEED, or a new one; it is told, so that the moments of a run can be had again. */
+/** FAULTS_SEED, or a new one; it is printed, so that the moments of a run can be repeated. */
 export function seededRandom(t: TestContext): () => number {
   const seed = numberFrom('FAULTS_SEED', randomInt(1, 2 ** 31));
   t.diagnostic(`FAULTS_SEED=${seed}`);

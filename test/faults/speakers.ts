@@ -36,7 +36,7 @@ export class Speakers {
     );
   }
 
-  /** Lets the sends under way end. */
+  /** Lets the sends in flight end. */
   async end(): Promise<void> {
     this.#told_to_end = true;
     await this.#speaking;

@@ -12,7 +12,7 @@ import { makeDatabase } from '../support/postgres.ts';
 
 const LOAD_MS = 1_000;
 const STOP_MS_MAX = 7_000;
-/** What a killed node had under way, or answered and not yet written. */
+/** What a killed node had in flight, or answered and not yet written. */
 const IN_FLIGHT_MS = 1_000;
 
 test('three nodes share the work; one stops, one is killed; nothing is lost, nothing out of order', async (t) => {

@@ -92,7 +92,7 @@ async function flowsOn(t: TestContext, database: Database): Promise<void> {
   assertClean(t, withoutLost({ ...record, heard: heardOnce(record.heard, forgotten) }, may_be_lost));
 }
 
-/** What was heard in a time that is forgotten is heard again; that is left out. */
+/** What was heard in a time that the database lost is heard again; that is left out. */
 function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: number; to_ms: number }): Heard[] {
   const first = new Map<string, Heard>();
   return heard

@@ -108,7 +108,7 @@ test('tells how an instance fails and comes up again, is changed, leaves and is 
   );
 });
 
-test('tells what ends or begins anew without an attempt: cancelled with its instance, queued again by hand', async (t) => {
+test('publishes what ends or starts again without an attempt: cancelled with its instance, queued again by hand', async (t) => {
   const meeting_id = service.name('meeting');
   const { instance_id } = await service.member(t, meeting_id, { behaviour: { status: 202 } });
   const stream = await listen(t, service, { query: `?instance_id=${instance_id}` });
@@ -135,10 +135,10 @@ test('tells what ends or begins anew without an attempt: cancelled with its inst
   assert.deepEqual([state, reason, deliveries], ['cancelled', 'instance_deleted', 3]);
 });
 
-describe('whoever comes back', () => {
+describe('a listener that reconnects', () => {
   const isOfMeeting = (meeting_id: string) => (event: StreamedEvent) => event.data['meeting_id'] === meeting_id;
 
-  test('after a lost connection is told what he has not been told, once and in order', async (t) => {
+  test('after a lost connection gets what it missed, once and in order', async (t) => {
     const meeting_id = service.name('meeting');
     await service.member(t, meeting_id);
     const words: string[] = [];
@@ -179,7 +179,7 @@ describe('whoever comes back', () => {
     );
   });
 
-  test('after a restart is told what is stored of it, once and in order, and that there may be more', async (t) => {
+  test('after a restart gets what is stored of it, once and in order, and learns that there may be more', async (t) => {
     const other = await startService(t);
     const receiver = await startReceiver(t);
     const { instance_id } = await other.register({ webhook_url: receiver.url });
@@ -221,7 +221,7 @@ describe('whoever comes back', () => {
     assert.deepEqual(ofMessages(rest).slice(0, replayed.length - 4), ofMessages(replayed.slice(4)));
   });
 
-  test('with an id that nobody made is told that he has missed something, and what happens from then on', async (t) => {
+  test('with an unknown id learns that it missed something, and gets what happens from then on', async (t) => {
     for (const after of ['nonsense', '0.0..0.', 'é'.normalize(), `x.${'9'.repeat(380)}`]) {
       const stream = await openStream(`${service.url}/api/v1/events/?last_event_id=${encodeURIComponent(after)}`);
       t.after(() => stream.close());
@@ -234,7 +234,7 @@ describe('whoever comes back', () => {
     }
   });
 
-  test('after more than is told again is told so, and no part of it', async (t) => {
+  test('that missed more than is replayed learns so, and gets no part of it', async (t) => {
     const other = await startService(t);
     const stream = await listen(t, other);
     await other.restart({});
@@ -246,7 +246,7 @@ describe('whoever comes back', () => {
     assert.deepEqual([gap!.name, gap!.data['replayed']], ['gap', []]);
   });
 
-  test('control: without the memory of events, what was told before is told again from the store', async (t) => {
+  test('control: without the memory of events, published events are replayed from the store', async (t) => {
     const meeting_id = service.name('meeting');
     const stream = await listen(t, service);
     await service.send(meeting_id, {});
@@ -258,8 +258,8 @@ describe('whoever comes back', () => {
   });
 });
 
-describe('whoever listens', () => {
-  test('is told only of the meeting or the instance that he asks for', async (t) => {
+describe('a listener', () => {
+  test('gets only the events of the meeting or the instance that it asks for', async (t) => {
     const [here, there] = [service.name('meeting'), service.name('meeting')];
     const member = await service.member(t, here);
     await service.join(there, member.instance_id, ['a']);
@@ -391,7 +391,7 @@ test('a connection that takes nothing is cut off and can come back, while the ot
   );
 });
 
-test('as many listen as may, and one who goes makes room', async (t) => {
+test('the number of listeners is limited, and one that disconnects makes room', async (t) => {
   const other = await startService(t, { max_feed_listeners: '2' });
   const first = await listen(t, other);
   await listen(t, other);
@@ -407,7 +407,7 @@ test('as many listen as may, and one who goes makes room', async (t) => {
   let_in.close();
 });
 
-test('a stop waits for nobody who listens', async (t) => {
+test('a stop waits for no listener', async (t) => {
   const other = await startService(t);
   const streams = [await listen(t, other), await listen(t, other)];
   streams[0]!.pause();

@@ -120,7 +120,7 @@ function expressions(): [where: string, expr: string][] {
   return [...of_panels, ...of_variables, ...RULES.map(({ alert, expr }): [string, string] => [alert, expr])];
 }
 
-test('every metric, label and value that the dashboard and the alerts name is told by a service; a made-up one is found', async (t) => {
+test('a service exports every metric, label and value that the dashboard and the alerts name; a made-up one is found', async (t) => {
   const service = await startService(t);
   const receiver = await startReceiver(t);
   await service.register({ instance_id: 'up', webhook_url: receiver.url });
@@ -143,7 +143,7 @@ test('every metric, label and value that the dashboard and the alerts name is to
   ]);
 });
 
-test('while the store fails, what a node knows without it is told: the alarm for that is raised by it', async () => {
+test('while the store fails, a node exports what it knows without it, which raises the alert', async () => {
   let is_away = true;
   const read = async (): Promise<number> => {
     if (is_away) throw new StoreError('ECONNREFUSED', 'connect ECONNREFUSED');

@@ -75,7 +75,7 @@ test(
 );
 
 for (const file of ['examples/receiver.ts', 'examples/receiver.mjs']) {
-  test(`${file} takes what is genuine, once, and refuses what is not`, { timeout }, async (t) => {
+  test(`${file} accepts a genuine push, once, and refuses a forged one`, { timeout }, async (t) => {
     const receiver = new Terminal('node', [file], { PORT: '0', WEBHOOK_SECRET: SECRET });
     t.after(() => receiver.end());
     const [, port] = await receiver.shows(/listening on .*port: (\d+)/);

@@ -568,7 +568,7 @@ describe('many connections:', () => {
     assert.equal(clients.filter(({ closed }) => closed).length, 0);
   });
 
-  test('a request under way never makes room: when there is nothing else, the new one is answered 503', async (t) => {
+  test('a request in flight never makes room: when there is nothing else, the new one gets 503', async (t) => {
     const service = await startService(t, { max_connections: '16' });
     const busy = Array.from({ length: 16 }, () => {
       const client = new RawClient(service.url);
@@ -598,7 +598,7 @@ test('connections on which nothing was ever asked do not keep the service from s
   await mute.end();
 });
 
-describe('who asks for a large answer and does not read it:', () => {
+describe('a client that asks for a large response and does not read it:', () => {
   /** More than the buffers of two sockets take. */
   const ANSWER = 'x'.repeat(16 << 20);
   const KINDS = ['text', 'bytes', 'stream'] as const;
@@ -695,7 +695,7 @@ describe('who asks for a large answer and does not read it:', () => {
     assert.equal(sayAnswers(slow[0]?.answers ?? []), '200');
   });
 
-  test('makes room for others when there are too many connections, though its request is under way', async (t) => {
+  test('makes room for others when there are too many connections, though its request is in flight', async (t) => {
     const service = await startService(t, { max_connections: '16' });
     await service.endOpenMode();
     const slow = (): void => {
@@ -736,7 +736,7 @@ describe('requests that are pipelined', () => {
   const service = useService();
   const READ = get('/healthz');
 
-  test('are answered in their order, as many as may be under way', async (t) => {
+  test('get their responses in order, as many as may be in flight', async (t) => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     client.write(READ.repeat(8));
@@ -745,7 +745,7 @@ describe('requests that are pipelined', () => {
     assert.equal((await client.read(9)).length, 9, 'the connection stays');
   });
 
-  test('and are more than that end their connection: what is one too many is told so, and nothing behind it is done', async (t) => {
+  test('and are more than that end their connection: the first one too many gets an error, and nothing behind it is done', async (t) => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     client.write(READ.repeat(1_000) + post(messagesPath('behind'), BODY));

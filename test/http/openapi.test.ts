@@ -94,7 +94,7 @@ describe('the OpenAPI document', () => {
     assert.deepEqual(undescribed(document), []);
   });
 
-  test('control: what is not described is found', () => {
+  test('control: an undescribed response is found', () => {
     const { schemas } = document.components;
     const properties = { ...schemas['Problem']?.properties, detail: { type: 'string' } as const };
     const components = { schemas: { ...schemas, Problem: { ...schemas['Problem'], properties } } };

@@ -15,7 +15,7 @@ import {
 } from '../support/raw_requests.ts';
 import { useService } from '../support/service.ts';
 
-describe('slow clients:', { concurrency: true }, () => {
+describe('a slow client', { concurrency: true }, () => {
   const service = useService({ max_message_bytes: '4194304' });
   const control = useControl();
 
@@ -40,7 +40,7 @@ describe('slow clients:', { concurrency: true }, () => {
     ['stops within a body that the route does not take', head('POST', HEARTBEAT, `${JSON_TYPE}content-length: 2\r\n`)],
     ['stops within a large body', framed('content-length: 200000\r\n', ' '.repeat(50_000))],
   ] as const) {
-    test(`who ${name} is answered 408 after 5 seconds`, async (t) => {
+    test(`that ${name} gets 408 after 5 seconds`, async (t) => {
       const { outcome, took_ms } = await slow(t, bytes);
       assert.equal(outcome, '408 request_timeout');
       assert.ok(took_ms > 4_500 && took_ms < 6_800, `${took_ms} ms`);
@@ -48,7 +48,7 @@ describe('slow clients:', { concurrency: true }, () => {
     });
   }
 
-  test('who sends a byte at a time, too', async (t) => {
+  test('that sends a byte at a time, too', async (t) => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     client.write(framed('content-length: 1000\r\n', ''));
@@ -57,7 +57,7 @@ describe('slow clients:', { concurrency: true }, () => {
     assert.equal(sayAnswers(await client.read()), '408 request_timeout');
   });
 
-  test('who is slow but comes along is read to the end', async (t) => {
+  test('that is slow but makes progress is read to the end', async (t) => {
     const client = new RawClient(service.url);
     t.after(() => client.destroy());
     const body = `{"message":{"s":"${'x'.repeat(2_000_000)}"}}`;
@@ -73,7 +73,7 @@ describe('slow clients:', { concurrency: true }, () => {
     assert.ok(performance.now() - started_ms > 5_500);
   });
 
-  test('control: without our limits they are waited for', async (t) => {
+  test('control: is waited for without our limits', async (t) => {
     const waiting = [framed('content-length: 14\r\n', '{"message"'), `GET /healthz HTTP/1.1\r\n${HOST}`].map(
       (bytes) => {
         const client = new RawClient(control.url);

@@ -1,5 +1,5 @@
 /**
- * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a stranger would, on every runtime that it
+ * `npm run test:packages`: what `npm pack` makes, tried in empty directories as a new user would, on every runtime that it
  * is for. Words after `--` choose checks by their names. What it needs of others is installed at the first run.
  */
 import { copyFile, mkdir, mkdtemp, readdir, rm, writeFile } from 'node:fs/promises';

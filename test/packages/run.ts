@@ -1,4 +1,4 @@
-/** Programs run as a stranger would run them: nothing of this clone on the PATH, nothing of npm in the environment. */
+/** Programs run as a new user would run them: nothing of this clone on the PATH, nothing of npm in the environment. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { text } from 'node:stream/consumers';

@@ -1,4 +1,4 @@
-/** The packed service as somebody runs it who has nothing of this repository. */
+/** The packed service, run without anything of this repository. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';

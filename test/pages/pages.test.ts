@@ -40,7 +40,7 @@ async function serve(t: TestContext, directory: string): Promise<App> {
   return app;
 }
 
-test('every view is the index, for whoever opens it; a program gets the 404 that it always got', async (t) => {
+test('every view is the index for a browser; a program gets the 404 as before', async (t) => {
   const app = await serve(t, await built(t, FILES));
   const views = [
     '/',
@@ -68,7 +68,7 @@ test('every view is the index, for whoever opens it; a program gets the 404 that
   assert.deepEqual((await app.inject({ url: '/api/v1/meetings/', headers: NAVIGATION })).json(), { data: [] });
 });
 
-test('at / a program is told in words what is where, also while there are no pages', async (t) => {
+test('at / a program gets a text that says what is where, also while there are no pages', async (t) => {
   for (const files of [FILES, {}]) {
     const app = await serve(t, await built(t, files));
     for (const headers of [{}, { accept: '*/*' }, { accept: 'application/json' }]) {
@@ -115,7 +115,7 @@ test('nothing inline, from elsewhere, or in a frame of others is let into a page
   }
 });
 
-test('files with a hash in their name are kept for ever, smaller ones go to who takes them, and nothing goes twice', async (t) => {
+test('files with a hash in their name are cached for ever, compressed where the client accepts it, and not sent twice', async (t) => {
   const app = await serve(t, await built(t, FILES));
   const get = (headers: Record<string, string>) => app.inject({ url: '/assets/index-4f2a.js', headers });
   const answers = [

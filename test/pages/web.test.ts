@@ -436,7 +436,7 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
-  test('the guide starts two agents that talk, for whoever has no machine, and takes them away again', async (t) => {
+  test('the guide starts two agents that talk, when there is no instance yet, and removes them again', async (t) => {
     const { service, url } = await start(t);
     await visitor.visit(url, { path: '/start' }, async (page) => {
       await page.getByRole('button', { name: 'Start the demo' }).click();

@@ -1,4 +1,4 @@
-/** A model server on loopback that speaks OpenAI's chat completions: it takes as long as it is told, then answers. */
+/** A model server on loopback that speaks OpenAI's chat completions: it waits for the configured time, then responds. */
 import { once } from 'node:events';
 import { createServer, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';

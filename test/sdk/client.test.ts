@@ -219,7 +219,7 @@ test('metrics come as the text that they are, and a refusal of them as any other
   await assert.rejects(client.metrics(), { code: 'not_permitted' });
 });
 
-test('what is not one JSON object cannot become a message', async (t) => {
+test('only one JSON object can become a message', async (t) => {
   const { client, seen } = await start(t, json(201, SENT));
   assert.throws(() => rawJson('{},"target_agents":["a"]'), SyntaxError);
   assert.throws(() => rawJson('[]'), TypeError);

@@ -74,7 +74,7 @@ test('under another key it does not open, nor does plain text', () => {
     assert.throws(() => open([KEY], plain, PLACE), UNREADABLE);
 });
 
-test('the same secret is sealed anew each time, and its error says nothing of it', () => {
+test('the same secret is sealed differently each time, and its error says nothing of it', () => {
   const sealed = Array.from({ length: 1_000 }, () => seal(KEY, 'secret', PLACE));
   assert.equal(new Set(sealed).size, 1_000);
   const nonces = sealed.map((text) => Buffer.from(text.split('.')[2]!, 'base64url').toString('hex', 0, 12));

@@ -98,7 +98,7 @@ function sealedOf(file: string, instance_id: string, column: string): string {
 }
 
 describe('in the file', () => {
-  test('no secret is legible: given, made, former, nor a header; neither while it is open nor later', async (t) => {
+  test('no secret is legible: given, made, previous, nor a header; neither while it is open nor later', async (t) => {
     const file = temporaryFile(t);
     const store = await openStore(t, file);
     const given = registrationOf('given');
@@ -138,7 +138,7 @@ describe('in the file', () => {
     for (const secret of secrets) assert.notDeepEqual(legible(file, [secret]), [], secret);
   });
 
-  test('registering again keeps, or replaces, secret and former secret as it did before they were encrypted', async (t) => {
+  test('registering again keeps, or replaces, secret and previous secret as it did before they were encrypted', async (t) => {
     const store = await openStore(t, temporaryFile(t));
     const first = registrationOf('i');
     await store.instances.register(first, WALL);
@@ -223,7 +223,7 @@ describe('the key', () => {
     assert.equal(readFileSync(key_file, 'utf8'), text);
   });
 
-  test('that is missing while something is encrypted is not made anew: the start is refused', async (t) => {
+  test('that is missing while something is encrypted is not replaced: the start is refused', async (t) => {
     const { file, key_file, registration } = await filled(t);
     const key = readFileSync(key_file);
     rmSync(key_file);
@@ -345,7 +345,7 @@ describe('changing the key', () => {
       .trimEnd()
       .split('\n');
 
-  test('rewrites every row, drops the former key, and leaves no row under it', async (t) => {
+  test('rewrites every row, drops the old key, and leaves no row under it', async (t) => {
     const { file, store, registrations } = await fleet(t);
     const before = await store.encryption.keyIds();
     const [old_key] = keyLines(file);
@@ -428,7 +428,7 @@ describe('changing the key', () => {
     }
   });
 
-  test('control: without the former key, a file in the middle of a change does not open', async (t) => {
+  test('control: without the old key, a file in the middle of a change does not open', async (t) => {
     const { file, store } = await fleet(t);
     await store.encryption.changeKey(WALL);
     await store.encryption.reencrypt(null, 7);
@@ -437,7 +437,7 @@ describe('changing the key', () => {
     assert.equal((await refusal(file)).code, 'ENCRYPTION_KEY_WRONG');
   });
 
-  test('is not over while something is under the former key', async (t) => {
+  test('is not over while something is under the old key', async (t) => {
     const { store, registrations } = await fleet(t);
     await store.encryption.changeKey(WALL);
     await store.encryption.reencrypt(null, 7);
@@ -447,7 +447,7 @@ describe('changing the key', () => {
     assert.equal((await store.encryption.keyIds()).former_key_ids.length, 1);
   });
 
-  test('that is a setting: the new one and the former one are given, then only the new one', async (t) => {
+  test('that is a setting: the new one and the old one are given, then only the new one', async (t) => {
     const old_key = randomKey();
     const { file, store, registrations } = await fleet(t, { current: old_key, former: null });
     await store.close();
@@ -482,7 +482,7 @@ describe('changing the key', () => {
   });
 });
 
-test('an instance whose secrets do not open holds up nobody else, is told of, and goes on in order with new ones', async (t) => {
+test('an instance whose secrets do not open delays no other, is reported, and goes on in order with new ones', async (t) => {
   const file = temporaryFile(t);
   const node = await startNode(t, { file });
   await node.meeting('m', 'well', 'tampered');
@@ -525,7 +525,7 @@ function temporaryCopy(t: TestContext, file: string): string {
   return copy;
 }
 
-describe('a file of the former version', () => {
+describe('a file of the previous version', () => {
   const COUNT = 200;
 
   /** Written as 0.1.0 wrote it, and left as a kill leaves it: with secrets in free pages and in the log of the WAL. */

@@ -177,7 +177,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     });
   });
 
-  test('who hears a meeting is told anew after every change, however often it was asked before', async (t) => {
+  test('the members of a meeting are looked up again after every change, however often they were asked for before', async (t) => {
     const store = await engine.open(t);
     await meeting(store, 'm', 'a', 'b');
     const heard = async (): Promise<string[]> => {

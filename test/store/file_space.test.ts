@@ -83,7 +83,7 @@ test('what retention removes makes the file smaller while it is in use', async (
   assert.equal((await store.messages.list('m', { limit: 9, chars_max: 9 * MIB }))?.data.length, 1);
 });
 
-test('control: a file of an older version stays as large, which is told once; convoke compact rewrites it', async (t) => {
+test('control: a file of an older version stays as large, which is logged once; convoke compact rewrites it', async (t) => {
   const data = temporaryDirectory(t);
   olderFile(data);
   const { store, file } = await opened(data);

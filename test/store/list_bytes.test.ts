@@ -147,7 +147,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.deepEqual(beside, all);
   });
 
-  test('what is told of messages since one ends where their lists come to the limit, and goes on from there', async (t) => {
+  test('a page of messages since one ends where their lists reach the limit, and goes on from there', async (t) => {
     const store = await engine.open(t);
     await store.messages.accept(messages('m', 7, { target_agents: LONG }));
     const list_chars = JSON.stringify(LONG).length;
@@ -165,7 +165,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.deepEqual((await store.messages.since(null, { limit: 2, chars_max: 1e9 })).has_more, true);
   });
 
-  test('the lists of a meeting come to 4 MiB at most; a small one is taken all the same, and who leaves makes room', async (t) => {
+  test('the lists of a meeting take 4 MiB at most; a small one is accepted all the same, and an instance that leaves makes room', async (t) => {
     const store = await engine.open(t);
     await register(store, 'last', ['a']);
     let joined = 0;
@@ -186,7 +186,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
     assert.equal(await codeOf('one more', LONG), 'joined');
   });
 
-  test('who hosts an agent is known as lists change, and as instances go', async (t) => {
+  test('the hosts of an agent are known as lists change, and as instances are removed', async (t) => {
     const store = await engine.open(t);
     const hosts = async (agent_id: string): Promise<string[]> =>
       (await store.instances.list({ limit: 9, agent_id })).data.map(({ instance_id }) => instance_id);

@@ -128,7 +128,7 @@ describe('a database that knows less than a node, because it took over without t
   const OF_ALL = ['l', 'm', 'n'].map((meeting_id) => newMessage(meeting_id));
   const FIRST_PAGE = { after_seq: 0, limit: 10, chars_max: 1000 };
 
-  test('makes a meeting anew that is not there', async (t) => {
+  test('makes a meeting again that is missing', async (t) => {
     const store = await lost(t, await makeDatabase());
     assert.deepEqual(seqsOf(await store.messages.accept(OF_ALL)), [2, 1, 2]);
     assert.equal((await store.messages.list('m', FIRST_PAGE))?.data.length, 1);
@@ -299,7 +299,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
     assert.equal(await store.deliveries.countPending(), 0);
   });
 
-  test('and a database that stays away: the senders are told, and what was stored is found by whoever looks', async (t) => {
+  test('and a database that stays away: the senders get an error, and what was stored is found later', async (t) => {
     const url = await makeDatabase();
     const proxy = await proxyTo(t, url);
     const store = await open(t, through(url, proxy));
@@ -437,7 +437,7 @@ async function setClock(url: string, is_set: string): Promise<void> {
 }
 
 describe('partitions', () => {
-  test('are shared by those who are there; whoever is gone for a lease loses his', async (t) => {
+  test('are shared by the live nodes; a node that is gone for a lease loses its own', async (t) => {
     const url = await makeDatabase();
     let now_ms = 0;
     const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
@@ -475,7 +475,7 @@ describe('partitions', () => {
     ['ten minutes back', '- 600000'],
     ['ten minutes ahead', '+ 600000'],
   ] as const) {
-    test(`are not taken from who lives, and are from who is gone, though the clock of the database was set ${step}`, async (t) => {
+    test(`are taken from a dead node and from no live one, though the clock of the database was set ${step}`, async (t) => {
       const url = await makeDatabase();
       let now_ms = 0;
       const [a, b] = [await open(t, url), await open(t, url, () => now_ms)];
@@ -599,7 +599,7 @@ describe('nodes tell each other', () => {
   const rangesOf = (changes: Change[]) => changes.flatMap((change) => (change.kind === 'stored' ? change.ranges : []));
   const storedOf = (changes: Change[]) => rangesOf(changes).flatMap((range) => range.messages);
 
-  test('of every seq that is given, and of messages with deliveries in partitions of who hears it; of no others', async (t) => {
+  test("of every seq that is given, and of messages with deliveries in the reader's partitions; of no others", async (t) => {
     const { a, b, heard } = await two(t);
     const held = await halves(a, b);
     const ids = Array.from({ length: 20 }, (_, k) => `i${k}`);
@@ -732,7 +732,7 @@ describe('nodes tell each other', () => {
     assert.deepEqual(heard.a, [{ kind: 'broadcast', topic: 'topic', text: 'back\n"' }]);
   });
 
-  test('what was refused is told to nobody', async (t) => {
+  test('what was refused is announced to no node', async (t) => {
     const { a, b, heard } = await two(t);
     await assert.rejects(a.meetings.join('m', 'nobody', [], 1));
     assert.equal(await a.instances.patch('nobody', { is_active: true }, 1), null);
@@ -864,7 +864,7 @@ describe('a database', () => {
   const openAt = (url: string, keys = POSTGRES_KEYS) =>
     Executor.open(url, keys, NO_QUOTAS, { answer: () => {}, change: () => {} }, Date.now());
 
-  test('is brought up to date by whoever comes first, when many nodes start at once', async (t) => {
+  test('is brought up to date by the first node, when many start at once', async (t) => {
     const url = await makeDatabase({ migrated: false });
     const opened = await Promise.all(Array.from({ length: 4 }, () => openAt(url)));
     t.after(() => Promise.all(opened.map((each) => each.close())));

@@ -66,7 +66,7 @@ test('where calls do not wait for each other, a long read stalls nothing, and a 
   assert.deepEqual([watch.is_stalled, watch.holds_up_reading], [true, false]);
 });
 
-test('who only asks whether it can be written to is answered after 3 s', (t) => {
+test('a readiness check gets its answer after 3 s', (t) => {
   const { pass, call } = watched(t);
   const ping = call('storage.touch');
   pass(3_500);
@@ -75,7 +75,7 @@ test('who only asks whether it can be written to is answered after 3 s', (t) => 
   assert.equal(ping.failed.length, 1);
 });
 
-test('who waits for a batch is refused, who is in one is answered early, and the batch ends as ever', async () => {
+test('a caller that waits for a batch is refused, one that is in it is answered early, and the batch ends as usual', async () => {
   const clock = new VirtualClock();
   const flights: PromiseWithResolvers<number[]>[] = [];
   const ended: number[][] = [];

@@ -27,7 +27,7 @@ const ATTEMPT = {
 } as const;
 const FAILURE = { at: '2026-11-22T00:00:00.000Z', outcome: 'timeout', status_code: null, detail: 'x' } as const;
 
-test('what this service writes is read as it was written, and nothing is told', () => {
+test('what this service writes is read as it was written, and nothing is reported', () => {
   onDamagedValue((damaged) => assert.fail(JSON.stringify(damaged)));
   assert.deepEqual(storedTexts('["a","é"]', 't', 'c', 'r'), ['a', 'é']);
   assert.equal(storedTextsJson('["a" , "b"]', 't', 'c', 'r'), '["a" , "b"]');

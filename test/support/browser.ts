@@ -1,4 +1,4 @@
-/** A real browser that looks at the pages of a real service, and at what must never happen on any of them. */
+/** A real browser on the pages of a real service; it also fails on what must never happen on any page. */
 import assert from 'node:assert/strict';
 import { after, before } from 'node:test';
 import chromium from '@sparticuz/chromium';

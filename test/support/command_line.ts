@@ -83,7 +83,7 @@ export async function serveOnTerminal(
 ): Promise<{ url: string; terminal: string } | null> {
   const quoted = [process.execPath, MAIN, 'serve', '--port', '0', '--data', data].map((word) => `'${word}'`);
   const child = spawn('script', ['-qfec', quoted.join(' '), '/dev/null'], { env: CLEAN_ENV, stdio: 'pipe' });
-  // Without the terminal the service is told to stop by the system (SIGHUP).
+  // When the terminal closes, the system tells the service to stop (SIGHUP).
   t.after(() => void child.kill('SIGKILL'));
   const errors: Error[] = [];
   child.on('error', (error) => errors.push(error));

@@ -55,13 +55,13 @@ export class CuttingProxy {
   #pipe(from: Socket, to: Socket, judge: (bytes: Buffer) => Verdict): void {
     this.#sockets.add(from);
     let delayed = 0;
-    let former = Promise.resolve();
+    let previous = Promise.resolve();
     const passOn = (bytes: Buffer): void => {
       const delay_ms = this.delayOf();
       if (delay_ms === 0 && delayed === 0) return void to.write(bytes);
       delayed++;
       const over = pause(delay_ms);
-      former = former
+      previous = previous
         .then(() => over)
         .then(() => {
           delayed--;

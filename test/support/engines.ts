@@ -1,4 +1,4 @@
-/** The engines of the store, each with a store for the time of a test. */
+/** The engines of the store; each opens a store that closes with the test. */
 import { createSecretKey } from 'node:crypto';
 import type { TestContext } from 'node:test';
 import {

@@ -1,6 +1,6 @@
 /**
  * URLs that name an address which a push may not reach, in every notation that some parser takes for it. The ranges, their
- * arithmetic and the parsing are written anew here, and not taken from what is tested.
+ * arithmetic and the parsing are written a second time here, and not taken from what is tested.
  */
 import type { Random } from '../simulation/random.ts';
 
@@ -176,7 +176,7 @@ export function goodHosts({ bits, value }: Address): string[] {
   return [compressed, padded, ...others.slice(0, 1)];
 }
 
-/** The address as the RFC writes it; what is told to a socket parses to the same. */
+/** The address as the RFC writes it; the argument of a socket parses to the same. */
 export function canonical({ bits, value }: Address): string {
   return bits === 32 ? dotted(value) : compressions(groupsOf(value))[0]!;
 }

@@ -1,5 +1,5 @@
 /**
- * A node without HTTP: the engine on a real SQLite store, on virtual time, among scripted machines. What the HTTP layer
+ * A node without HTTP: the engine on a real SQLite store, on virtual time, with scripted receivers. What the HTTP layer
  * does around the engine is done here in the same order.
  */
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -234,7 +234,7 @@ export class TestNode {
     return started;
   }
 
-  /** Ends the process as kill -9 does: what was not on its way to the disk is lost. A file is opened anew. */
+  /** Ends the process as kill -9 does: what was not on its way to the disk is lost. A file is opened again. */
   async crash(start = true): Promise<void> {
     this.#life++;
     this.clock.forgetTimers();

@@ -122,7 +122,7 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
       { maxKeys: 5 },
     )
     .map((headers) => ({ ...headers })),
-  // No key has such an id: whoever is handed an instance must be there.
+  // No key has such an id: the new owner of an instance must exist.
   owner_key_id: fc.constant(null),
   // Limits are limits of a scope that the key has, and an admin has none.
   scopes: fc.constant(['send', 'read', 'instance']),

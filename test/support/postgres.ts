@@ -33,7 +33,7 @@ let stop: () => Promise<void> = async () => {};
 // Here, and not where the server is started: a hook belongs to the test during which it is made.
 after(() => stop());
 
-/** A database of its own, empty or with the schema in it; it goes when the tests of the file are over. */
+/** A new database, empty or with the schema; it is dropped when the tests of the file are over. */
 export async function makeDatabase({ migrated = true } = {}): Promise<string> {
   const { urlOf, administer } = await sharedServer();
   const name = nameOfDatabase();

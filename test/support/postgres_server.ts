@@ -1,4 +1,4 @@
-/** A real PostgreSQL server out of a development dependency: nothing is installed, and nothing of it stays. */
+/** A real PostgreSQL server from a development dependency: it needs no installation and leaves nothing behind. */
 import { type ChildProcess, execFileSync, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import {
@@ -86,21 +86,21 @@ export class PostgresServer {
     this.#process = started;
     const ready = Promise.withResolvers<void>();
     const said: string[] = [];
-    // Read to the end: a server whose log nobody takes stands still.
+    // Read to the end: a server whose log is not read stops working.
     createInterface({ input: started.stderr }).on('line', (line) => {
       if (/database system is ready to accept (read-only )?connections/.test(line)) ready.resolve();
       if (said.length < 50) said.push(line);
     });
     started.once('exit', (code) => ready.reject(new Error(`PostgreSQL ended with ${code}: ${said.join('\n')}`)));
     await ready.promise;
-    // It must not keep a test alive that has forgotten it.
+    // A test that does not stop it can end all the same.
     started.unref();
     (started.stderr as unknown as { unref(): void }).unref();
   }
 
   /**
-   * Makes a standby that follows this server, and starts both. From now on a commit is answered when the standby has it too,
-   * and waits while there is none; unless nobody waits for the standby.
+   * Makes a standby of this server, and starts both. Unless `is_waited_for` is false, a commit then succeeds only when the
+   * standby has it too, and waits while there is no standby.
    *
    * @param by_port where the standby finds this server
    */
@@ -120,7 +120,7 @@ export class PostgresServer {
     return standby;
   }
 
-  /** Makes a copy of its data, at rest; what it answers puts it back under the running server. */
+  /** Stops the server, copies its data, and starts it again. The returned function puts the copy back. */
   async backup(): Promise<() => Promise<void>> {
     const [data, copy] = [join(this.directory, 'data'), join(this.directory, 'backup')];
     await this.#end('SIGINT');
@@ -142,7 +142,7 @@ export class PostgresServer {
     await client.end();
   }
 
-  /** As `pg_ctl stop -m immediate` does: without a word to anybody, as in a crash. */
+  /** Stops as in a crash (`pg_ctl stop -m immediate`): no client is notified. */
   halt(): Promise<void> {
     return this.#end('SIGQUIT');
   }

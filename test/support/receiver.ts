@@ -1,4 +1,4 @@
-/** A machine that takes pushes: a real HTTP server that remembers what came, byte for byte, and answers as it is told. */
+/** A receiver of pushes: a real HTTP server that remembers every request, byte for byte, and responds as a test wants. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, type ServerResponse } from 'node:http';

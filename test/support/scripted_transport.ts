@@ -33,7 +33,7 @@ export interface RecordedPush {
 export class ScriptedTransport implements Transport {
   readonly pushes: RecordedPush[] = [];
   readonly forgotten: string[] = [];
-  /** The most that was under way at a time. */
+  /** The most that was in flight at a time. */
   peak = 0;
   readonly peaks = new Map<string, number>();
   script: Script = () => 200;

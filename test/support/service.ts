@@ -62,7 +62,7 @@ export interface MemberOptions {
 
 export class Service {
   readonly log: LogLine[] = [];
-  /** The token that requests carry which do not say otherwise. */
+  /** The token of requests that name no other. */
   token: string | null = null;
   #settings: Partial<Record<SettingName, string>>;
   readonly #agent = new Agent({ keepAlive: true, maxSockets: 64 });
@@ -121,13 +121,13 @@ export class Service {
     return `${prefix}-${++this.#names}`;
   }
 
-  /** Sends the path as it is given; no client mends it. */
+  /** Sends the path as it is; no client changes it. */
   request<T = never>(method: string, path: string, { body, headers = {} }: RequestOptions = {}): Promise<Answer<T>> {
     const bytes = body === undefined || typeof body === 'string' || Buffer.isBuffer(body) ? body : JSON.stringify(body);
     const all_headers: Record<string, string> = {
       ...(bytes === undefined ? {} : { 'content-type': 'application/json' }),
       ...(bytes === undefined ? {} : { 'content-length': String(Buffer.byteLength(bytes)) }),
-      // A page comes with its cookie, and with no key.
+      // A page sends its cookie, and no key.
       ...(this.token === null || 'cookie' in headers ? {} : { authorization: `Bearer ${this.token}` }),
       ...headers,
     };
@@ -156,7 +156,7 @@ export class Service {
     return this.request<T>('POST', path, body === undefined ? { headers } : { body, headers });
   }
 
-  /** Makes a key that must be taken. */
+  /** Makes a key, which must succeed. */
   async createKey(input: CreateKeyInput): Promise<ApiKeyWithToken> {
     const answer = await this.post<ApiKeyWithToken>('/api/v1/keys/', input);
     assert.equal(answer.status, 201, answer.text);
@@ -170,7 +170,7 @@ export class Service {
     return key;
   }
 
-  /** Registers an instance that must be taken. */
+  /** Registers an instance, which must succeed. */
   async register(input: Partial<RegisterInput> & { webhook_url: string }): Promise<RegisteredInstance> {
     const body = { instance_id: this.name('instance'), instance_name: 'A machine', agent_ids: ['a'], ...input };
     const { status, text, body: instance } = await this.post<RegisteredInstance>('/api/v1/instances/register/', body);
@@ -193,7 +193,7 @@ export class Service {
     assert.equal(answer.status, 200, answer.text);
   }
 
-  /** A new instance with a receiver of its own, in a meeting. */
+  /** A new instance in a meeting, with a receiver of its own. */
   async member(t: TestContext, meeting_id: string, options: MemberOptions = {}): Promise<Member> {
     const { agent_ids = ['a'], behaviour, registration } = options;
     const receiver = await startReceiver(t, behaviour);
@@ -311,7 +311,7 @@ export const messagesPath = (meeting_id: string): string =>
 export const membersPath = (meeting_id: string): string =>
   `/api/v1/meetings/${encodeURIComponent(meeting_id)}/instances/`;
 
-/** What is said of an error: that it has the code, the status of the code, and is a problem (RFC 9457). */
+/** Asserts that a response is a problem (RFC 9457) with this code and the status of the code. */
 export function assertProblem(answer: Answer<unknown>, status: number, code: string): ProblemDetails {
   assert.equal(answer.status, status, answer.text);
   assert.match(String(answer.headers['content-type']), /^application\/problem\+json\b/);

@@ -1,6 +1,6 @@
 /**
  * Sees every connection that this process begins, from below what is tested: where net.Socket is told to connect, and
- * where Node asks the system to. A test that counts here does not take the word of whoever decides.
+ * where Node asks the system to. A test that counts here does not trust the code that decides.
  */
 import { createHook } from 'node:async_hooks';
 import { Socket } from 'node:net';

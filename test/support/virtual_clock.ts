@@ -12,7 +12,7 @@ interface VirtualTimer {
 export const VIRTUAL_START = Date.parse('2026-01-01T00:00:00.000Z');
 
 /**
- * Time that moves only when a test moves it. Between two timers everything that is under way comes to rest: promises,
+ * Time that moves only when a test moves it. Between two timers everything in flight settles: promises,
  * `soon`, and every call that was handed to `watch` (the store's), so that a test never sleeps and never guesses.
  */
 export class VirtualClock implements Clock {
@@ -121,7 +121,7 @@ export class VirtualClock implements Clock {
     if (--this.#under_way === 0) this.#onRest?.();
   }
 
-  /** An immediate runs after all microtasks: when nothing is under way then, nothing will be by itself. */
+  /** An immediate runs after all microtasks: when nothing is in flight then, nothing starts by itself. */
   async #rest(): Promise<void> {
     for (;;) {
       await new Promise<void>((resolve) => setImmediate(resolve));
