@@ -48,7 +48,7 @@ import type { Clock } from './clock.ts';
 import { PendingScan } from './pending_scan.ts';
 import type { Observer } from './events.ts';
 import type { Expiry } from './expiry.ts';
-import { InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lanes/lane.ts';
+import { type Backlog, InstanceLanes, Lane, type LaneDelivery, PUSH_MS_GUESS, type Target } from './lanes/lane.ts';
 import { scanPause } from './scan_pause.ts';
 import type { Partition, Partitions } from './cluster/partitions.ts';
 import { pushOf } from './transport/push.ts';
@@ -371,13 +371,14 @@ export class Engine {
       if (is_after_gap && lane.newest_seq < seq - 1) this.#spillTail(lane);
       // It may have been cancelled while its answer was on the way.
       let only_on_disk =
-        requested_at < instance.invalidated_at || (lane.spilled && (contiguous_from === null || lane.is_long));
-      if (!only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull())) {
-        only_on_disk = lane.is_long = instance.is_behind = true;
-      }
+        requested_at < instance.invalidated_at ||
+        (lane.backlog !== null && (contiguous_from === null || lane.backlog.is_closed));
+      const is_long = !only_on_disk && (lane.length >= this.#lengthMaxOf(instance, lane, now) || this.#isMemoryFull());
+      if (is_long) only_on_disk = instance.is_behind = true;
       instance.touch(now);
       if (only_on_disk) {
-        this.#spillTail(lane);
+        const backlog = this.#spillTail(lane);
+        if (is_long) backlog.is_closed = true;
       } else {
         this.#put(lane, {
           delivery_id,
@@ -413,8 +414,7 @@ export class Engine {
       instance.lane_cursors.delete(meeting_id);
       this.#lane_cursors--;
     } else if (known_to === null) {
-      lane.spilled = true;
-      lane.reread = true;
+      lane.spill().is_unsettled = true;
     }
     return lane;
   }
@@ -545,15 +545,19 @@ export class Engine {
     this.#forget_at = Math.max(IDLE_INSTANCES_MAX, Math.ceil(this.#instances.size * 1.1));
   }
 
-  /** The next one of a lane; of one with something on disk only, that follows it. */
-  #put(lane: Lane, delivery: LaneDelivery, into = lane.spilled ? lane.tail : lane.queue): void {
-    if (into === lane.tail && lane.tail.length === 0) {
-      lane.tail_from = delivery.seq;
-      lane.missed = true;
-    }
-    into.push(delivery);
-    if (into === lane.tail) lane.tail_to = delivery.seq;
-    else if (!lane.aside) lane.last_seq = delivery.seq;
+  /** Follows what is in memory, or what is on disk only. */
+  #put(lane: Lane, delivery: LaneDelivery): void {
+    lane.append(delivery);
+    this.#countIn(lane, delivery);
+  }
+
+  /** The next one of a page that was read. */
+  #putRead(lane: Lane, delivery: LaneDelivery): void {
+    lane.appendRead(delivery);
+    this.#countIn(lane, delivery);
+  }
+
+  #countIn(lane: Lane, delivery: LaneDelivery): void {
     this.#queued++;
     if (delivery.is_read) this.#countRead(lane, 1);
     this.#queued_bytes += bytesOf(delivery);
@@ -570,23 +574,11 @@ export class Engine {
     delivery.attempts = NO_ATTEMPTS;
   }
 
-  /** Everything that comes next is on disk only. */
-  #spillTail(lane: Lane): void {
-    lane.spilled = true;
-    lane.missed = true;
-    lane.tail_from = Infinity;
-    this.#dropped(lane, lane.tail.truncate(0));
-  }
-
-  /** What was on disk only is read: the tail follows. */
-  #joinTail(lane: Lane): void {
-    lane.spilled = false;
-    lane.is_long = false;
-    lane.tail_from = Infinity;
-    for (let next = lane.tail.shift(); next !== undefined; next = lane.tail.shift()) {
-      lane.queue.push(next);
-      lane.last_seq = next.seq;
-    }
+  /** What follows is on disk only. */
+  #spillTail(lane: Lane): Backlog {
+    const backlog = lane.spill();
+    this.#dropped(lane, backlog.dropTail());
+    return backlog;
   }
 
   /** It is no longer a part of what was read and waits. */
@@ -615,16 +607,9 @@ export class Engine {
 
   /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and will be read again. */
   #spill(lane: Lane, length: number): void {
-    if (lane.tail.length > 0 && lane.length > length) this.#spillTail(lane);
-    const kept = Math.max(length, lane.busy ? 1 : 0);
-    if (lane.queue.length <= kept) return;
-    const dropped = lane.queue.truncate(kept);
-    // What attempts made of the head may not be written yet.
-    if (kept === 0) lane.reread = true;
-    lane.spilled = true;
-    lane.missed = true;
-    lane.last_seq = Math.min(lane.last_seq, (dropped[0] as LaneDelivery).seq - 1);
-    this.#dropped(lane, dropped);
+    if (lane.tail_length > 0 && lane.length > length) this.#spillTail(lane);
+    const kept = Math.max(length, lane.isBusy ? 1 : 0);
+    if (lane.queue.length > kept) this.#dropped(lane, lane.truncate(kept));
   }
 
   /** Lists a lane with its instance, and the instance with the engine, when there is something that they can start. */
@@ -634,8 +619,8 @@ export class Engine {
       return;
     }
     const now = this.#clock.now();
-    if (lane !== undefined && !lane.busy && !lane.listed && !lane.isEmpty && lane.held_until <= now) {
-      lane.listed = true;
+    if (lane !== undefined && lane.state === 'idle' && !lane.isEmpty && lane.held_until <= now) {
+      lane.state = 'ready';
       instance.ready.push(lane);
     }
     if (instance.ready.length > 0) {
@@ -722,7 +707,7 @@ export class Engine {
       // An attempt under way comes to its end; it settles nothing, because the row is no longer pending. A load under
       // way finds nobody to load for.
       this.#spill(lane, 0);
-      this.#joinTail(lane);
+      lane.joinTail();
     }
     instance.dropped = true;
     this.#turns.end(instance);
@@ -744,7 +729,7 @@ export class Engine {
       if (instance === undefined) break;
       if (instance.canStart(now, this.#settings.instance_concurrency)) {
         const lane = instance.ready.shift() as Lane;
-        lane.listed = false;
+        lane.state = 'idle';
         this.#step(instance, lane);
       }
       this.#offer(instance);
@@ -789,10 +774,10 @@ export class Engine {
       return;
     }
     if (lane.aside) void this.#loadAside(instance);
-    else if (lane.spilled && this.#turns.isUp(instance)) {
+    else if (lane.backlog !== null && this.#turns.isUp(instance)) {
       this.#turns.end(instance);
       this.#offer(instance, lane);
-    } else if (lane.spilled) this.#loadLane(instance, lane);
+    } else if (lane.backlog !== null) this.#loadLane(instance, lane, lane.backlog);
     else this.#evictIfIdle(instance, lane);
   }
 
@@ -806,7 +791,7 @@ export class Engine {
 
   /** An empty lane is forgotten: but not before discovery is over, because only the lane knows what was taken from it. */
   #evictIfIdle(instance: InstanceLanes, lane: Lane): void {
-    if (!lane.isEmpty || lane.busy || lane.aside || !instance.partition.discovered) return;
+    if (!lane.isEmpty || lane.isBusy || lane.aside || !instance.partition.discovered) return;
     instance.lanes.delete(lane.meeting_id);
     if (lane.contiguous_from !== null && !instance.dropped) this.#cacheCursor(instance, lane);
   }
@@ -827,39 +812,36 @@ export class Engine {
     lane_cursors.clear();
   }
 
-  #loadLane(instance: InstanceLanes, lane: Lane): void {
-    lane.busy = true;
-    lane.missed = false;
+  #loadLane(instance: InstanceLanes, lane: Lane, backlog: Backlog): void {
+    lane.state = 'loading';
     instance.loads++;
     const is_full = instance.goes_first ? this.#isMemoryFull() : this.#isShareFull();
     const length_max = Math.max(1, this.#lengthMaxOf(instance, lane, this.#clock.now()));
     const limit = is_full ? 1 : Math.min(LANE_PAGE, length_max);
-    const { meeting_id, last_seq: after_seq, reread } = lane;
+    const { meeting_id, last_seq: after_seq, generation } = lane;
+    const { is_unsettled, changes } = backlog;
     this.#loading += limit;
     const read = () => this.#lane_loads.add({ instance_id: instance.instance_id, meeting_id, after_seq, limit }, 1);
-    lane.reread = false;
-    void (reread ? this.#settlements.flush().then(read) : read()).then(
+    backlog.is_unsettled = false;
+    void (is_unsettled ? this.#settlements.flush().then(read) : read()).then(
       (rows) => {
-        lane.busy = false;
+        lane.state = 'idle';
         instance.loads--;
         this.#loading -= limit;
         this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
         if (instance.dropped) return;
-        if (lane.unsure) {
-          // The rows may have changed since they were read.
-          lane.unsure = false;
-          lane.reread = true;
-        } else {
+        // The rows may have changed since they were read: they are read again.
+        if (lane.generation === generation) {
           // What was stored before this node listened, nobody tells it: the table has more than the tail.
-          if (lane.tail.length > 0 && (rows.at(-1)?.seq ?? 0) > lane.tail_to) this.#spillTail(lane);
-          const before_tail = rows.filter(({ seq }) => seq < lane.tail_from);
-          for (const row of before_tail) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
+          if (lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to) this.#spillTail(lane);
+          const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
+          for (const row of before_tail) this.#putRead(lane, this.#laneDeliveryOf(row));
           const reaches_tail = before_tail.length < rows.length;
-          const is_last = !lane.missed && isLastPage(rows, limit);
+          const is_last = backlog.changes === changes && isLastPage(rows, limit);
           // The table knows better than the tail, of which nothing is pending any more.
-          if (is_last && !reaches_tail && lane.tail.length > 0) this.#spillTail(lane);
-          else if (is_last || reaches_tail) this.#joinTail(lane);
-          if (rows.length > FEW || lane.spilled) instance.is_behind = true;
+          if (is_last && !reaches_tail && lane.tail_length > 0) this.#spillTail(lane);
+          else if (is_last || reaches_tail) lane.joinTail();
+          if (rows.length > FEW || lane.backlog !== null) instance.is_behind = true;
           else if (instance.is_behind && instance.turn === null && !instance.isSpilled)
             instance.is_behind = instance.health.backoff_step > 0;
         }
@@ -868,11 +850,9 @@ export class Engine {
         this.#pump();
       },
       (error: unknown) => {
-        lane.busy = false;
+        lane.state = 'idle';
         instance.loads--;
-        // Nothing came that would have to be thrown away.
-        lane.unsure = false;
-        lane.reread ||= reread;
+        backlog.is_unsettled ||= is_unsettled;
         this.#loading -= limit;
         this.#tryAgainLater(error, () => this.#offer(instance, lane));
       },
@@ -882,9 +862,10 @@ export class Engine {
   /** Reads what is due aside. What was settled before must be written first, or it would be read again. */
   async #loadAside(instance: InstanceLanes): Promise<void> {
     const lane = instance.aside;
-    lane.busy = true;
+    const { generation } = lane;
+    lane.state = 'loading';
+    lane.backlog = null;
     instance.loads++;
-    lane.spilled = false;
     // What comes to be due from here on is noted anew, and kept when the load has ended.
     instance.aside_due_at = null;
     try {
@@ -894,17 +875,15 @@ export class Engine {
       const page = this.#store.deliveries.loadAside(instance.instance_id, now, limit);
       const { deliveries, next_at } = await page.finally(() => instance.loads--);
       if (instance.dropped) return;
-      lane.busy = false;
-      if (lane.unsure) this.#scheduleAside(instance, now);
-      else for (const row of deliveries) this.#put(lane, this.#laneDeliveryOf(row), lane.queue);
-      lane.unsure = false;
+      lane.state = 'idle';
+      if (lane.generation !== generation) this.#scheduleAside(instance, now);
+      else for (const row of deliveries) this.#putRead(lane, this.#laneDeliveryOf(row));
       if (next_at !== null) this.#scheduleAside(instance, next_at);
       this.#checkAside(instance);
       this.#offer(instance, lane);
       this.#pump();
     } catch (error) {
-      lane.busy = false;
-      lane.unsure = false;
+      lane.state = 'idle';
       this.#tryAgainLater(error, () => {
         this.#scheduleAside(instance, this.#clock.now());
         // What came to be due meanwhile was noted without a look, because the lane was busy; or it was forgotten.
@@ -925,7 +904,7 @@ export class Engine {
   #checkAside(instance: InstanceLanes): void {
     const lane = instance.aside;
     if (instance.dropped) return;
-    if (instance.aside_due_at === null || lane.queue.length > 0 || lane.busy || lane.spilled) return;
+    if (instance.aside_due_at === null || lane.queue.length > 0 || lane.isBusy || lane.backlog !== null) return;
     if (instance.aside_due_at > this.#clock.now()) {
       this.#wakes.schedule(instance.aside_due_at, () => {
         this.#checkAside(instance);
@@ -933,7 +912,7 @@ export class Engine {
       });
       return;
     }
-    lane.spilled = true;
+    lane.spill();
     this.#offer(instance, lane);
   }
 
@@ -952,7 +931,8 @@ export class Engine {
     const { target } = instance;
     assert(target !== null, 'an instance without a target is never listed');
     if (instance.in_flight === 0) instance.moved_at = this.#clock.now();
-    lane.busy = true;
+    lane.state = 'attempting';
+    const { generation } = lane;
     instance.partition.attemptStarts();
     instance.in_flight++;
     this.#in_flight++;
@@ -969,7 +949,7 @@ export class Engine {
       if (in_turn) this.#in_flight_behind--;
       instance.moved(this.#clock.now(), result.duration_ms);
       this.#push_ms += (result.duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
-      lane.busy = false;
+      lane.state = 'idle';
       this.#onAttemptEnd(
         instance,
         target,
@@ -985,6 +965,7 @@ export class Engine {
           response_excerpt: result.response_excerpt,
         },
         result,
+        generation,
       );
       instance.partition.attemptEnds();
       this.#pump();
@@ -999,6 +980,7 @@ export class Engine {
     delivery: LaneDelivery,
     attempt: Attempt,
     result: PushResult,
+    generation: number,
   ): void {
     const now = this.#clock.now();
     const wall = this.#clock.wall();
@@ -1070,7 +1052,7 @@ export class Engine {
       this.#spill(lane, 0);
       return;
     }
-    if (lane.unsure) this.#invalidateLane(instance, lane);
+    if (lane.generation !== generation) this.#invalidateLane(instance, lane);
     if (instance.health.backoff_step > 0) this.#spillAway(instance);
     else if (lane.held_until > now && this.#isShareFull()) this.#spill(lane, 0);
     if (lane.aside) this.#checkAside(instance);
@@ -1176,10 +1158,7 @@ export class Engine {
   /** Drops what a lane has in memory; the end of an attempt under way drops its own. */
   #invalidateLane(instance: InstanceLanes, lane: Lane): void {
     this.#spill(lane, 0);
-    lane.unsure = lane.busy;
-    lane.spilled = true;
-    lane.missed = true;
-    lane.reread = true;
+    lane.invalidate();
     this.#offer(instance, lane);
   }
 
@@ -1208,8 +1187,9 @@ export class Engine {
       const head = lane?.queue.peek();
       if (lane !== undefined && (head === undefined || head.delivery_id === delivery_id)) {
         lane.held_until = 0;
-        if (head === undefined) lane.reread = true;
-        else head.next_attempt_at = null;
+        if (head === undefined) {
+          if (lane.backlog !== null) lane.backlog.is_unsettled = true;
+        } else head.next_attempt_at = null;
         this.#offer(instance, lane);
       }
     }
@@ -1257,13 +1237,11 @@ export class Engine {
     if (!instance.lanes.has(meeting_id)) instance.is_behind = true;
     const lane = this.#laneOf(instance, meeting_id, null);
     // The table knows better than what is remembered of a lane: it is read from its beginning.
-    if (lane.isEmpty && !lane.busy) {
-      lane.last_seq = 0;
-      lane.reread = true;
-    }
+    const is_read_from_start = lane.isEmpty && !lane.isBusy;
+    if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= instance.partition.is_solo ? null : 0;
-    lane.spilled = true;
-    lane.missed = true;
+    const backlog = lane.spill();
+    if (is_read_from_start) backlog.is_unsettled = true;
     this.#offer(instance, lane);
   }
 
@@ -1314,7 +1292,7 @@ export class Engine {
     // What has something in memory comes to its end first, and is found then if there is more.
     return this.#find(this.#partitions.held, (key) => {
       const lane = this.#instances.get(key.instance_id)?.lanes.get(key.meeting_id);
-      if (lane === undefined || (lane.isEmpty && !lane.busy)) this.#markSpilled(key);
+      if (lane === undefined || (lane.isEmpty && !lane.isBusy)) this.#markSpilled(key);
     });
   }
 

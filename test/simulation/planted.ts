@@ -68,8 +68,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'two attempts in one lane': {
     file: ENGINE,
-    find: 'lane !== undefined && !lane.busy && !lane.listed',
-    replace: 'lane !== undefined && !lane.listed',
+    find: "lane !== undefined && lane.state === 'idle'",
+    replace: "lane !== undefined && lane.state !== 'ready'",
   },
   'a lane goes on past a failing head': {
     file: ENGINE,
@@ -134,12 +134,16 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a load begins after the wrong seq': {
     file: ENGINE,
-    find: 'const { meeting_id, last_seq: after_seq, reread } = lane;',
-    replace: 'const { meeting_id, last_seq, reread } = lane; const after_seq = last_seq + 1;',
+    find: 'const { meeting_id, last_seq: after_seq, generation } = lane;',
+    replace: 'const { meeting_id, last_seq, generation } = lane; const after_seq = last_seq + 1;',
   },
   'what was spilled is overtaken': [
-    { file: ENGINE, find: '(lane.spilled && (contiguous_from === null || lane.is_long))', replace: 'false' },
-    { file: ENGINE, find: 'into = lane.spilled ? lane.tail : lane.queue', replace: 'into = lane.queue' },
+    {
+      file: ENGINE,
+      find: '(lane.backlog !== null && (contiguous_from === null || lane.backlog.is_closed))',
+      replace: 'false',
+    },
+    { file: LANE, find: 'else this.backlog.push(delivery);', replace: 'else this.appendRead(delivery);' },
   ],
   'does not discover what was pending': {
     file: ENGINE,
@@ -213,8 +217,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'skips what stands before a tail': {
     file: ENGINE,
-    find: 'rows.filter(({ seq }) => seq < lane.tail_from);',
-    replace: 'lane.tail.length > 0 ? [] : rows;',
+    find: 'rows.filter(({ seq }) => seq < backlog.tail_from);',
+    replace: 'lane.tail_length > 0 ? [] : rows;',
   },
   'takes for new what it read already': {
     file: ENGINE,

@@ -13,41 +13,70 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
 }
 
 /**
+ * What a lane does now.
+ *
+ *   idle ── offered ──► ready ── a step ──► attempting ──► idle
+ *                         └──── a step ──► loading ──────► idle
+ *
+ * An idle lane with something in it is held until a time, or its instance may start nothing.
+ */
+export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
+
+/** The part of a lane that is on disk only. There is one exactly while there is such a part. */
+export class Backlog {
+  /** What follows it without a gap; in a cluster only. */
+  tail: Fifo<LaneDelivery> | null = null;
+  /** The seqs of the first and the last of the tail. */
+  tail_from = Infinity;
+  tail_to = 0;
+  /** The lane was too long, or memory full: it gets no tail until all of it is read. */
+  is_closed = false;
+  /** Results of attempts must be written before it is read, or they would be made again. */
+  is_unsettled = false;
+  /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
+  changes = 0;
+
+  push(delivery: LaneDelivery): void {
+    const tail = (this.tail ??= new Fifo());
+    if (tail.length === 0) {
+      this.tail_from = delivery.seq;
+      this.changes++;
+    }
+    tail.push(delivery);
+    this.tail_to = delivery.seq;
+  }
+
+  /** @returns what was in the tail: it is on disk only from now on */
+  dropTail(): LaneDelivery[] {
+    this.tail_from = Infinity;
+    return this.tail === null ? [] : this.tail.truncate(0);
+  }
+}
+
+/**
  * The deliveries of one instance in one meeting, in the order of seq.
  *
- * The front of the lane is in memory; what follows may be on disk only (`spilled`). A lane is idle, or waits in its
- * instance's list of ready lanes, or is busy (an attempt or a load is under way), or is held until its head may be
- * tried again. Invariants: one attempt at a time; nothing that is tried follows something on disk only;
- * `last_seq` is the last seq that was ever in memory, so that a load goes on after it.
+ * The front is in memory (`queue`); what follows may be on disk only (`backlog`). One attempt at a time; nothing is tried that
+ * follows something on disk only.
  */
 export class Lane {
   readonly meeting_id: string;
-  readonly queue = new Fifo<LaneDelivery>();
-  /** Deliveries that stepped aside: they came here one by one, in the order in which they are due, and hold nobody. */
+  /** The list of deliveries that stepped aside: they are read in the order in which they are due, and hold nobody. */
   readonly aside: boolean;
-  busy = false;
-  listed = false;
-  spilled = false;
-  /** What came after what is on disk only, without a gap; empty unless `spilled`, and without a cluster. */
-  readonly tail = new Fifo<LaneDelivery>();
-  /** The seqs of its first and its last. */
-  tail_from = Infinity;
-  tail_to = 0;
-  /** It was spilled because it was long, or memory full: nothing follows in memory until all of it was read. */
-  is_long = false;
-  /** Deliveries in memory that were read from the table, and not tried since. */
-  queued_read = 0;
-  /** Something was spilled while a load was under way, which may not have seen it. */
-  missed = false;
-  /** What an attempt under way has in memory is to be dropped when it ends: the row may have changed. */
-  unsure = false;
+  readonly queue = new Fifo<LaneDelivery>();
+  state: LaneState = 'idle';
+  /** Null while all of the lane is in memory. */
+  backlog: Backlog | null = null;
+  /** Rises when what is in memory, tried or being read, is void: the rows may have changed. */
+  generation = 0;
+  /** The last seq that was ever in the queue: a load goes on after it. */
   last_seq: number;
   held_until = 0;
-  /** What is read may be what attempts made and is not written yet: that has to be written first. */
-  reread = false;
+  /** Deliveries in memory that were read from the table, and not tried since. */
+  queued_read = 0;
   /**
-   * Where the range (see cluster/seen_ranges.ts) begins that it is complete for: everything since was seen, and what was before was read. 0: for none.
-   * Null without a cluster, where it always is.
+   * Where the range (see cluster/seen_ranges.ts) begins that it is complete for: everything since was seen, and what was
+   * before was read. 0: for none. Null without a cluster, where it always is.
    */
   contiguous_from: number | null = null;
 
@@ -57,18 +86,73 @@ export class Lane {
     this.aside = aside;
   }
 
+  get isBusy(): boolean {
+    return this.state === 'loading' || this.state === 'attempting';
+  }
+
   get isEmpty(): boolean {
-    return this.queue.length === 0 && !this.spilled;
+    return this.queue.length === 0 && this.backlog === null;
+  }
+
+  get tail_length(): number {
+    const tail = this.backlog === null ? null : this.backlog.tail;
+    return tail === null ? 0 : tail.length;
   }
 
   /** The last seq that is in memory, or was. */
   get newest_seq(): number {
-    return this.tail.length > 0 ? this.tail_to : this.last_seq;
+    return this.backlog !== null && this.tail_length > 0 ? this.backlog.tail_to : this.last_seq;
   }
 
   /** Deliveries in memory. */
   get length(): number {
-    return this.queue.length + this.tail.length;
+    return this.queue.length + this.tail_length;
+  }
+
+  /** The next delivery: behind the backlog where there is one. */
+  append(delivery: LaneDelivery): void {
+    if (this.backlog === null) this.appendRead(delivery);
+    else this.backlog.push(delivery);
+  }
+
+  /** The next delivery of the backlog, now read, or of a lane without one. */
+  appendRead(delivery: LaneDelivery): void {
+    this.queue.push(delivery);
+    if (!this.aside) this.last_seq = delivery.seq;
+  }
+
+  /** Something of the lane is on disk only. */
+  spill(): Backlog {
+    const backlog = (this.backlog ??= new Backlog());
+    backlog.changes++;
+    return backlog;
+  }
+
+  /** Keeps the first `length` of the queue. @returns the others: they are on disk only from now on */
+  truncate(length: number): LaneDelivery[] {
+    const dropped = this.queue.truncate(length);
+    const backlog = this.spill();
+    // What attempts made of the head may not be written yet.
+    if (length === 0) backlog.is_unsettled = true;
+    this.last_seq = Math.min(this.last_seq, (dropped[0] as LaneDelivery).seq - 1);
+    return dropped;
+  }
+
+  /** All of the backlog is read: the tail follows. */
+  joinTail(): void {
+    const tail = this.backlog === null ? null : this.backlog.tail;
+    this.backlog = null;
+    if (tail === null) return;
+    for (let next = tail.shift(); next !== undefined; next = tail.shift()) {
+      this.queue.push(next);
+      this.last_seq = next.seq;
+    }
+  }
+
+  /** What is in memory, tried or being read is void; the rows are read again, once results are written. */
+  invalidate(): void {
+    this.generation++;
+    this.spill().is_unsettled = true;
   }
 }
 
@@ -210,7 +294,7 @@ export class InstanceLanes {
 
   /** Whether a lane has something on disk only. */
   get isSpilled(): boolean {
-    for (const { spilled } of this.lanes.values()) if (spilled) return true;
+    for (const { backlog } of this.lanes.values()) if (backlog !== null) return true;
     return false;
   }
 
