@@ -223,7 +223,7 @@ export async function createConvoke(
     throw error;
   }
   store.onChange((change) => {
-    engine.heard(change);
+    engine.onChange(change);
     if (change.kind === 'broadcast') feed.heard(change.topic, change.text);
     else if (change.kind === 'resync') feed.onResync();
     // What was missed may have been a key that was revoked.

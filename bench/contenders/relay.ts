@@ -1,7 +1,7 @@
 /** What is left of sending when nothing is stored: a message comes in, is signed, and goes out. */
-import type { Send } from '../../src/delivery/engine.ts';
+import type { Send } from '../../src/delivery/accept/acceptor.ts';
 import { Fifo } from '../../src/delivery/fifo.ts';
-import { type Target, targetOf } from '../../src/delivery/lanes/lane.ts';
+import { type Target, targetOf } from '../../src/delivery/transport/target.ts';
 import { pushOf } from '../../src/delivery/transport/push.ts';
 import type { Transport } from '../../src/delivery/transport/transport.ts';
 import { IdSource } from './ids.ts';

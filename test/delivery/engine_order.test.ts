@@ -24,12 +24,12 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
 }
 
 function tell(node: TestNode, messages: StoredMessage[]): void {
-  node.engine.heard({ kind: 'reading' });
+  node.engine.onChange({ kind: 'reading' });
   const ranges = messages.map((message) => {
     const { meeting_id, seq } = message;
     return { meeting_id, first_seq: seq, last_seq: seq, messages: [message] };
   });
-  node.engine.heard({ kind: 'stored', ranges });
+  node.engine.onChange({ kind: 'stored', ranges });
 }
 
 async function everythingDelivered(node: TestNode): Promise<void> {
@@ -346,13 +346,13 @@ describe('a lane that other nodes write into', () => {
     const { node, reads } = await shared(t);
     await node.send('m');
     await node.clock.advance(SECOND);
-    node.engine.heard({ kind: 'reading' });
+    node.engine.onChange({ kind: 'reading' });
     const messages = await storeElsewhere(node, ['{}']);
     await node.store.instances.remove('i', 100, node.clock.wall());
     await node.meeting('m', 'i');
-    node.engine.heard({ kind: 'instance', instance_id: 'i', resets_backoff: true, requeued: true });
+    node.engine.onChange({ kind: 'instance', instance_id: 'i', resets_backoff: true, requeued: true });
     const ranges = [{ meeting_id: 'm', first_seq: 2, last_seq: 2, messages }];
-    node.engine.heard({ kind: 'stored', ranges });
+    node.engine.onChange({ kind: 'stored', ranges });
     await node.clock.advance(SECOND);
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.deepEqual(await node.states(), ['delivered', 'cancelled instance_deleted']);
@@ -431,10 +431,10 @@ describe('acceptance', () => {
     const send = () => node.send('m').then(() => accepted++);
     await send();
     // The control: less than a node may have, and a topic of somebody else.
-    node.engine.heard({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
-    node.engine.heard({ kind: 'broadcast', topic: 'other', text: '9000 another' });
+    node.engine.onChange({ kind: 'broadcast', topic: 'backlog', text: '3000 another' });
+    node.engine.onChange({ kind: 'broadcast', topic: 'other', text: '9000 another' });
     await send();
-    node.engine.heard({ kind: 'broadcast', topic: 'backlog', text: '9000 another' });
+    node.engine.onChange({ kind: 'broadcast', topic: 'backlog', text: '9000 another' });
     const sent = send();
     await node.clock.advance(300);
     assert.equal(accepted, 2);

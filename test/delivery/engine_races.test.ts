@@ -317,12 +317,12 @@ describe('a database that is behind what this node knows, and gives a seq again'
       const message = { ...lost, message: '{}', timestamp: '', expires_at: node.clock.now() + HOUR };
       const deliveries = [{ delivery_id: 'dlv_lost', instance_id: 'i', target_agents: '["a"]' }];
       const range = { meeting_id: 'm', first_seq: 4, last_seq: 4, messages: [{ ...message, deliveries }] };
-      node.engine.heard({ kind: 'reading' });
-      node.engine.heard({ kind: 'stored', ranges: [range] });
+      node.engine.onChange({ kind: 'reading' });
+      node.engine.onChange({ kind: 'stored', ranges: [range] });
       await node.clock.advance(SECOND);
       assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4]);
       assert.equal((await node.send('m')).seq, 4);
-      if (noticed) node.engine.heard({ kind: 'resync' });
+      if (noticed) node.engine.onChange({ kind: 'resync' });
       await node.clock.advance(noticed ? SECOND : 30 * SECOND);
       assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4, 4]);
       assert.notEqual(node.transport.to('i')[4]?.delivery_id, 'dlv_lost');

@@ -16,7 +16,13 @@ interface PlantedEdit {
 }
 
 const MODEL = 'test/simulation/model_store.ts';
-const ENGINE = 'src/delivery/engine.ts';
+const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
+const ATTEMPTS = 'src/delivery/attempts/attempts.ts';
+const OWNERSHIP = 'src/delivery/cluster/ownership.ts';
+const ROUTER = 'src/delivery/lanes/router.ts';
+const LOADER = 'src/delivery/lanes/lane_loader.ts';
+const RECIPIENT = 'src/delivery/lanes/recipient.ts';
+const CHANGES = 'src/delivery/changes.ts';
 const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
@@ -67,17 +73,17 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '[...in_lanes].slice',
   },
   'two attempts in one lane': {
-    file: ENGINE,
+    file: DISPATCHER,
     find: "lane !== undefined && lane.state === 'idle'",
     replace: "lane !== undefined && lane.state !== 'ready'",
   },
   'a lane goes on past a failing head': {
-    file: ENGINE,
-    find: 'if (lane.aside || verdict.aside) {',
+    file: ATTEMPTS,
+    find: 'if (steps_aside) {',
     replace: 'if (lane.aside || true) {',
   },
   'retries sooner than the schedule': {
-    file: ENGINE,
+    file: ATTEMPTS,
     find: 'const again_at = now + verdict.delay_ms;',
     replace: 'const again_at = now + verdict.delay_ms / 2;',
   },
@@ -92,18 +98,18 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: "if (outcome === 'gone')",
   },
   'a 410 does not switch off': {
-    file: LANE,
-    find: 'this.target = { ...this.target, switched_on: false };',
+    file: 'src/delivery/lanes/registration.ts',
+    find: 'this.#target = { ...this.#target, switched_on: false };',
     replace: '',
   },
   'pushes to what is switched off': {
-    file: LANE,
-    find: ' || !this.target.switched_on)',
+    file: RECIPIENT,
+    find: ' || !target.switched_on)',
     replace: ')',
   },
   'backs off not at all': {
-    file: LANE,
-    find: 'if (this.health.backoff_until !== null && now < this.health.backoff_until) return false;',
+    file: RECIPIENT,
+    find: 'if (health.backoff_until !== null && now < health.backoff_until) return false;',
     replace: '',
   },
   'a back-off does not double': {
@@ -111,15 +117,15 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'next.backoff_step = health.backoff_step + 1;',
     replace: 'next.backoff_step = 1;',
   },
-  'probes with many at once': { file: LANE, find: '(isProbed(this.health) ? 1 : concurrency)', replace: 'concurrency' },
+  'probes with many at once': { file: RECIPIENT, find: '(isProbed(health) ? 1 : concurrency)', replace: 'concurrency' },
   'no limit for one instance': {
-    file: LANE,
+    file: RECIPIENT,
     find: 'return this.in_flight + this.loads < (isProbed',
     replace: 'return -1 < (isProbed',
   },
   'waits beside a lane for a clock that was ahead': {
-    file: ENGINE,
-    find: 'await this.#pending_scan.bound(partitions, this.#latest).catch(() => {});',
+    file: OWNERSHIP,
+    find: 'await pending_scan.bound(partitions, latestDue()).catch(() => {});',
     replace: '',
   },
   'believes any clock when it starts': {
@@ -128,39 +134,39 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '0',
   },
   'no limit over all': {
-    file: ENGINE,
-    find: 'while (this.#in_flight < this.#settings.max_in_flight &&',
+    file: DISPATCHER,
+    find: 'while (this.#in_flight < this.#max_in_flight &&',
     replace: 'while (',
   },
   'a load begins after the wrong seq': {
-    file: ENGINE,
+    file: LOADER,
     find: 'const { meeting_id, last_seq: after_seq, generation } = lane;',
     replace: 'const { meeting_id, last_seq, generation } = lane; const after_seq = last_seq + 1;',
   },
   'what was spilled is overtaken': [
     {
-      file: ENGINE,
-      find: '(lane.backlog !== null && (contiguous_from === null || lane.backlog.is_closed))',
-      replace: 'false',
+      file: ROUTER,
+      find: 'requested_at < recipient.invalidated_at || staysOnDisk(lane);',
+      replace: 'requested_at < recipient.invalidated_at;',
     },
     { file: LANE, find: 'else this.backlog.push(delivery);', replace: 'else this.appendRead(delivery);' },
   ],
   'does not discover what was pending': {
-    file: ENGINE,
-    find: 'await this.#find(partitions, (lane) => this.#markSpilled(lane));',
+    file: OWNERSHIP,
+    find: 'await this.#scan(partitions, (lane) => this.#markSpilled(lane));',
     replace: '',
   },
   'what was cancelled is delivered': [
-    { file: ENGINE, find: 'if (instance !== undefined) this.#drop(instance);', replace: '' },
+    { file: CHANGES, find: 'if (recipient !== undefined) recipients.drop(recipient);', replace: '' },
     {
-      file: ENGINE,
-      find: '    instance.invalidate();\n    for (const lane of [...instance.lanes.values(), instance.aside]) this.#invalidateLane(instance, lane);\n',
+      file: CHANGES,
+      find: '    recipient.registration.invalidate();\n    for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);\n',
       replace: '',
     },
   ],
   'a failed deletion that was done is not looked into': {
-    file: ENGINE,
-    find: '    instance.invalidate();\n    for (const lane of [...instance.lanes.values(), instance.aside]) this.#invalidateLane(instance, lane);\n',
+    file: CHANGES,
+    find: '    recipient.registration.invalidate();\n    for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);\n',
     replace: '',
   },
   'forgets a settlement when the disk fails': {
@@ -169,24 +175,24 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'break;',
   },
   'one slow machine delays the others': {
-    file: ENGINE,
-    find: 'if (instance === undefined) break;\n',
+    file: DISPATCHER,
+    find: 'if (recipient === undefined) break;\n',
     replace:
-      'if (instance === undefined) break;\n      if (this.#in_flight > 0 && [...this.#instances.values()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { instance.is_touched = true; this.#turns.list(instance); break; }\n',
+      'if (recipient === undefined) break;\n      if (this.#in_flight > 0 && [...this.#recipients.all()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { recipient.is_touched = true; this.#turns.list(recipient); break; }\n',
   },
   'whoever is up to date waits for the backlog of others': {
-    file: LANE,
+    file: RECIPIENT,
     find: 'return !this.is_behind || this.is_touched;',
     replace: 'return false;',
   },
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
-    file: ENGINE,
-    find: 'if (is_after_gap && lane.newest_seq < seq - 1) this.#spillTail(lane);',
+    file: ROUTER,
+    find: 'if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);',
     replace: '',
   },
   'starts attempts on a lease that ran out': {
-    file: ENGINE,
+    file: DISPATCHER,
     find: 'if (!this.#partitions.isLeaseValid(now)) break;',
     replace: '',
   },
@@ -201,13 +207,13 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'does not look again when changes may be missing': {
-    file: ENGINE,
+    file: OWNERSHIP,
     find: 'void this.#resyncAll();',
     replace: '',
   },
   'ignores what other nodes store': {
-    file: ENGINE,
-    find: 'for (const message of messages) this.#enqueue(message, contiguous_from, this.#read_started_at, false);',
+    file: OWNERSHIP,
+    find: 'for (const message of messages) router.enqueue(message, contiguous_from, this.#read_started_at, false);',
     replace: '',
   },
   'takes for a run what has a gap': {
@@ -216,34 +222,34 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'range !== undefined ?',
   },
   'skips what stands before a tail': {
-    file: ENGINE,
+    file: LOADER,
     find: 'rows.filter(({ seq }) => seq < backlog.tail_from);',
     replace: 'lane.tail_length > 0 ? [] : rows;',
   },
   'takes for new what it read already': {
-    file: ENGINE,
+    file: ROUTER,
     find: 'if (seq <= lane.newest_seq) continue;',
     replace: '',
   },
   'keeps what it lost': {
-    file: ENGINE,
-    find: 'if (partitions.has(instance.partition)) this.#drop(instance);',
+    file: OWNERSHIP,
+    find: 'if (partitions.has(recipient.partition)) recipients.drop(recipient);',
     replace: ';',
   },
   'remembers what the store has lost': [
-    { file: ENGINE, find: 'this.#seen_ranges.clear();', replace: '' },
+    { file: OWNERSHIP, find: 'seen_ranges.clear();', replace: '' },
     {
-      file: ENGINE,
-      find: '      this.#invalidateLanes(instance);\n      this.#dropCursors(instance);\n',
-      replace: 'this.#invalidateLanes(instance);',
+      file: OWNERSHIP,
+      find: '      this.#invalidateLanes(recipient);\n      recipients.dropCursors(recipient);\n',
+      replace: 'this.#invalidateLanes(recipient);',
     },
     {
-      file: ENGINE,
+      file: OWNERSHIP,
       find: '        lane.last_seq = 0;\n        if (lane.contiguous_from !== null) lane.contiguous_from = 0;\n',
       replace: '',
     },
   ],
-  'ignores what other nodes change': { file: ENGINE, find: 'this.#onRemoteInstanceChange(change);', replace: '' },
+  'ignores what other nodes change': { file: OWNERSHIP, find: 'this.onInstanceChange(change);', replace: '' },
 };
 
 /** Bugs between several nodes. */

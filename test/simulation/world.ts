@@ -290,7 +290,7 @@ export class World {
       observer: { accepted: () => {}, attempted: () => {}, settled: () => {}, storageFailed: () => {} },
       settings: this.#settings,
     });
-    store.onChange((change) => life.engine.heard(change));
+    store.onChange((change) => life.engine.onChange(change));
     const hours = 1_000 * HOUR;
     const settings = { retention_deliveries_ms: hours, retention_messages_ms: hours, retention_audit_ms: hours };
     life.maintenance = new Maintenance(clock, store, settings, expiry, {
@@ -487,7 +487,7 @@ export class World {
     this.#trace(`${life.node_id} is connected again`);
     life.cut = false;
     this.#comesBack(life);
-    this.#tell(life, () => life.engine.heard({ kind: 'resync' }));
+    this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
   }
 
   /** Only what others tell does not arrive for a while. */
@@ -501,7 +501,7 @@ export class World {
       this.#trace(`${life.node_id} hears again`);
       life.deaf = false;
       this.#comesBack(life);
-      this.#tell(life, () => life.engine.heard({ kind: 'resync' }));
+      this.#tell(life, () => life.engine.onChange({ kind: 'resync' }));
     });
   }
 

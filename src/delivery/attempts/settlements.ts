@@ -3,7 +3,7 @@ import type { DeliverySettlement, HealthSettlement } from '../../store/contract/
 import type { Store } from '../../store/store.ts';
 import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../events.ts';
-import type { InstanceLanes } from '../lanes/lane.ts';
+import type { Recipient } from '../lanes/recipient.ts';
 
 /** How long results gather before they are written, at least. */
 const LINGER_MS = 3;
@@ -23,9 +23,9 @@ export class Settlements {
   readonly #observer: Pick<Observer, 'storageFailed'>;
   readonly #onWritten: () => void;
   #deliveries: DeliverySettlement[] = [];
-  #instances = new Set<InstanceLanes>();
+  #instances = new Set<Recipient>();
   /** Instances of which nothing is new but the time of their last success. */
-  readonly #succeeded = new Set<InstanceLanes>();
+  readonly #succeeded = new Set<Recipient>();
   #writing: Promise<void> | null = null;
   #writing_count = 0;
   /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
@@ -56,8 +56,8 @@ export class Settlements {
   }
 
   /** The health of an instance changed; what is written is what it is then. */
-  markDirty(instance: InstanceLanes): void {
-    instance.health_dirty = true;
+  markDirty(instance: Recipient): void {
+    instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);
     if (!this.#instances.has(instance)) this.#added.instances++;
     this.#instances.add(instance);
@@ -65,9 +65,9 @@ export class Settlements {
   }
 
   /** An instance that is up answered well once more: that is written within a second. */
-  markSucceeded(instance: InstanceLanes): void {
+  markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
-    instance.health_dirty = true;
+    instance.registration.health_dirty = true;
     if (this.#succeeded.size === 0) this.#clock.after(SUCCESS_LINGER_MS, () => this.#markAllSucceeded());
     this.#succeeded.add(instance);
   }
@@ -126,8 +126,8 @@ export class Settlements {
     }
     for (const instance of instances) {
       if (this.#instances.has(instance) || this.#succeeded.has(instance)) continue;
-      instance.health_dirty = false;
-      instance.gone_as_of = null;
+      instance.registration.health_dirty = false;
+      instance.registration.gone_as_of = null;
     }
     this.#written.deliveries += deliveries.length;
     this.#written.instances += instances.size;
@@ -139,9 +139,10 @@ export class Settlements {
 }
 
 /** Of those that were deleted there is nothing to write: the id may belong to another registration by now. */
-function healthSettlementsOf(instances: Iterable<InstanceLanes>): HealthSettlement[] {
+function healthSettlementsOf(instances: Iterable<Recipient>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
-  for (const { health, gone_as_of, instance_id, target, dropped, partition } of instances) {
+  for (const { instance_id, registration, dropped, partition } of instances) {
+    const { target, health, gone_as_of } = registration;
     if (target === null || dropped) continue;
     settlements.push({ ...health, instance_id, webhook_url: target.url, gone_as_of, epoch: partition.epoch });
   }

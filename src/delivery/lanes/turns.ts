@@ -9,7 +9,7 @@
  * Those with a backlog get a share when the first list is never empty, and never more than their room.
  */
 import { Fifo } from '../fifo.ts';
-import type { InstanceLanes } from './lane.ts';
+import type { Recipient } from './recipient.ts';
 
 /** Steps from the first list before one of those with a backlog, where both have some. */
 const FIRST_IN_A_ROW = 4;
@@ -17,10 +17,10 @@ const FIRST_IN_A_ROW = 4;
 const TURN_ATTEMPTS = 64;
 
 export class Turns {
-  readonly #first = new Fifo<InstanceLanes>();
+  readonly #first = new Fifo<Recipient>();
   /** It is their turn. */
-  readonly #going = new Fifo<InstanceLanes>();
-  readonly #waiting = new Fifo<InstanceLanes>();
+  readonly #going = new Fifo<Recipient>();
+  readonly #waiting = new Fifo<Recipient>();
   #first_in_a_row = 0;
   /** Instances whose turn it is. */
   #in_turn = 0;
@@ -39,7 +39,7 @@ export class Turns {
   }
 
   /** It can take a step. */
-  list(instance: InstanceLanes): void {
+  list(instance: Recipient): void {
     if (instance.goes_first) {
       if (instance.listed) return;
       instance.listed = true;
@@ -54,11 +54,11 @@ export class Turns {
    * @param may_go whether those whose turn it is may take a step
    * @param may_begin whether another turn may begin
    */
-  next(may_go: boolean, may_begin: boolean): InstanceLanes | undefined {
+  next(may_go: boolean, may_begin: boolean): Recipient | undefined {
     const has_behind = may_go && (this.#going.length > 0 || (may_begin && this.#waiting.length > 0));
     if (this.#first.length > 0 && !(has_behind && this.#first_in_a_row >= FIRST_IN_A_ROW)) {
       this.#first_in_a_row++;
-      const instance = this.#first.shift() as InstanceLanes;
+      const instance = this.#first.shift() as Recipient;
       instance.listed = false;
       return instance;
     }
@@ -74,12 +74,12 @@ export class Turns {
   }
 
   /** Whether its turn is over before it reads more: it goes to the end of those that wait. */
-  isUp(instance: InstanceLanes): boolean {
+  isUp(instance: Recipient): boolean {
     return instance.turn !== null && instance.turn >= TURN_ATTEMPTS;
   }
 
   /** Its turn is over. */
-  end(instance: InstanceLanes): void {
+  end(instance: Recipient): void {
     if (instance.turn === null) return;
     instance.turn = null;
     this.#in_turn--;

@@ -1,7 +1,7 @@
 import { adviceFor } from '../../domain/advice.ts';
 import type { Instance } from '../../domain/instance.ts';
 import { pushBodyHead } from '../../domain/message.ts';
-import { targetOf } from '../lanes/lane.ts';
+import { targetOf } from './target.ts';
 import { pushOf } from './push.ts';
 import type { PushResult, Transport } from './transport.ts';
 

@@ -1,6 +1,6 @@
 import { pushBody } from '../../domain/message.ts';
 import { signPush } from '../../domain/signature.ts';
-import type { LaneDelivery, Target } from '../lanes/lane.ts';
+import type { Target } from './target.ts';
 import type { Push } from './transport.ts';
 
 /** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */
@@ -62,6 +62,19 @@ function charsOfSecretAtEnd(text: string, secret: string): number {
   return 0;
 }
 
+/** What of a delivery goes into its push. */
+export interface PushContent {
+  delivery_id: string;
+  message_id: string;
+  seq: number;
+  instance_id: string;
+  /** The beginning of the body, shared by all deliveries of the message. */
+  body_head: Uint8Array;
+  /** A list of agent ids, as JSON. */
+  target_agents: string;
+  timestamp: string;
+}
+
 /**
  * Shapes a delivery into the POST of the contract. Every attempt is the same to the byte, but for its number, the time, and the
  * signature over the time.
@@ -69,10 +82,7 @@ function charsOfSecretAtEnd(text: string, secret: string): number {
  * @param attempt from 1
  */
 export function pushOf(
-  delivery: Pick<
-    LaneDelivery,
-    'delivery_id' | 'message_id' | 'seq' | 'instance_id' | 'body_head' | 'target_agents' | 'timestamp'
-  >,
+  delivery: PushContent,
   target: Target,
   attempt: number,
   wall_ms: number,

@@ -1,0 +1,164 @@
+import { Problem } from '../../domain/problem.ts';
+import type { Accepted, AcceptedMessage, NewMessage } from '../../store/contract/messages.ts';
+import { NO_LINGER, perNode } from '../../store/linger.ts';
+import type { Store } from '../../store/store.ts';
+import { inDoubt, stalled } from '../../store/thread/stall.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import { Batcher } from '../batcher.ts';
+import type { InvalidationClock } from '../cluster/invalidation_clock.ts';
+import type { Partitions } from '../cluster/partitions.ts';
+import type { SeenRanges } from '../cluster/seen_ranges.ts';
+import type { Clock } from '../clock.ts';
+import type { Observer } from '../events.ts';
+import type { Router } from '../lanes/router.ts';
+import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
+
+/** A message to send, as the HTTP layer hands it over. */
+export type Send = Pick<NewMessage, 'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'idempotency'>;
+
+/** Messages in one transaction, and their bytes. */
+const BATCH_MAX = 500;
+const BATCH_BYTES_MAX = 8 << 20;
+/** Messages waiting to be stored; beyond it senders are told to come back. */
+const WAITING_BYTES_MAX = 64 << 20;
+/** What a message weighs beside its text. */
+const MESSAGE_OVERHEAD_BYTES = 512;
+/** How much the latest batch counts in the average of deliveries per message. */
+const FAN_OUT_WEIGHT = 0.2;
+
+const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
+
+export interface AcceptorParts {
+  clock: Clock;
+  store: Store;
+  partitions: Partitions;
+  observer: Observer;
+  backpressure: Backpressure;
+  seen_ranges: SeenRanges;
+  invalidations: InvalidationClock;
+  router: Router;
+  dispatcher: Dispatcher;
+  expire_after_ms: number;
+}
+
+/** Stores messages that arrive together in one transaction, answers them together, and hands them to the router. */
+export class Acceptor {
+  readonly #clock: Clock;
+  readonly #store: Store;
+  readonly #observer: Observer;
+  readonly #backpressure: Backpressure;
+  readonly #seen_ranges: SeenRanges;
+  readonly #invalidations: InvalidationClock;
+  readonly #router: Router;
+  readonly #dispatcher: Dispatcher;
+  readonly #expire_after_ms: number;
+  readonly #batcher: Batcher<NewMessage, Accepted>;
+  /** Deliveries of a message lately, on the average, and the text of their lists of agents. */
+  #fan_out = 1;
+  #fan_out_chars = 0;
+  #is_closed = false;
+
+  constructor(parts: AcceptorParts) {
+    this.#clock = parts.clock;
+    this.#store = parts.store;
+    this.#observer = parts.observer;
+    this.#backpressure = parts.backpressure;
+    this.#seen_ranges = parts.seen_ranges;
+    this.#invalidations = parts.invalidations;
+    this.#router = parts.router;
+    this.#dispatcher = parts.dispatcher;
+    this.#expire_after_ms = parts.expire_after_ms;
+    const lingers = parts.store.lingers ?? NO_LINGER;
+    this.#batcher = new Batcher(
+      parts.clock,
+      {
+        items_max: () => this.#batchMax(),
+        weight_max: BATCH_BYTES_MAX,
+        in_flight_max: 2,
+        consumer_coalesces: true,
+        linger: () => perNode(lingers.accept, parts.partitions.node_count),
+        isPaused: () => this.#backpressure.isBehind(),
+      },
+      (batch) => this.#accept(batch),
+    );
+    parts.store.stall?.onStall((is_long) => {
+      this.#batcher.rejectWaiting(stalled());
+      if (is_long) this.#batcher.rejectInFlight(inDoubt());
+    });
+  }
+
+  /** Whether no message is waiting or being stored. */
+  get isIdle(): boolean {
+    return this.#batcher.isIdle;
+  }
+
+  /** Stores what waits, if it may be stored now. */
+  flushIfReady(): void {
+    this.#batcher.flushIfReady();
+  }
+
+  /** Accepts nothing more. */
+  close(): void {
+    this.#is_closed = true;
+  }
+
+  /**
+   * Stores a message with its deliveries and enqueues them. When it resolves, they are on disk.
+   *
+   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when it may be stored all the same
+   */
+  async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+    if (this.#is_closed) {
+      // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
+      throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
+    }
+    if (this.#store.stall?.is_stalled === true) throw stalled();
+    const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
+    const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
+    if (this.#batcher.waiting_weight + weight > WAITING_BYTES_MAX) {
+      throw new Problem('overloaded', undefined, { retry_after_s: 1 });
+    }
+    const expires_at = this.#clock.now() + this.#expire_after_ms;
+    const accepted = await this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
+    if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
+    if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
+    return { message: accepted.message, repeated: accepted.kind === 'repeated' };
+  }
+
+  async #accept(batch: NewMessage[]): Promise<Accepted[]> {
+    const expected = batch.length * this.#fan_out;
+    this.#backpressure.expect(expected);
+    const requested_at = this.#invalidations.now;
+    const results = await this.#store.messages.accept(batch).finally(() => this.#backpressure.expect(-expected));
+    let messages = 0;
+    let deliveries = 0;
+    let chars = 0;
+    for (const [i, result] of results.entries()) {
+      if (result.kind !== 'accepted') continue;
+      messages++;
+      deliveries += result.deliveries.length;
+      for (const { target_agents } of result.deliveries) chars += target_agents.length;
+      const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
+      const { meeting_id, seq } = stored;
+      const contiguous_from = this.#store.cluster === null ? null : this.#seen_ranges.extend(meeting_id, seq, seq);
+      this.#router.enqueue(stored, contiguous_from, requested_at, true);
+    }
+    if (messages > 0) {
+      this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;
+      this.#fan_out_chars += (chars / messages - this.#fan_out_chars) * FAN_OUT_WEIGHT;
+    }
+    this.#observer.accepted(messages, deliveries, batch, results);
+    this.#dispatcher.run();
+    return results;
+  }
+
+  /**
+   * Messages for one transaction. What a batch brings should fit into memory beside what waits there: deliveries that are
+   * spilled have to be read again, which costs more than all else about them.
+   */
+  #batchMax(): number {
+    const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));
+    const by_bytes = Math.ceil(BATCH_BYTES_MAX / Math.max(1, this.#fan_out_chars));
+    return Math.min(BATCH_MAX, by_number, by_bytes);
+  }
+}

@@ -1,0 +1,129 @@
+import { CHECK_MS, type Saturation } from '../attempts/saturation.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { ClusterBacklog } from '../cluster/cluster_backlog.ts';
+import type { Partitions } from '../cluster/partitions.ts';
+import type { Clock } from '../clock.ts';
+import { isMoving, type LaneMemory } from '../lanes/lane_memory.ts';
+import type { Recipients } from '../lanes/recipients.ts';
+import type { TimerQueue } from '../timer_queue.ts';
+
+/** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
+export const WAITING_HIGH = 4_000;
+/** So many are reported to the other nodes of a cluster. */
+const BACKLOG_REPORT_MIN = 2_000;
+/** The longest that acceptance waits. */
+const PAUSE_MS_MAX = 1_000;
+
+export interface BackpressureParts {
+  clock: Clock;
+  timers: TimerQueue;
+  partitions: Partitions;
+  cluster_backlog: ClusterBacklog;
+  memory: LaneMemory;
+  recipients: Recipients;
+  dispatcher: Dispatcher;
+  saturation: Saturation;
+  /** Called when acceptance may go on. */
+  onRelief: () => void;
+}
+
+/**
+ * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
+ * delivery. While the nodes that are behind have time to spare, the receivers are behind, and senders do not wait for them.
+ */
+export class Backpressure {
+  readonly #clock: Clock;
+  readonly #timers: TimerQueue;
+  readonly #partitions: Partitions;
+  readonly #cluster_backlog: ClusterBacklog;
+  readonly #memory: LaneMemory;
+  readonly #recipients: Recipients;
+  readonly #dispatcher: Dispatcher;
+  readonly #saturation: Saturation;
+  readonly #onRelief: () => void;
+  /** Since when acceptance waits for dispatch; null while it does not. */
+  #behind_since: number | null = null;
+  #check_at = 0;
+  /** Deliveries expected of the messages that are being stored. */
+  #expected = 0;
+
+  constructor(parts: BackpressureParts) {
+    this.#clock = parts.clock;
+    this.#timers = parts.timers;
+    this.#partitions = parts.partitions;
+    this.#cluster_backlog = parts.cluster_backlog;
+    this.#memory = parts.memory;
+    this.#recipients = parts.recipients;
+    this.#dispatcher = parts.dispatcher;
+    this.#saturation = parts.saturation;
+    this.#onRelief = parts.onRelief;
+  }
+
+  /** So many deliveries are expected of messages that are being stored; a negative number when these are stored. */
+  expect(deliveries: number): void {
+    this.#expected += deliveries;
+  }
+
+  /** Deliveries that wait and are not in flight, and those expected of what is being stored. */
+  get #waiting(): number {
+    return this.#memory.waiting - this.#dispatcher.in_flight + this.#expected;
+  }
+
+  /** So many may wait in all nodes together. */
+  get #waiting_high(): number {
+    return WAITING_HIGH * this.#partitions.node_count;
+  }
+
+  /** Whether acceptance should wait. What instances that do not move have in memory is dropped first. */
+  isBehind(): boolean {
+    if (this.#dispatcher.is_draining || this.#waiting + this.#cluster_backlog.others < this.#waiting_high) {
+      this.#behind_since = null;
+      return false;
+    }
+    const now = this.#clock.now();
+    this.#check(now);
+    if (this.#behind_since === null) return false;
+    if (now - this.#behind_since < PAUSE_MS_MAX) return true;
+    this.#behind_since = now;
+    return false;
+  }
+
+  /** Other nodes stored something: a node that is behind reports it to the others, also when it accepts nothing itself. */
+  onRemoteStored(): void {
+    if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());
+  }
+
+  /** The dispatcher has started what it could. */
+  onDispatched(): void {
+    if (this.#behind_since !== null && this.#waiting < WAITING_HIGH) this.#onRelief();
+  }
+
+  #check(now: number): void {
+    if (now < this.#check_at) return;
+    this.#check_at = now + CHECK_MS;
+    const { others } = this.#cluster_backlog;
+    const is_saturated = this.#saturation.measure(now);
+    const moving = this.#trimSlow(now);
+    if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) {
+      this.#cluster_backlog.report(moving);
+    }
+    if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
+      this.#behind_since = null;
+      return;
+    }
+    this.#behind_since ??= now;
+    this.#timers.schedule(this.#check_at, () => this.#onRelief());
+  }
+
+  /** Drops from memory what lanes should not hold now. @returns how many deliveries wait in lanes that move */
+  #trimSlow(now: number): number {
+    let moving = 0;
+    for (const recipient of this.#recipients.all()) {
+      for (const lane of recipient.lanes.values()) {
+        this.#memory.trim(lane, this.#memory.limitFor(recipient, lane, now));
+        if (isMoving(recipient, now) && lane.held_until <= now) moving += lane.length - lane.queued_read;
+      }
+    }
+    return moving - this.#dispatcher.in_flight + this.#expected;
+  }
+}

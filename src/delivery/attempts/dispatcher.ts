@@ -1,0 +1,268 @@
+import type { Partitions } from '../cluster/partitions.ts';
+import type { Clock } from '../clock.ts';
+import type { Observer } from '../events.ts';
+import type { Expiry } from '../expiry.ts';
+import type { Backlog, Lane, LaneDelivery } from '../lanes/lane.ts';
+import type { LaneMemory } from '../lanes/lane_memory.ts';
+import type { Recipient } from '../lanes/recipient.ts';
+import type { Recipients } from '../lanes/recipients.ts';
+import type { Turns } from '../lanes/turns.ts';
+import type { TimerQueue } from '../timer_queue.ts';
+import { CHECK_MS, type Saturation } from './saturation.ts';
+import { settlementOf } from './settlement.ts';
+import type { Settlements } from './settlements.ts';
+
+/** Attempts that ended and are not written yet; beyond it no new ones are started. */
+const UNSETTLED_MAX = 4_000;
+/** How soon the storage is asked again when it failed. */
+const RETRY_MS = 500;
+
+export interface DispatcherParts {
+  clock: Clock;
+  timers: TimerQueue;
+  partitions: Partitions;
+  expiry: Expiry;
+  observer: Observer;
+  settlements: Settlements;
+  memory: LaneMemory;
+  recipients: Recipients;
+  turns: Turns;
+  saturation: Saturation;
+  /** Attempts in flight at a time, over all instances. */
+  max_in_flight: number;
+  /** Attempts in flight at a time to one instance. */
+  instance_concurrency: number;
+}
+
+/** What the dispatcher starts. */
+export interface Steps {
+  attempts: { start(recipient: Recipient, lane: Lane, head: LaneDelivery): void };
+  loader: { load(recipient: Recipient, lane: Lane, backlog: Backlog): void };
+  retries: { load(recipient: Recipient): Promise<void> };
+  registrations: { load(recipient: Recipient): void };
+  backpressure: { onDispatched(): void };
+}
+
+/**
+ * Decides what is done next. Recipients that can start something wait in lists (see lanes/turns.ts), their ready lanes in lists
+ * of their own; all go round, and nobody waits for another's backlog.
+ */
+export class Dispatcher {
+  readonly #observer: Observer;
+  readonly #clock: Clock;
+  readonly #timers: TimerQueue;
+  readonly #partitions: Partitions;
+  readonly #expiry: Expiry;
+  readonly #settlements: Settlements;
+  readonly #memory: LaneMemory;
+  readonly #recipients: Recipients;
+  readonly #turns: Turns;
+  readonly #saturation: Saturation;
+  readonly #max_in_flight: number;
+  readonly #instance_concurrency: number;
+  #steps!: Steps;
+  #in_flight = 0;
+  /** Of these, attempts that were started in a turn. */
+  #in_flight_behind = 0;
+  #is_running = false;
+  #is_draining = false;
+  #looks_for_room = false;
+  #onIdle: (() => void) | null = null;
+
+  constructor(parts: DispatcherParts) {
+    this.#observer = parts.observer;
+    this.#clock = parts.clock;
+    this.#timers = parts.timers;
+    this.#partitions = parts.partitions;
+    this.#expiry = parts.expiry;
+    this.#settlements = parts.settlements;
+    this.#memory = parts.memory;
+    this.#recipients = parts.recipients;
+    this.#turns = parts.turns;
+    this.#saturation = parts.saturation;
+    this.#max_in_flight = parts.max_in_flight;
+    this.#instance_concurrency = parts.instance_concurrency;
+  }
+
+  /** Called once, before anything is offered: what is started needs a dispatcher to be made. */
+  connect(steps: Steps): void {
+    this.#steps = steps;
+  }
+
+  /** Attempts in flight. */
+  get in_flight(): number {
+    return this.#in_flight;
+  }
+
+  get is_draining(): boolean {
+    return this.#is_draining;
+  }
+
+  /** Starts no more attempts. */
+  drain(): void {
+    this.#is_draining = true;
+  }
+
+  /** Resolves when no attempt is in flight; to be called once, while it drains. */
+  async idle(): Promise<void> {
+    if (this.#in_flight === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve;
+    });
+  }
+
+  /** Lists a lane with its recipient, and the recipient with its turn, when there is something that they can start. */
+  offer(recipient: Recipient, lane?: Lane): void {
+    if (recipient.dropped) {
+      this.#turns.end(recipient);
+      return;
+    }
+    const now = this.#clock.now();
+    if (lane !== undefined && lane.state === 'idle' && !lane.isEmpty && lane.held_until <= now) {
+      lane.state = 'ready';
+      recipient.ready.push(lane);
+    }
+    if (recipient.ready.length > 0) {
+      const { isCurrent, reading } = recipient.registration;
+      if (!isCurrent) {
+        if (recipient.goes_first || recipient.turn !== null) this.#steps.registrations.load(recipient);
+        else if (reading === 'none') this.#turns.list(recipient);
+      } else if (recipient.canStart(now, this.#instance_concurrency)) this.#turns.list(recipient);
+    }
+    this.#endTurnIfDone(recipient);
+  }
+
+  /** A turn ends when there is nothing left that it could start. */
+  #endTurnIfDone(recipient: Recipient): void {
+    if (recipient.turn === null || recipient.isActive) return;
+    this.#turns.end(recipient);
+    if (!recipient.isSpilled && recipient.registration.health.backoff_step === 0) recipient.is_behind = false;
+  }
+
+  endTurn(recipient: Recipient): void {
+    this.#turns.end(recipient);
+  }
+
+  /** Tries nothing of a lane before a time. */
+  holdUntil(recipient: Recipient, lane: Lane, at: number): void {
+    lane.held_until = at;
+    this.#timers.schedule(at, () => {
+      this.offer(recipient, lane);
+      this.run();
+    });
+  }
+
+  /** What is in memory of a lane is void: it is read again. */
+  invalidateLane(recipient: Recipient, lane: Lane): void {
+    this.#memory.invalidate(lane);
+    this.offer(recipient, lane);
+  }
+
+  /** The storage failed: does it again later, unless this node stops. */
+  retryLater(error: unknown, again: () => void, delay_ms = RETRY_MS): void {
+    if (this.#is_draining) return;
+    this.#observer.storageFailed(error);
+    this.#timers.schedule(this.#clock.now() + delay_ms, () => {
+      again();
+      this.run();
+    });
+  }
+
+  /** Takes steps as long as there is one to take. */
+  run(): void {
+    if (this.#is_running || this.#is_draining) return;
+    this.#is_running = true;
+    while (this.#in_flight < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+      const now = this.#clock.now();
+      // Another node may deliver it by now.
+      if (!this.#partitions.isLeaseValid(now)) break;
+      const recipient = this.#next(now);
+      if (recipient === undefined) break;
+      if (recipient.canStart(now, this.#instance_concurrency)) {
+        const lane = recipient.ready.shift() as Lane;
+        lane.state = 'idle';
+        this.#step(recipient, lane);
+      }
+      this.offer(recipient);
+    }
+    this.#is_running = false;
+    this.#steps.backpressure.onDispatched();
+  }
+
+  /** What has a backlog leaves room for what has none: of attempts in flight, of results to write, and of memory. */
+  #next(now: number): Recipient | undefined {
+    if (this.#turns.has_behind) this.#saturation.measure(now);
+    const { turns_max } = this.#saturation;
+    const may_go = this.#in_flight_behind < turns_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
+    const { in_turn } = this.#turns;
+    const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
+    const recipient = this.#turns.next(may_go, may_begin);
+    if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
+      // While those whose turn it is hang, nothing else asks whether there is room for more.
+      this.#looks_for_room = true;
+      this.#timers.schedule(now + CHECK_MS, () => {
+        this.#looks_for_room = false;
+        this.run();
+      });
+    }
+    return recipient;
+  }
+
+  /** The next step of a ready lane: an attempt on its head, a read of the table, or an end. */
+  #step(recipient: Recipient, lane: Lane): void {
+    const now = this.#clock.now();
+    for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
+      if (head.expires_at <= now && head.expires_at <= this.#expiry.timeAt(now)) {
+        this.#expireHead(recipient, lane, head);
+        continue;
+      }
+      if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
+        this.holdUntil(recipient, lane, head.next_attempt_at);
+        return;
+      }
+      this.#steps.attempts.start(recipient, lane, head);
+      return;
+    }
+    if (lane.aside) void this.#steps.retries.load(recipient);
+    else if (lane.backlog === null) this.#recipients.evictIfIdle(recipient, lane);
+    else if (this.#turns.isUp(recipient)) {
+      this.#turns.end(recipient);
+      this.offer(recipient, lane);
+    } else this.#steps.loader.load(recipient, lane, lane.backlog);
+  }
+
+  #expireHead(recipient: Recipient, lane: Lane, head: LaneDelivery): void {
+    const { epoch } = recipient.partition;
+    this.#settlements.add(settlementOf(head, 'failed', 'expired', null, false, this.#clock.wall(), epoch));
+    this.#memory.takeHead(lane);
+    this.#observer.settled('failed', 'expired', 1);
+  }
+
+  /** An attempt starts. @returns whether it counts as one of a turn, to be given to `onEnd` */
+  onStart(recipient: Recipient): boolean {
+    if (recipient.in_flight === 0) recipient.moved_at = this.#clock.now();
+    recipient.partition.attemptStarts();
+    recipient.in_flight++;
+    this.#in_flight++;
+    const is_in_turn = recipient.turn !== null;
+    if (is_in_turn) this.#in_flight_behind++;
+    recipient.attempted();
+    return is_in_turn;
+  }
+
+  /** An attempt ended; what it made of the delivery follows, then `onConcluded`. */
+  onEnd(recipient: Recipient, is_in_turn: boolean, duration_ms: number): void {
+    this.#in_flight--;
+    recipient.in_flight--;
+    if (is_in_turn) this.#in_flight_behind--;
+    recipient.moved(this.#clock.now(), duration_ms);
+    this.#memory.pushed(duration_ms);
+  }
+
+  /** What an attempt made of its delivery and of its recipient is noted. */
+  onConcluded(recipient: Recipient): void {
+    recipient.partition.attemptEnds();
+    this.run();
+    if (this.#in_flight === 0) this.#onIdle?.();
+  }
+}

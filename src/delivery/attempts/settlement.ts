@@ -1,0 +1,33 @@
+import type { DeliveryReason } from '../../domain/delivery.ts';
+import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
+import type { LaneDelivery } from '../lanes/lane.ts';
+
+/**
+ * What is written of a delivery when an attempt ended, or its time.
+ *
+ * @param next_attempt_at steady time; null when there is no next attempt, or no time for it
+ * @param epoch of the partition: a settlement of a node that lost it is not written
+ */
+export function settlementOf(
+  delivery: LaneDelivery,
+  state: DeliverySettlement['state'],
+  reason: DeliveryReason | null,
+  next_attempt_at: number | null,
+  aside: boolean,
+  wall_ms: number,
+  epoch: number,
+): DeliverySettlement {
+  return {
+    delivery_id: delivery.delivery_id,
+    expires_at: delivery.expires_at,
+    state,
+    reason,
+    attempt_count: delivery.attempt_count,
+    answered_badly: delivery.answered_badly,
+    attempts: JSON.stringify(delivery.attempts),
+    next_attempt_at,
+    aside,
+    settled_at: state === 'pending' ? null : wall_ms,
+    epoch,
+  };
+}

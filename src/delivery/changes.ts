@@ -1,0 +1,94 @@
+import type { Instance } from '../domain/instance.ts';
+import type { LaneKey } from '../store/contract/deliveries.ts';
+import type { Dispatcher } from './attempts/dispatcher.ts';
+import type { Clock } from './clock.ts';
+import type { InvalidationClock } from './cluster/invalidation_clock.ts';
+import type { Ownership } from './cluster/ownership.ts';
+import type { Observer } from './events.ts';
+import type { Recipients } from './lanes/recipients.ts';
+import type { Registrations } from './lanes/registrations.ts';
+import type { Retries } from './lanes/retries.ts';
+import type { Transport } from './transport/transport.ts';
+
+export interface ChangesParts {
+  clock: Clock;
+  /** Null where this node is alone. */
+  ownership: Ownership | null;
+  transport: Transport;
+  observer: Observer;
+  invalidations: InvalidationClock;
+  recipients: Recipients;
+  registrations: Registrations;
+  retries: Retries;
+  dispatcher: Dispatcher;
+}
+
+/** What the API of this node changed in the store, and delivery must know of. */
+export class Changes {
+  readonly #parts: ChangesParts;
+
+  constructor(parts: ChangesParts) {
+    this.#parts = parts;
+  }
+
+  /** A registration was made or changed. */
+  instanceChanged(row: Instance, resets_backoff: boolean): void {
+    const { ownership, recipients, registrations, dispatcher } = this.#parts;
+    const recipient = recipients.known(row.instance_id);
+    if (recipient === undefined) return;
+    // Responses arrive over many connections: of two rows the last to arrive need not be the later one.
+    if (ownership === null) registrations.take(recipient, row, resets_backoff);
+    else {
+      const { instance_id } = row;
+      ownership.onInstanceChange({ kind: 'instance', instance_id, resets_backoff, requeued: false });
+    }
+    dispatcher.run();
+  }
+
+  /** A step of a deletion was done, or failed: registration and deliveries are read again before anything is started. */
+  invalidateInstance(instance_id: string): void {
+    const { invalidations, recipients, dispatcher } = this.#parts;
+    const recipient = recipients.known(instance_id);
+    if (recipient === undefined) return;
+    recipient.invalidated_at = invalidations.tick();
+    recipient.registration.invalidate();
+    for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);
+    dispatcher.run();
+  }
+
+  /** @param cancelled how many deliveries were pending */
+  instanceRemoved(instance_id: string, cancelled: number): void {
+    const { observer, transport, recipients, dispatcher } = this.#parts;
+    observer.settled('cancelled', 'instance_deleted', cancelled);
+    transport.forget(instance_id);
+    const recipient = recipients.known(instance_id);
+    if (recipient !== undefined) recipients.drop(recipient);
+    dispatcher.run();
+  }
+
+  /**
+   * A delivery was queued again by hand, to be tried at once, so the back-off ends as well. One that waits behind the head of
+   * its lane keeps its place, and the head its time.
+   */
+  deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
+    const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
+    const { instance_id, meeting_id, aside, delivery_id } = retried;
+    const recipient = recipients.of(instance_id);
+    // The store tells the node that has it.
+    if (recipient === null) return;
+    registrations.resetBackoff(recipient);
+    if (aside) retries.schedule(recipient, clock.now());
+    else {
+      const lane = recipient.lanes.get(meeting_id);
+      const head = lane?.queue.peek();
+      if (lane !== undefined && (head === undefined || head.delivery_id === delivery_id)) {
+        lane.held_until = 0;
+        if (head !== undefined) head.next_attempt_at = null;
+        else if (lane.backlog !== null) lane.backlog.is_unsettled = true;
+        dispatcher.offer(recipient, lane);
+      }
+    }
+    dispatcher.offer(recipient);
+    dispatcher.run();
+  }
+}

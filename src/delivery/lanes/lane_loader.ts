@@ -1,0 +1,140 @@
+import {
+  LANE_PAGE_CHARS_MAX,
+  type LaneRequest,
+  type QueuedDelivery,
+  queuedChars,
+} from '../../store/contract/deliveries.ts';
+import { NO_LINGER } from '../../store/linger.ts';
+import type { Store } from '../../store/store.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { Settlements } from '../attempts/settlements.ts';
+import { Batcher } from '../batcher.ts';
+import type { Clock } from '../clock.ts';
+import { type Backlog, type Lane, laneDeliveryOf } from './lane.ts';
+import type { LaneMemory } from './lane_memory.ts';
+import type { Recipient } from './recipient.ts';
+import type { Recipients } from './recipients.ts';
+
+/** Deliveries read at once into a lane, while there is room; one when there is none. */
+export const LANE_PAGE = 64;
+/** Lanes read in one batch. */
+const LANES_READ_MAX = 500;
+/** About so many deliveries are read in one batch: what is accepted meanwhile waits for it. */
+const DELIVERIES_READ_MAX = 1_500;
+/** How much the latest page counts in the average of their lengths. */
+const PAGE_LENGTH_WEIGHT = 0.02;
+/** A page that ends a lane, and brings no more than this, found no backlog. */
+const FEW = 16;
+
+export interface LaneLoaderParts {
+  clock: Clock;
+  store: Store;
+  settlements: Settlements;
+  memory: LaneMemory;
+  recipients: Recipients;
+  dispatcher: Dispatcher;
+  /** Nothing that is written now is due later than this. */
+  latestDue: () => number;
+}
+
+/** Reads what lanes have on disk only, page by page. */
+export class LaneLoader {
+  readonly #clock: Clock;
+  readonly #settlements: Settlements;
+  readonly #memory: LaneMemory;
+  readonly #recipients: Recipients;
+  readonly #dispatcher: Dispatcher;
+  readonly #latestDue: () => number;
+  readonly #reads: Batcher<LaneRequest, QueuedDelivery[]>;
+  /** Deliveries of a page lately, on the average. */
+  #page_length = LANE_PAGE / 2;
+
+  constructor({ clock, store, settlements, memory, recipients, dispatcher, latestDue }: LaneLoaderParts) {
+    this.#clock = clock;
+    this.#settlements = settlements;
+    this.#memory = memory;
+    this.#recipients = recipients;
+    this.#dispatcher = dispatcher;
+    this.#latestDue = latestDue;
+    const lingers = store.lingers ?? NO_LINGER;
+    this.#reads = new Batcher(
+      clock,
+      {
+        items_max: () => Math.min(LANES_READ_MAX, Math.ceil(DELIVERIES_READ_MAX / this.#page_length)),
+        weight_max: Infinity,
+        in_flight_max: 2,
+        consumer_coalesces: true,
+        linger: () => lingers.load,
+      },
+      (requests) => store.deliveries.loadLanes(requests),
+    );
+  }
+
+  /** Reads the next page of a lane's backlog; then the lane is offered to the dispatcher again. */
+  load(recipient: Recipient, lane: Lane, backlog: Backlog): void {
+    lane.state = 'loading';
+    recipient.loads++;
+    const is_full = recipient.goes_first ? this.#memory.isFull : this.#memory.isShareFull;
+    const length_max = Math.max(1, this.#memory.limitFor(recipient, lane, this.#clock.now()));
+    const limit = is_full ? 1 : Math.min(LANE_PAGE, length_max);
+    const { meeting_id, last_seq: after_seq, generation } = lane;
+    const { is_unsettled, changes } = backlog;
+    this.#memory.reserve(limit);
+    const read = () => this.#reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
+    backlog.is_unsettled = false;
+    void (is_unsettled ? this.#settlements.flush().then(read) : read()).then(
+      (rows) => {
+        lane.state = 'idle';
+        recipient.loads--;
+        this.#memory.release(limit);
+        this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
+        if (recipient.dropped) return;
+        // The rows may have changed since they were read: they are read again.
+        if (lane.generation === generation) {
+          this.#take(lane, backlog, rows, isLastPage(rows, limit) && backlog.changes === changes);
+          noteBacklog(recipient, lane, rows.length);
+        }
+        this.#recipients.evictIfIdle(recipient, lane);
+        this.#dispatcher.offer(recipient, lane);
+        this.#dispatcher.run();
+      },
+      (error: unknown) => {
+        lane.state = 'idle';
+        recipient.loads--;
+        backlog.is_unsettled ||= is_unsettled;
+        this.#memory.release(limit);
+        this.#dispatcher.retryLater(error, () => this.#dispatcher.offer(recipient, lane));
+      },
+    );
+  }
+
+  #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
+    // What was stored before this node listened, nobody tells it: the table has more than the tail.
+    const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
+    if (is_beyond_tail) this.#memory.spillTail(lane);
+    const is_last = may_be_last && !is_beyond_tail;
+    const latest_due = this.#latestDue();
+    const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
+    for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
+    const reaches_tail = before_tail.length < rows.length;
+    // The table knows better than the tail, of which nothing is pending any more.
+    if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
+    else if (is_last || reaches_tail) lane.joinTail();
+  }
+}
+
+/** Whether an instance has a backlog: a page that was long, or not the last, says so. */
+function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): void {
+  if (page_length > FEW || lane.backlog !== null) recipient.is_behind = true;
+  else if (recipient.is_behind && recipient.turn === null && !recipient.isSpilled) {
+    recipient.is_behind = recipient.registration.health.backoff_step > 0;
+  }
+}
+
+/** Whether nothing followed when a page of a lane was read: it ends neither at its limit nor where deliveries get long. */
+function isLastPage(rows: QueuedDelivery[], limit: number): boolean {
+  if (rows.length >= limit) return false;
+  let chars = 0;
+  for (const row of rows) chars += queuedChars(row);
+  return chars < LANE_PAGE_CHARS_MAX;
+}

@@ -1,0 +1,167 @@
+import assert from 'node:assert/strict';
+import type { Attempt } from '../../domain/outcome.ts';
+import type { Backlog, Lane, LaneDelivery } from './lane.ts';
+import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
+
+/** Deliveries that a lane holds in memory, and while its instance does not move or the lane itself is held. */
+const LANE_LENGTH_MAX = 1_024;
+const SLOW_LANE_LENGTH_MAX = 2;
+/**
+ * A receiver whose pushes take longer than this many times the average of all has a smaller share of the memory, so that
+ * a few slow ones cannot fill it. Not a time in milliseconds: when this thread is saturated, all pushes take long.
+ */
+const SLOWER_ALLOWED = 4;
+/** How much the latest push counts in the average of all. */
+const PUSH_MS_WEIGHT = 0.01;
+/** An instance that has not moved for this long is slow. */
+const SLOW_AFTER_MS = 250;
+/** Room for deliveries in memory, by number and by the bytes of their messages. */
+const MEMORY_DELIVERIES_MAX = 50_000;
+const MEMORY_BYTES_MAX = 64 << 20;
+/** Of that room, what instances with a backlog have: the rest is for what is accepted meanwhile. */
+const BACKLOG_SHARE = 0.5;
+
+const NO_ATTEMPTS: Attempt[] = [];
+
+/** What all lanes together hold in memory, and how much one of them may. Only here deliveries enter a lane and leave it. */
+export class LaneMemory {
+  #queued = 0;
+  /** Of these, deliveries that were read from the table and not tried since. */
+  #queued_read = 0;
+  #bytes = 0;
+  /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first read ends. */
+  #reserved = 0;
+  /** How long a push takes lately, on the average of all. */
+  #push_ms = PUSH_MS_GUESS;
+
+  /** Deliveries in memory. */
+  get queued(): number {
+    return this.#queued;
+  }
+
+  /** Deliveries in memory that were not read from the table: a backlog is no reason to accept less, however large it is. */
+  get waiting(): number {
+    return this.#queued - this.#queued_read;
+  }
+
+  get isFull(): boolean {
+    return this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX || this.#bytes >= MEMORY_BYTES_MAX;
+  }
+
+  /** What is left is for those that have no backlog. */
+  get isShareFull(): boolean {
+    return (
+      this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
+      this.#bytes >= MEMORY_BYTES_MAX * BACKLOG_SHARE
+    );
+  }
+
+  /** A push took so long. */
+  pushed(duration_ms: number): void {
+    this.#push_ms += (duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
+  }
+
+  /** So many deliveries are about to be read; `release` when they were. */
+  reserve(deliveries: number): void {
+    this.#reserved += deliveries;
+  }
+
+  release(deliveries: number): void {
+    this.#reserved -= deliveries;
+  }
+
+  /** How many deliveries a lane may hold now. */
+  limitFor(recipient: Recipient, lane: Lane, now: number): number {
+    if (recipient.registration.health.backoff_step > 0) return 0;
+    const is_held = lane.held_until > now;
+    if (is_held && this.isShareFull) return 0;
+    if (is_held || !isMoving(recipient, now)) return SLOW_LANE_LENGTH_MAX;
+    const share = Math.min(1, (SLOWER_ALLOWED * this.#push_ms) / recipient.push_ms);
+    return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
+  }
+
+  /** Follows what is in memory, or what is on disk only. */
+  append(lane: Lane, delivery: LaneDelivery): void {
+    lane.append(delivery);
+    this.#countIn(lane, delivery);
+  }
+
+  /** The next one of a page that was read. */
+  appendRead(lane: Lane, delivery: LaneDelivery): void {
+    lane.appendRead(delivery);
+    this.#countIn(lane, delivery);
+  }
+
+  #countIn(lane: Lane, delivery: LaneDelivery): void {
+    this.#queued++;
+    if (delivery.is_read) this.#countRead(lane, 1);
+    this.#bytes += bytesOf(delivery);
+  }
+
+  /** Takes the head, whose settlement is made. */
+  takeHead(lane: Lane): void {
+    const delivery = lane.queue.shift();
+    assert(delivery !== undefined, 'only the head of a lane is taken');
+    this.#queued--;
+    this.tried(lane, delivery);
+    this.#bytes -= bytesOf(delivery);
+    // What waited for long is old for the collector: its young attempts would be kept until the whole heap is looked through.
+    delivery.attempts = NO_ATTEMPTS;
+  }
+
+  /** It is no longer a part of what was read and waits. */
+  tried(lane: Lane, delivery: LaneDelivery): void {
+    if (delivery.is_read) this.#countRead(lane, -1);
+    delivery.is_read = false;
+  }
+
+  #countRead(lane: Lane, count: number): void {
+    lane.queued_read += count;
+    this.#queued_read += count;
+  }
+
+  /** What follows is on disk only. */
+  spillTail(lane: Lane): Backlog {
+    const backlog = lane.spill();
+    this.#countOut(lane, backlog.dropTail());
+    return backlog;
+  }
+
+  /** Keeps the first `length` deliveries of a lane in memory; the others are on disk and are read again. */
+  trim(lane: Lane, length: number): void {
+    if (lane.tail_length > 0 && lane.length > length) this.spillTail(lane);
+    const kept = Math.max(length, lane.isBusy ? 1 : 0);
+    if (lane.queue.length > kept) this.#countOut(lane, lane.truncate(kept));
+  }
+
+  #countOut(lane: Lane, deliveries: LaneDelivery[]): void {
+    this.#queued -= deliveries.length;
+    for (const delivery of deliveries) {
+      this.tried(lane, delivery);
+      this.#bytes -= bytesOf(delivery);
+    }
+  }
+
+  /** An instance that backs off needs no room: the next attempt reads what it is for. */
+  trimAll(recipient: Recipient): void {
+    for (const lane of recipient.lanes.values()) this.trim(lane, 0);
+  }
+
+  /** Drops what a lane has in memory; the end of an attempt in flight drops its own. */
+  invalidate(lane: Lane): void {
+    this.trim(lane, 0);
+    lane.invalidate();
+  }
+}
+
+/** Whether attempts to an instance end in good time. */
+export function isMoving(recipient: Recipient, now: number): boolean {
+  const { health, target } = recipient.registration;
+  if (health.backoff_step > 0 || target?.switched_on === false) return false;
+  return recipient.in_flight === 0 || now - recipient.moved_at < SLOW_AFTER_MS;
+}
+
+/** What a delivery takes in memory, but for what all do. */
+function bytesOf({ body_head, target_agents }: LaneDelivery): number {
+  return body_head.byteLength + target_agents.length;
+}

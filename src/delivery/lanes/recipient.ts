@@ -1,0 +1,120 @@
+import { isProbed } from '../../domain/delivery.ts';
+import type { Instance, InstanceHealth } from '../../domain/instance.ts';
+import type { Partition } from '../cluster/partitions.ts';
+import { Fifo } from '../fifo.ts';
+import type { Target } from '../transport/target.ts';
+import { Lane, type LaneCursor } from './lane.ts';
+import { Registration } from './registration.ts';
+
+/** How long a push is thought to take before there was one, in milliseconds. */
+export const PUSH_MS_GUESS = 5;
+/** How much the latest push counts in the average. */
+const PUSH_MS_WEIGHT = 0.1;
+
+/** An instance that deliveries go to: its registration, its lanes, and what they share. */
+export class Recipient {
+  readonly instance_id: string;
+  readonly partition: Partition;
+  readonly registration = new Registration();
+  readonly lanes = new Map<string, Lane>();
+  /** Lanes that are empty, by meeting, the longest empty first. In a cluster only, so that the next message needs no read. */
+  readonly lane_cursors = new Map<string, LaneCursor>();
+  /** Lanes that are in the state `ready`, in turn. */
+  readonly ready = new Fifo<Lane>();
+  /** The deliveries that stepped aside and are due: see retries.ts. */
+  readonly aside = new Lane('', 0, true);
+  /** When the next delivery aside is due; null when none is known. */
+  aside_due_at: number | null = null;
+  /** What was requested before this time of the invalidation clock may have been changed by another node since. */
+  invalidated_at: number;
+  /** Deleted, or another node's: nothing is started any more. */
+  dropped = false;
+  /** More waits for it than was accepted just now, or it was away: see turns.ts. */
+  is_behind = false;
+  /** A message was accepted for it since its last attempt. */
+  is_touched = false;
+  /** Attempts that it started in its turn; null when it is not its turn. */
+  turn: number | null = null;
+  /** Whether it stands in the first list of those that can take a step, and in one of those with a backlog. */
+  listed = false;
+  listed_behind = false;
+  in_flight = 0;
+  /** Reads of its lanes in flight. */
+  loads = 0;
+  /** The last time an attempt ended, or began while none was in flight: an instance that has not moved for long is slow. */
+  moved_at = 0;
+  /** How long a push to it takes lately. */
+  push_ms = PUSH_MS_GUESS;
+
+  constructor(instance_id: string, partition: Partition) {
+    this.instance_id = instance_id;
+    this.partition = partition;
+    this.invalidated_at = partition.acquired_at;
+  }
+
+  /** Takes over what a row says. */
+  replace(row: Instance): void {
+    this.registration.replace(row);
+    this.#noteBackoff();
+  }
+
+  /** Takes over what a push to a target made of the instance. */
+  learn(target: Target, health: InstanceHealth, is_gone: boolean): void {
+    if (this.registration.learn(target, health, is_gone)) this.#noteBackoff();
+  }
+
+  /** An instance that backs off has been away. */
+  #noteBackoff(): void {
+    if (this.registration.health.backoff_step === 0) return;
+    this.is_behind = true;
+    this.is_touched = false;
+  }
+
+  /** A message was accepted for it. While it is away, that one waits with all others. */
+  touch(now: number): void {
+    const { backoff_until } = this.registration.health;
+    if (backoff_until === null || backoff_until <= now) this.is_touched = true;
+  }
+
+  /** An attempt starts. */
+  attempted(): void {
+    this.is_touched = false;
+    if (this.turn !== null) this.turn++;
+  }
+
+  /** An attempt ended. */
+  moved(now: number, duration_ms: number): void {
+    this.moved_at = now;
+    this.push_ms += (duration_ms - this.push_ms) * PUSH_MS_WEIGHT;
+  }
+
+  /** It has no backlog, or what was accepted just now is worth an attempt all the same. */
+  get goes_first(): boolean {
+    return !this.is_behind || this.is_touched;
+  }
+
+  /** Whether something is in flight for it, or it is listed. */
+  get isActive(): boolean {
+    if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
+    return this.in_flight + this.loads > 0;
+  }
+
+  /** Whether a lane has something on disk only. */
+  get isSpilled(): boolean {
+    for (const { backlog } of this.lanes.values()) if (backlog !== null) return true;
+    return false;
+  }
+
+  /** @param concurrency attempts in flight to one instance at a time */
+  canStart(now: number, concurrency: number): boolean {
+    if (this.dropped || this.partition.paused || this.ready.length === 0) return false;
+    const { isCurrent, target, health } = this.registration;
+    if (!isCurrent || target === null || !target.switched_on) return false;
+    if (health.backoff_until !== null && now < health.backoff_until) return false;
+    return this.in_flight + this.loads < (isProbed(health) ? 1 : concurrency);
+  }
+
+  get isIdle(): boolean {
+    return this.lanes.size === 0 && this.in_flight === 0 && this.aside.isEmpty && this.aside_due_at === null;
+  }
+}

@@ -1,0 +1,128 @@
+import type { InstanceHealth } from '../../domain/instance.ts';
+import type { Partitions } from '../cluster/partitions.ts';
+import { Lane } from './lane.ts';
+import type { LaneMemory } from './lane_memory.ts';
+import { Recipient } from './recipient.ts';
+import type { Turns } from './turns.ts';
+
+/** Instances without work that are remembered, so that their next message needs no read of the table. */
+const IDLE_MAX = 20_000;
+/** Empty lanes that are remembered in a cluster, for the same reason: of one instance, and of all. */
+const CURSORS_OF_INSTANCE_MAX = 256;
+const CURSORS_MAX = 200_000;
+
+/** The instances of this node in memory, and the lanes of each. */
+export class Recipients {
+  readonly #partitions: Partitions;
+  readonly #memory: LaneMemory;
+  readonly #turns: Turns;
+  readonly #recipients = new Map<string, Recipient>();
+  #evict_at = IDLE_MAX;
+  /** Cursors of all instances. */
+  #cursors = 0;
+
+  constructor(partitions: Partitions, memory: LaneMemory, turns: Turns) {
+    this.#partitions = partitions;
+    this.#memory = memory;
+    this.#turns = turns;
+  }
+
+  get size(): number {
+    return this.#recipients.size;
+  }
+
+  all(): Iterable<Recipient> {
+    return this.#recipients.values();
+  }
+
+  *healths(): Generator<[instance_id: string, health: InstanceHealth]> {
+    for (const { instance_id, registration } of this.#recipients.values()) yield [instance_id, registration.health];
+  }
+
+  /** The one that is in memory. */
+  known(instance_id: string): Recipient | undefined {
+    return this.#recipients.get(instance_id);
+  }
+
+  /** Null for an instance of another node. */
+  of(instance_id: string): Recipient | null {
+    const known = this.#recipients.get(instance_id);
+    if (known !== undefined) return known;
+    const partition = this.#partitions.of(instance_id);
+    if (partition === null) return null;
+    if (this.#recipients.size >= this.#evict_at) this.#evictIdle();
+    const recipient = new Recipient(instance_id, partition);
+    this.#recipients.set(instance_id, recipient);
+    return recipient;
+  }
+
+  /** Evicts the longest known tenth of those that have nothing to do; what they know is in the table. */
+  #evictIdle(): void {
+    let left = IDLE_MAX / 10;
+    for (const [instance_id, recipient] of this.#recipients) {
+      if (left === 0) break;
+      const { health_dirty, reading } = recipient.registration;
+      if (!recipient.isIdle || health_dirty || reading !== 'none') continue;
+      this.#recipients.delete(instance_id);
+      this.#cursors -= recipient.lane_cursors.size;
+      left--;
+    }
+    // When most have something to do, looking through all of them at each new one would cost their square.
+    this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
+  }
+
+  /** It was deleted, or is another node's: nothing is started for it any more. */
+  drop(recipient: Recipient): void {
+    for (const lane of [...recipient.lanes.values(), recipient.aside]) {
+      // An attempt in flight ends by itself; it settles nothing, because the row is no longer pending. A load in flight finds
+      // nobody to load for.
+      this.#memory.trim(lane, 0);
+      lane.joinTail();
+    }
+    recipient.dropped = true;
+    this.#turns.end(recipient);
+    this.dropCursors(recipient);
+    // The same id may be registered again already.
+    if (this.#recipients.get(recipient.instance_id) === recipient) this.#recipients.delete(recipient.instance_id);
+  }
+
+  /** @param known_to the seq up to which nothing is pending in a lane that is not in memory; null: it must be read */
+  laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
+    const known = recipient.lanes.get(meeting_id);
+    if (known !== undefined) return known;
+    const cursor = recipient.lane_cursors.get(meeting_id);
+    const lane = new Lane(meeting_id, cursor?.last_seq ?? known_to ?? 0);
+    recipient.lanes.set(meeting_id, lane);
+    if (cursor !== undefined) {
+      lane.contiguous_from = cursor.contiguous_from;
+      recipient.lane_cursors.delete(meeting_id);
+      this.#cursors--;
+    } else if (known_to === null) {
+      lane.spill().is_unsettled = true;
+    }
+    return lane;
+  }
+
+  /** Forgets an empty lane: but not before all pending lanes are found, because only the lane knows what was taken from it. */
+  evictIfIdle(recipient: Recipient, lane: Lane): void {
+    if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;
+    recipient.lanes.delete(lane.meeting_id);
+    if (lane.contiguous_from !== null && !recipient.dropped) this.#cacheCursor(recipient, lane);
+  }
+
+  #cacheCursor({ lane_cursors }: Recipient, { meeting_id, contiguous_from, last_seq }: Lane): void {
+    if (lane_cursors.size >= CURSORS_OF_INSTANCE_MAX || this.#cursors >= CURSORS_MAX) {
+      const [longest] = lane_cursors.keys();
+      if (longest === undefined) return;
+      lane_cursors.delete(longest);
+      this.#cursors--;
+    }
+    lane_cursors.set(meeting_id, { contiguous_from, last_seq });
+    this.#cursors++;
+  }
+
+  dropCursors({ lane_cursors }: Recipient): void {
+    this.#cursors -= lane_cursors.size;
+    lane_cursors.clear();
+  }
+}

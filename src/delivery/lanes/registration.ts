@@ -1,0 +1,98 @@
+import { type Instance, type InstanceHealth, NO_HEALTH } from '../../domain/instance.ts';
+import { type Target, targetOf } from '../transport/target.ts';
+
+/**
+ * What is known of an instance's row.
+ *
+ *   unknown ── replaced ──► current ◄──── replaced ────┐
+ *                              └──── invalidated ──► stale
+ *
+ * Nothing is started unless it is current.
+ */
+export type Freshness = 'unknown' | 'current' | 'stale';
+
+/** Whether the row is being read; `paused`: its secrets do not open, and it is read again later. */
+export type Reading = 'none' | 'in_flight' | 'paused';
+
+/** The registration of an instance in memory, with its health. Health is ours while we deliver. */
+export class Registration {
+  #freshness: Freshness = 'unknown';
+  reading: Reading = 'none';
+  #target: Target | null = null;
+  #health: InstanceHealth = { ...NO_HEALTH };
+  /** Health is not on disk yet. */
+  health_dirty = false;
+  /** A 410 arrived for what was registered at this `updated_at`; null when none did. */
+  gone_as_of: number | null = null;
+  /** Counts invalidations: a row that was requested before the last one says nothing of the registration. */
+  version = 0;
+  /** A back-off may have been reset without this node hearing of it: the row says whether. */
+  may_need_reset = false;
+  #resets_when_replaced = false;
+
+  get freshness(): Freshness {
+    return this.#freshness;
+  }
+
+  /** Null until the row is read. */
+  get target(): Target | null {
+    return this.#target;
+  }
+
+  get health(): InstanceHealth {
+    return this.#health;
+  }
+
+  get isCurrent(): boolean {
+    return this.#freshness === 'current';
+  }
+
+  /** The row may have changed: nothing is started until it is read again. */
+  invalidate(): void {
+    if (this.#freshness === 'current') this.#freshness = 'stale';
+    this.version++;
+  }
+
+  /** What is in memory counts although the row was not replaced: nobody can read it. */
+  keep(): void {
+    if (this.#freshness === 'stale') this.#freshness = 'current';
+  }
+
+  /** Takes over what a row says. Its health counts only when it is the first one, or has another URL. */
+  replace(row: Instance): void {
+    if (this.#target === null || this.#target.url !== row.webhook_url) {
+      const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = row;
+      this.#health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
+    }
+    const target = targetOf(row);
+    // A row that was read before a 410 was written still says that it is switched on.
+    if (this.gone_as_of === row.updated_at) target.switched_on = false;
+    else this.gone_as_of = null;
+    this.#target = target;
+    this.#freshness = 'current';
+    if (this.#resets_when_replaced) this.resetBackoff();
+  }
+
+  /** Ends the back-off; the rest of the health stays what the attempts say. */
+  resetBackoff(): void {
+    this.#resets_when_replaced = this.#target === null;
+    if (this.#health.backoff_step === 0 && this.#health.backoff_until === null) return;
+    this.#health = { ...this.#health, backoff_step: 0, backoff_until: null };
+  }
+
+  /**
+   * Takes over what a push to a target made of the health.
+   *
+   * @returns false when it is void: the instance was registered at another URL meanwhile
+   */
+  learn(target: Target, health: InstanceHealth, is_gone: boolean): boolean {
+    if (this.#target === null || this.#target.url !== target.url) return false;
+    this.#health = health;
+    if (is_gone && this.#target.updated_at === target.updated_at) {
+      this.gone_as_of = target.updated_at;
+      this.version++;
+      this.#target = { ...this.#target, switched_on: false };
+    }
+    return true;
+  }
+}

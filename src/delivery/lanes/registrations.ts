@@ -1,0 +1,162 @@
+import { BACKOFF_MAX_MS, jittered } from '../../domain/delivery.ts';
+import type { Instance } from '../../domain/instance.ts';
+import type { Store } from '../../store/store.ts';
+import { StoreError } from '../../store/store_error.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { Settlements } from '../attempts/settlements.ts';
+import { Batcher } from '../batcher.ts';
+import type { Clock } from '../clock.ts';
+import type { TimerQueue } from '../timer_queue.ts';
+import type { Transport } from '../transport/transport.ts';
+import type { Recipient } from './recipient.ts';
+import type { Recipients } from './recipients.ts';
+
+/** Rows read at once. */
+const BATCH_MAX = 500;
+/** How soon an instance whose secrets do not open is read, and logged, again. Giving it new ones ends the wait. */
+const UNREADABLE_RETRY_MS = 60_000;
+
+export interface RegistrationsParts {
+  clock: Clock;
+  timers: TimerQueue;
+  store: Store;
+  transport: Transport;
+  settlements: Settlements;
+  recipients: Recipients;
+  dispatcher: Dispatcher;
+}
+
+/** Reads the rows of instances, and takes over what they say. */
+export class Registrations {
+  readonly #clock: Clock;
+  readonly #timers: TimerQueue;
+  readonly #store: Store;
+  readonly #transport: Transport;
+  readonly #settlements: Settlements;
+  readonly #recipients: Recipients;
+  readonly #dispatcher: Dispatcher;
+  readonly #reads: Batcher<string, Instance | StoreError | null>;
+
+  constructor({ clock, timers, store, transport, settlements, recipients, dispatcher }: RegistrationsParts) {
+    this.#clock = clock;
+    this.#timers = timers;
+    this.#store = store;
+    this.#transport = transport;
+    this.#settlements = settlements;
+    this.#recipients = recipients;
+    this.#dispatcher = dispatcher;
+    this.#reads = new Batcher(
+      clock,
+      { items_max: () => BATCH_MAX, weight_max: Infinity, in_flight_max: 2 },
+      (instance_ids) => this.#read(instance_ids),
+    );
+  }
+
+  /** Reads the row, unless that is in flight. Then the recipient is offered to the dispatcher again. */
+  load(recipient: Recipient): void {
+    const { registration, instance_id } = recipient;
+    if (registration.reading !== 'none') return;
+    registration.reading = 'in_flight';
+    const { version, health, may_need_reset, gone_as_of } = registration;
+    // A row that is older than what attempts made cannot tell whether somebody reset the back-off, or switched it on again.
+    const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
+    void written
+      .then(() => this.#reads.add(instance_id, 1))
+      .then(
+        (row) => {
+          registration.reading = 'none';
+          // A newer row was taken over meanwhile, or this one was requested too early.
+          if (registration.isCurrent || recipient.dropped || registration.version !== version) {
+            this.#dispatcher.offer(recipient);
+            return;
+          }
+          registration.may_need_reset = false;
+          // Deleted meanwhile: what was pending is cancelled in the table.
+          if (row === null) this.#recipients.drop(recipient);
+          else if (row instanceof StoreError) this.#pause(recipient, row);
+          else {
+            this.#replace(recipient, row);
+            if (may_need_reset && registration.health === health && row.backoff_step === 0) {
+              this.resetBackoff(recipient);
+            }
+            this.wakeAfterBackoff(recipient);
+            this.#dispatcher.offer(recipient);
+          }
+          this.#dispatcher.run();
+        },
+        (error: unknown) => {
+          registration.reading = 'none';
+          this.#dispatcher.retryLater(error, () => this.#dispatcher.offer(recipient));
+        },
+      );
+  }
+
+  /** A newer row is here: the recipient may start what it says at once. */
+  take(recipient: Recipient, row: Instance, resets_backoff: boolean): void {
+    this.#replace(recipient, row);
+    if (resets_backoff) this.resetBackoff(recipient);
+    this.wakeAfterBackoff(recipient);
+    this.#dispatcher.offer(recipient);
+  }
+
+  /** Ends the back-off, on disk too. */
+  resetBackoff(recipient: Recipient): void {
+    const { registration } = recipient;
+    const { health } = registration;
+    registration.resetBackoff();
+    if (registration.health !== health) this.#settlements.markDirty(recipient);
+  }
+
+  /** Offers the recipient to the dispatcher when its back-off ends. */
+  wakeAfterBackoff(recipient: Recipient): void {
+    const { backoff_until } = recipient.registration.health;
+    if (backoff_until === null) return;
+    this.#timers.schedule(backoff_until, () => {
+      this.#dispatcher.offer(recipient);
+      this.#dispatcher.run();
+    });
+  }
+
+  #replace(recipient: Recipient, row: Instance): void {
+    const { target } = recipient.registration;
+    if (target !== null && target.url !== row.webhook_url) this.#transport.forget(row.instance_id);
+    recipient.replace(this.#withinBackoff(row));
+  }
+
+  #withinBackoff(row: Instance): Instance {
+    if (row.backoff_until === null) return row;
+    // The policy that blocked it may have been that of an earlier process: asking the present one opens no socket.
+    if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
+    return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
+  }
+
+  /** Its secrets do not open. It is not read again for each message that is accepted for it meanwhile. */
+  #pause(recipient: Recipient, error: StoreError): void {
+    const { registration } = recipient;
+    registration.keep();
+    registration.reading = 'paused';
+    this.#dispatcher.endTurn(recipient);
+    const again = (): void => {
+      registration.reading = 'none';
+      this.#dispatcher.offer(recipient);
+    };
+    this.#dispatcher.retryLater(error, again, UNREADABLE_RETRY_MS);
+  }
+
+  /**
+   * Null for one that does not exist, an error for one whose secrets do not open: a row that somebody tampered with holds
+   * up nobody else's pushes.
+   */
+  async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
+    try {
+      const found = new Map((await this.#store.instances.load(instance_ids)).map((i) => [i.instance_id, i]));
+      return instance_ids.map((instance_id) => found.get(instance_id) ?? null);
+    } catch (error) {
+      if (!(error instanceof StoreError) || error.code !== 'SECRET_UNREADABLE') throw error;
+      if (instance_ids.length > 1) {
+        return (await Promise.all(instance_ids.map((instance_id) => this.#read([instance_id])))).flat();
+      }
+      return [error];
+    }
+  }
+}

@@ -1,0 +1,106 @@
+import type { Store } from '../../store/store.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { Settlements } from '../attempts/settlements.ts';
+import type { Clock } from '../clock.ts';
+import type { TimerQueue } from '../timer_queue.ts';
+import { laneDeliveryOf } from './lane.ts';
+import { LANE_PAGE } from './lane_loader.ts';
+import type { LaneMemory } from './lane_memory.ts';
+import type { Recipient } from './recipient.ts';
+
+export interface RetriesParts {
+  clock: Clock;
+  timers: TimerQueue;
+  store: Store;
+  settlements: Settlements;
+  memory: LaneMemory;
+  dispatcher: Dispatcher;
+  /** Nothing that is written now is due later than this. */
+  latestDue: () => number;
+}
+
+/**
+ * The deliveries that stepped aside, each tried again when it is due. They are on disk only until then: of each recipient
+ * the time of the next one is known (`aside_due_at`). When it arrives, a page of what is due is read into `aside`, a lane
+ * that holds nobody; its backlog says that something is due and not read.
+ */
+export class Retries {
+  readonly #clock: Clock;
+  readonly #timers: TimerQueue;
+  readonly #store: Store;
+  readonly #settlements: Settlements;
+  readonly #memory: LaneMemory;
+  readonly #dispatcher: Dispatcher;
+  readonly #latestDue: () => number;
+
+  constructor({ clock, timers, store, settlements, memory, dispatcher, latestDue }: RetriesParts) {
+    this.#clock = clock;
+    this.#timers = timers;
+    this.#store = store;
+    this.#settlements = settlements;
+    this.#memory = memory;
+    this.#dispatcher = dispatcher;
+    this.#latestDue = latestDue;
+  }
+
+  /** Something aside is due at a time. */
+  schedule(recipient: Recipient, due_at: number): void {
+    if (recipient.aside_due_at !== null && recipient.aside_due_at <= due_at) return;
+    recipient.aside_due_at = due_at;
+    this.check(recipient);
+  }
+
+  /** Has what is due read, now or when it is; while some of it is in memory, the end of that checks again. */
+  check(recipient: Recipient): void {
+    const lane = recipient.aside;
+    const due_at = recipient.aside_due_at;
+    if (recipient.dropped) return;
+    if (due_at === null || lane.queue.length > 0 || lane.isBusy || lane.backlog !== null) return;
+    if (due_at > this.#clock.now()) {
+      this.#timers.schedule(due_at, () => {
+        this.check(recipient);
+        this.#dispatcher.run();
+      });
+      return;
+    }
+    lane.spill();
+    this.#dispatcher.offer(recipient, lane);
+  }
+
+  /** Reads what is due. What was settled before must be written first, or it would be read again. */
+  async load(recipient: Recipient): Promise<void> {
+    const lane = recipient.aside;
+    const { generation } = lane;
+    lane.state = 'loading';
+    lane.backlog = null;
+    recipient.loads++;
+    // What becomes due from here on is noted again, and kept when the load has ended.
+    recipient.aside_due_at = null;
+    try {
+      await this.#settlements.flush();
+      const limit = this.#memory.isFull ? 1 : LANE_PAGE;
+      const now = this.#clock.now();
+      const page = this.#store.deliveries.loadAside(recipient.instance_id, now, limit);
+      const { deliveries, next_at } = await page.finally(() => recipient.loads--);
+      if (recipient.dropped) return;
+      lane.state = 'idle';
+      if (lane.generation !== generation) this.schedule(recipient, now);
+      else {
+        const latest_due = this.#latestDue();
+        for (const row of deliveries) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
+      }
+      if (next_at !== null) this.schedule(recipient, next_at);
+      this.check(recipient);
+      this.#dispatcher.offer(recipient, lane);
+      this.#dispatcher.run();
+    } catch (error) {
+      lane.state = 'idle';
+      this.#dispatcher.retryLater(error, () => {
+        this.schedule(recipient, this.#clock.now());
+        // What became due meanwhile was noted without a check, because the lane was busy; or it was forgotten.
+        this.check(recipient);
+        this.#dispatcher.offer(recipient, lane);
+      });
+    }
+  }
+}

@@ -1,0 +1,89 @@
+import { pushBodyHead } from '../../domain/message.ts';
+import type { StoredMessage } from '../../store/contract/cluster.ts';
+import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { Clock } from '../clock.ts';
+import type { Lane } from './lane.ts';
+import type { LaneMemory } from './lane_memory.ts';
+import type { Recipient } from './recipient.ts';
+import type { Recipients } from './recipients.ts';
+
+/** Puts stored messages into the lanes of their recipients. */
+export class Router {
+  readonly #clock: Clock;
+  readonly #memory: LaneMemory;
+  readonly #recipients: Recipients;
+  readonly #dispatcher: Dispatcher;
+
+  constructor(clock: Clock, memory: LaneMemory, recipients: Recipients, dispatcher: Dispatcher) {
+    this.#clock = clock;
+    this.#memory = memory;
+    this.#recipients = recipients;
+    this.#dispatcher = dispatcher;
+  }
+
+  /**
+   * Enqueues the deliveries of a message that are this node's, and offers their lanes to the dispatcher.
+   *
+   * @param contiguous_from the first seq of its range (see cluster/seen_ranges.ts); null without a cluster
+   * @param requested_at the time of the invalidation clock when this node requested it
+   * @param is_own whether this node stored it, and not another one that told of it
+   */
+  enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
+    const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
+    let body_head: Uint8Array | null = null;
+    const now = this.#clock.now();
+    for (const { delivery_id, instance_id, target_agents } of deliveries) {
+      const recipient = this.#recipients.of(instance_id);
+      // Another node delivers it, and is told by the store.
+      if (recipient === null) continue;
+      // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
+      // others stored, this one may have been read from the table long ago.
+      const is_known = is_own && recipient.partition.discovered && (contiguous_from === null || contiguous_from === 1);
+      const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
+      // Of another range than the last one: messages that were not seen may stand before it.
+      const is_after_gap = lane.contiguous_from !== contiguous_from;
+      lane.contiguous_from = contiguous_from;
+      // It was read from the table before this node heard of it.
+      if (seq <= lane.newest_seq) continue;
+      if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
+      // It may have been cancelled while the response was on the way.
+      let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(lane);
+      const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
+      if (is_long) only_on_disk = recipient.is_behind = true;
+      recipient.touch(now);
+      if (only_on_disk) {
+        const backlog = this.#memory.spillTail(lane);
+        if (is_long) backlog.is_closed = true;
+      } else {
+        this.#memory.append(lane, {
+          delivery_id,
+          message_id,
+          meeting_id,
+          seq,
+          instance_id,
+          target_agents,
+          body_head: (body_head ??= pushBodyHead(meeting_id, message)),
+          timestamp,
+          accepted_at,
+          expires_at,
+          attempt_count: 0,
+          answered_badly: 0,
+          attempts: [],
+          next_attempt_at: null,
+          is_read: false,
+        });
+      }
+      this.#dispatcher.offer(recipient, lane);
+    }
+  }
+
+  /** Whether a lane has no room in memory for one more. */
+  #isLong(recipient: Recipient, lane: Lane, now: number): boolean {
+    return lane.length >= this.#memory.limitFor(recipient, lane, now) || this.#memory.isFull;
+  }
+}
+
+/** Whether what follows the backlog of a lane is on disk only: without a cluster, always. */
+function staysOnDisk({ backlog, contiguous_from }: Lane): boolean {
+  return backlog !== null && (contiguous_from === null || backlog.is_closed);
+}
