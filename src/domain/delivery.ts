@@ -13,13 +13,13 @@ export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'switched_off'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
-/** After this many badly answered attempts a delivery steps aside and no longer holds its lane. */
+/** After this many bad responses a delivery goes aside and no longer holds its lane. */
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /** Retry-After is never obeyed beyond this. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
-/** A clock that is ahead at a start by more than this share of the time after which deliveries expire is not believed. */
+/** A clock that jumped ahead at the start by more than this share of the time until deliveries expire is not believed. */
 export const BELIEVED_SHARE = 1 / 3;
 
 export const BACKOFF_FIRST_MS = 10_000;
@@ -29,20 +29,20 @@ export const BACKOFF_MAX_MS = 300_000;
 const ATTEMPTS_KEPT_FIRST = 10;
 const ATTEMPTS_KEPT_LAST = 90;
 
-/** What is to become of a delivery after an attempt. */
+/** What becomes of a delivery after an attempt. */
 export type Verdict =
   | { state: 'delivered' }
   | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }
-  /** The machine answered badly: again after `delay_ms`, in the lane or, when `aside`, beside it. */
+  /** The receiver gave a bad response: again after `delay_ms`, in the lane or aside. */
   | { state: 'retry'; delay_ms: number; aside: boolean }
-  /** The machine was not reached: the delivery keeps its place and the instance backs off. */
+  /** The receiver was not reached: the delivery keeps its place and the instance backs off. */
   | { state: 'not_reached' };
 
 /**
- * Decides what becomes of a delivery (the table in section 4 of the design).
+ * Decides what becomes of a delivery, and when it is retried (the table in docs/delivery.md).
  *
- * @param answered_badly how many attempts were answered badly, this one included when it was
- * @param schedule_ms the delays between answered attempts; their number bounds the retries
+ * @param answered_badly how many attempts got a bad response, this one included
+ * @param schedule_ms the delays between attempts with a bad response; their number bounds the retries
  * @param random a number in [0, 1), for the jitter
  */
 export function verdictOf(
@@ -89,7 +89,7 @@ export function retryAfterMs(value: string | null, wall_ms: number): number | nu
 
 /**
  * The health of an instance after an attempt. The instance backs off when it was not reached, and after any failure
- * once it is down. Attempts that were under way when a back-off began do not lengthen it.
+ * once it is down. Attempts that were in flight when a back-off began do not lengthen it.
  *
  * @param now_ms steady time, as backoff_until
  * @param wall_ms the time that people see
@@ -124,7 +124,7 @@ export function healthAfter(
   return next;
 }
 
-/** Whether an attempt made nothing of an instance that was up but the time of its last success. */
+/** Whether an attempt changed only the time of the last success of an instance that was up. */
 export function isSuccessAgain(before: InstanceHealth, after: InstanceHealth): boolean {
   return (
     before.last_success_at !== null &&

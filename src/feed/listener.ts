@@ -48,7 +48,7 @@ export class FeedListener {
   /** From the store, and not written yet. */
   #beginning: string[] = [];
   #is_blocked = false;
-  /** What the memory had been given when the connection took nothing more. */
+  /** The characters in the memory when the connection stopped reading. */
   #blocked_at_chars = 0;
   #ended = false;
   #drain_timer: Timer | null = null;
