@@ -6,7 +6,7 @@
  * Three modules ask whether they end in `.ts` to know where they are: both `*_store.ts` and the one that serves the pages.
  *
  * Rolldown, because Vite brings it already, and the bundle takes a second. Names are kept and nothing is minified, so that a
- * stack says where something went wrong.
+ * stack shows where something went wrong.
  */
 import { chmod, cp, mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -7,7 +7,7 @@ import { createServer } from '../src/http/server.ts';
 import { VERSION } from '../src/version.ts';
 import { finished } from './openapi_document.ts';
 
-/** The OpenAPI 3.1 document, made from the schemas that validate: what openapi.json holds and /openapi.json answers. */
+/** The OpenAPI 3.1 document, made from the schemas that validate: the contents of openapi.json and of /openapi.json. */
 export async function openapiDocument(): Promise<object> {
   // No handler is called, so nothing has to stand behind the routes.
   const routes = allRoutes({ max_message_bytes: 0 } as RoutesContext);
@@ -31,7 +31,7 @@ async function collect(app: App): Promise<void> {
           'Pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.',
         license: { name: 'MIT', identifier: 'MIT' },
       },
-      // Relative: a client calls the service that the document came from.
+      // Relative: a client calls the service that it got the document from.
       servers: [{ url: '/' }],
       webhooks: WEBHOOKS,
       components: {

@@ -4,7 +4,7 @@
  */
 
 /**
- * Text in UTF-8 has no lone surrogates; they come as escapes in JSON, and validation refuses them. Regular expressions
+ * Text in UTF-8 has no lone surrogates; they are escapes in JSON, and validation refuses them. Regular expressions
  * of other languages cannot even name them.
  */
 const SURROGATES = String.raw`\\ud800-\\udfff`;
@@ -17,7 +17,7 @@ interface JsonMap {
   [name: string]: Json;
 }
 
-/** A schema that has a title, and its text as it came. */
+/** A schema that has a title, and its text unchanged. */
 interface Named {
   schema: JsonMap;
   text: string;
@@ -53,7 +53,7 @@ export function finished<Given extends Document>(document: Given): Given {
   return { ...plain, components: { ...plain.components, schemas: Object.fromEntries(schemas) } };
 }
 
-/** It says of every body that it is required. */
+/** Every body is required, and says so. */
 function mendBody({ requestBody }: Operation): void {
   const body = requestBody?.content['application/json']?.schema;
   if (requestBody !== undefined && body?.required === undefined && body?.minProperties === undefined)

@@ -1,6 +1,6 @@
 /**
- * `npm start`: runs the service, and beside it builds the pages if they are stale. The service answers meanwhile, and finds
- * them as soon as they are there; without them it still does all that a machine asks of it.
+ * `npm start`: runs the service, and beside it builds the pages if they are stale. The service responds meanwhile, and finds
+ * them as soon as they are there; without them its API works all the same.
  */
 import { spawn } from 'node:child_process';
 import { constants, setPriority } from 'node:os';
@@ -10,11 +10,11 @@ const WEB = fileURLToPath(new URL('web.ts', import.meta.url));
 const STDERR = 2;
 const ORPHANED_LOOK_MS = 300;
 
-// Its own output would come between the lines of the service on stdout, which scripts read.
+// Its own output would get between the lines of the service on stdout, which scripts read.
 const build = spawn(process.execPath, [WEB, '--if-stale'], { stdio: ['ignore', STDERR, STDERR] });
 build.on('error', (error) => console.error(`the pages could not be built: ${error.message}`));
 build.unref();
-// The service comes first: on a machine with few cores they would both be slow.
+// The service has priority: on a machine with few cores both would be slow.
 if (build.pid !== undefined) setPriority(build.pid, constants.priority.PRIORITY_BELOW_NORMAL);
 
 // Some versions of npm hand a SIGTERM to the shell that they started this with, and not to this.

@@ -1,6 +1,6 @@
 /**
  * Builds the pages in `web/` into `web/dist`, where the service finds them. With --if-stale only when what they are made
- * from has changed since. Takes about a second; without it, the service answers its API all the same.
+ * from has changed since. Takes about a second; without it, the service serves its API all the same.
  */
 import { createHash } from 'node:crypto';
 import { existsSync } from 'node:fs';
@@ -34,7 +34,7 @@ export async function buildIfStale(): Promise<'built' | 'fresh'> {
 }
 
 async function build(digest: string): Promise<void> {
-  // The tools are needed for developing only: a published package comes with the pages built.
+  // The tools are needed for developing only: a published package has the pages built.
   const { build } = await import('vite');
   const out = await mkdtemp(join(ROOT, 'web/.dist-'));
   try {
@@ -67,13 +67,13 @@ async function compress(out: string): Promise<void> {
 
 /** At once and as a whole, so that nobody is served one half of each. */
 async function putInPlace(out: string): Promise<void> {
-  const former = `${out}-former`;
-  if (existsSync(DIST)) await rename(DIST, former).catch(() => {});
+  const old = `${out}-old`;
+  if (existsSync(DIST)) await rename(DIST, old).catch(() => {});
   // Another process may have been quicker, with the same sources.
   await rename(out, DIST).catch((error: NodeJS.ErrnoException) => {
     if (error.code !== 'ENOTEMPTY' && error.code !== 'EEXIST') throw error;
   });
-  await rm(former, { recursive: true, force: true });
+  await rm(old, { recursive: true, force: true });
 }
 
 async function digestOfSources(): Promise<string> {
@@ -95,7 +95,9 @@ if (process.argv[1] === fileURLToPath(import.meta.url)) {
   } catch (error) {
     const now = existsSync(DIST) ? 'those of the last build are served' : 'there are none to serve';
     console.error(`\nERROR: the pages could not be built, and ${now}.\n${String(error)}\n`);
-    console.error('All else of the service runs. Mend what it says, then run `npm run build`; no restart is needed.\n');
+    console.error(
+      'The rest of the service runs. Correct what it reports, then run `npm run build`; no restart is needed.\n',
+    );
     process.exitCode = 1;
   }
 }

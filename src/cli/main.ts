@@ -52,7 +52,7 @@
       process.stdout.write(`${version}\n`);
       return;
     }
-    // Node 22 says so with every command. What is used of it is tested there as well.
+    // Node 22 warns with every command. The tests run there as well.
     process.emitWarning = new Proxy(process.emitWarning.bind(process), {
       apply(emitWarning, self, args) {
         if (!String(args[0]).startsWith('SQLite is an experimental')) Reflect.apply(emitWarning, self, args);

@@ -1,7 +1,7 @@
 import type { LastFailure } from './instance.ts';
 import type { Outcome } from './outcome.ts';
 
-/** A failure as it is told: with what to do about it, which is worked out then and not kept. */
+/** A failure with what to do about it, which is computed for each response and not stored. */
 export interface AdvisedFailure extends LastFailure {
   advice: string;
 }
@@ -10,28 +10,28 @@ export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };
 }
 
-/** What to do about the result of an attempt, in one sentence for the person who runs the machine. */
+/** What to do about the result of an attempt, in one sentence for the person who runs the receiver. */
 export function adviceFor(result: { outcome: Outcome; status_code: number | null; detail: string }): string {
   const { outcome, status_code } = result;
   switch (outcome) {
     case 'ok':
-      return `${status_code}: the machine takes pushes; nothing to do.`;
+      return `${status_code}: the receiver accepts pushes; nothing to do.`;
     case 'not_200':
       return `${status_code}: only 200 counts as delivered; answer 200, or set success_statuses to "2xx" for this instance.`;
     case 'gone':
-      return '410: the machine wants no more pushes; register it again when it does.';
+      return '410: the receiver wants no more pushes; register the instance again when it does.';
     case 'bad_status':
       return adviceForStatus(status_code ?? 0);
     case 'timeout':
-      return 'The machine took the request and did not answer within 5 seconds: answer first, and let the agents work afterwards.';
+      return 'The receiver took the request and did not respond within 5 seconds: respond first, and let the agents work afterwards.';
     case 'broken_response':
-      return `What came back was not a whole HTTP answer (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
+      return `What came back was not a whole HTTP response (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
     case 'connect_refused':
       return 'Nothing listens at that address and port: start the runtime, and check the port in webhook_url.';
     case 'connect_timeout':
       return 'No connection within 5 seconds: check the address in webhook_url, and any firewall between here and there.';
     case 'unreachable':
-      return `The machine could not be reached (${result.detail}): check its network and the address in webhook_url.`;
+      return `The receiver could not be reached (${result.detail}): check its network and the address in webhook_url.`;
     case 'dns_failed':
       return `The host name in webhook_url did not resolve (${result.detail}): check its spelling and the name server.`;
     case 'tls_failed':
@@ -45,7 +45,7 @@ function adviceForStatus(status: number): string {
   if (status === 401) return '401: the runtime wants a credential; set webhook_headers.authorization.';
   if (status === 403)
     return '403: the runtime refuses this credential or this sender; check webhook_headers.authorization.';
-  if (status === 404) return '404: nothing answers at this path; check the path in webhook_url.';
+  if (status === 404) return '404: nothing responds at this path; check the path in webhook_url.';
   if (status === 405) return '405: this path takes no POST; check the path in webhook_url.';
   if (status === 413) return '413: the push is too large for the runtime; raise its limit for request bodies.';
   if (status === 415)

@@ -137,7 +137,7 @@ describe('serve', () => {
       [['--port', '0', '--data', data], /convoke\.db is in use by another process/],
       [['--port', '0', '--data', not_a_directory], /is not a directory/],
       [['--port', '0', '--data', join(not_a_directory, 'below')], /is not a directory/],
-      [['--port', '0', '--data', damaged], /is no data file of Convoke, or damaged/],
+      [['--port', '0', '--data', damaged], /is not a data file of Convoke, or is damaged/],
     ];
     for (const [flags, expected] of faults) {
       const { code, stdout, stderr } = await convoke(['serve', '--log-level', 'silent', ...flags]);
@@ -274,8 +274,8 @@ describe('the commands that call the API', () => {
     const { delivery_id } = await attempted('dead');
     const shown = (await run(['deliveries', 'show', delivery_id])).stdout;
     assert.match(shown, /state +pending: waits for the back-off of its instance/);
-    assert.match(shown, /1\. \S+ {2}the machine refused the connection/);
-    assert.match(shown, /convoke webhook-test dead says what is wrong/);
+    assert.match(shown, /1\. \S+ {2}the receiver refused the connection/);
+    assert.match(shown, /convoke webhook-test dead shows what is wrong/);
 
     const tested = await run(['webhook-test', 'dead']);
     assert.equal(tested.code, 1);
@@ -308,7 +308,7 @@ describe('the commands that call the API', () => {
       const { stdout } = await run(args);
       assert.doesNotMatch(stdout, /[^\P{Cc}\n]|\u202e/u, args[0]);
     }
-    assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /the machine said: .*red. next\n/);
+    assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /the receiver said: .*red. next\n/);
     await run(['instances', 'remove', 'rude']);
   });
 
@@ -456,9 +456,9 @@ test('doctor and the log tell that the clock is far ahead of when the service ra
 test('demo without a service starts its own, shows six verified pushes, and ends by itself', async () => {
   const { code, stdout, stderr } = await convoke(['demo']);
   assert.equal(code, 0, stderr);
-  assert.equal(stdout.match(/signature verified, attempt 1, answered 200/g)?.length, 6);
+  assert.equal(stdout.match(/signature verified, attempt 1, response 200/g)?.length, 6);
   assert.deepEqual(
-    [...stdout.matchAll(/hears #(\d)/g)].map(([, seq]) => seq),
+    [...stdout.matchAll(/receives #(\d)/g)].map(([, seq]) => seq),
     ['1', '1', '2', '3', '4', '5'],
   );
 });

@@ -107,7 +107,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await result.getByText('only 200 counts as delivered').waitFor();
       assert.deepEqual(
         (await result.getByRole('listitem').allInnerTexts()).map((text) => text.split('\n')[0]),
-        ['Connect', 'Request', 'Answer'],
+        ['Connect', 'Request', 'Response'],
       );
 
       receiver.behaviour = { status: 200 };
@@ -188,7 +188,7 @@ describe('the pages', { concurrency: 3 }, () => {
 
       await rows.filter({ hasText: bad.instance_id }).getByRole('link').click();
       const detail = page.getByRole('region', { name: /^Delivery / });
-      await detail.getByText('the machine answered with a 2xx status that is not 200').waitFor();
+      await detail.getByText('the receiver responded with a 2xx status that is not 200').waitFor();
       bad.receiver.behaviour = {};
       await detail.getByRole('button', { name: 'Retry now' }).click();
       await detail.getByText('delivered', { exact: true }).waitFor();

@@ -1,5 +1,5 @@
-/** What the feed told, for the page Now: counted for the charts, and the latest kept to be read. */
-import type { FeedEvent as ToldEvent } from '@convoke/sdk';
+/** What the feed sent, for the page Now: counted for the charts, and the latest events kept for the list. */
+import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Rates } from './rates.ts';
 import { client } from './service.ts';
@@ -20,7 +20,7 @@ interface ActivityEntry {
 export const rates = new Rates();
 export const activity = new Observable<readonly ActivityEntry[]>([]);
 
-/** When each message was accepted, by its id: the feed says it once. */
+/** When each message was accepted, by its id: the feed sends it once. */
 const accepted = new Map<string, number>();
 let number = 0;
 let waiting: ActivityEntry[] = [];
@@ -34,15 +34,15 @@ function remember(message_id: string, accepted_ms: number): void {
 /** Follows the feed. */
 export function followActivity(): void {
   feed.listen((event) => {
-    if (event.told === null) return;
-    count(event.told);
-    if (!isWorthALine(event.told)) return;
+    if (event.sent === null) return;
+    count(event.sent);
+    if (!isWorthALine(event.sent)) return;
     waiting.push({ number: ++number, event });
     timer ??= setTimeout(draw, DRAWN_EVERY_MS);
   });
 }
 
-function count({ name, data }: ToldEvent): void {
+function count({ name, data }: SentEvent): void {
   if (name === 'message.accepted') {
     const accepted_ms = Date.parse(data.accepted_at);
     remember(data.message_id, accepted_ms);
@@ -57,7 +57,7 @@ function count({ name, data }: ToldEvent): void {
   }
 }
 
-function isWorthALine({ name }: ToldEvent): boolean {
+function isWorthALine({ name }: SentEvent): boolean {
   return name !== 'gap';
 }
 
@@ -68,7 +68,7 @@ function draw(): void {
   activity.value = events.slice(0, KEPT_EVENTS);
 }
 
-/** What was delivered and failed before the page was opened, from the latest deliveries. */
+/** Counts what was delivered and failed before the page was opened, from the latest deliveries. */
 export async function recallActivity(): Promise<void> {
   const since_ms = Date.now();
   const { data, next_cursor } = await client.listDeliveries({ limit: 500 });
@@ -82,12 +82,12 @@ export async function recallActivity(): Promise<void> {
       rates.count(state, settled_ms, state === 'delivered' ? settled_ms - accepted_ms : undefined);
   }
   const oldest = data.at(-1);
-  // When there are more, the oldest moment may be there in part only.
+  // When there are more pages, the oldest second may be incomplete.
   rates.knownSince(next_cursor === null || oldest === undefined ? 0 : Date.parse(oldest.created_at) + 1000);
 }
 
 /** An event in words. */
-export function sentenceOf({ name, data }: ToldEvent): string {
+export function sentenceOf({ name, data }: SentEvent): string {
   switch (name) {
     case 'message.accepted':
       return `${data.meeting_id} #${data.seq} for ${counted(data.deliveries_queued, 'instance')}`;
@@ -116,6 +116,6 @@ export function sentenceOf({ name, data }: ToldEvent): string {
     case 'instance.down':
       return `${data.instance_id} is ${data.health}`;
     case 'gap':
-      return 'not everything was told';
+      return 'some events are missing';
   }
 }

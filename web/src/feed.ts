@@ -1,16 +1,16 @@
 /** The live feed of the service, one for the whole page. */
-import type { FeedEvent as ToldEvent } from '@convoke/sdk';
+import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { client } from './service.ts';
 import { Observable } from './observable.ts';
 
-/** Something that happened, and what it happened to. `gap`: not everything was told, so everything is to be read anew. */
+/** An event, and what it happened to. `gap`: events are missing, so everything must be read again. */
 export interface FeedEvent {
-  name: ToldEvent['name'];
+  name: SentEvent['name'];
   at: string;
   instance_id?: string | null;
   meeting_id?: string | null;
   delivery_id?: string | null;
-  told: ToldEvent | null;
+  sent: SentEvent | null;
 }
 
 export type FeedState = 'connecting' | 'live' | 'broken';
@@ -36,7 +36,7 @@ class Feed {
     });
   }
 
-  /** Calls back with every event until the function that it answers is called. */
+  /** Calls back with every event until the returned function is called. */
   listen(listener: (event: FeedEvent) => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -47,7 +47,7 @@ class Feed {
     this.#follow();
   }
 
-  /** What comes after belongs to somebody else: nothing is resumed. */
+  /** The next session may be somebody else's: nothing is resumed. */
   stop(): void {
     this.#is_wanted = false;
     this.#last_event_id = undefined;
@@ -80,25 +80,25 @@ class Feed {
     const onConnection = (state: 'connected' | 'reconnecting'): void => {
       this.state.value = state === 'connected' ? 'live' : 'broken';
       // What was asked before the connection stood may have changed in between.
-      if (state === 'connected') this.#tell({ name: 'gap', at: '', told: null });
+      if (state === 'connected') this.#publish({ name: 'gap', at: '', sent: null });
     };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };
-    for await (const told of client.events(query, { signal, onConnection })) {
-      this.#last_event_id = told.id;
-      this.#tell(eventOf(told));
+    for await (const sent of client.events(query, { signal, onConnection })) {
+      this.#last_event_id = sent.id;
+      this.#publish(eventOf(sent));
     }
   }
 
-  #tell(event: FeedEvent): void {
+  #publish(event: FeedEvent): void {
     for (const listener of this.#listeners) listener(event);
   }
 }
 
-function eventOf(told: ToldEvent): FeedEvent {
-  const data: { at?: string; accepted_at?: string; started_at?: string } & Partial<FeedEvent> = told.data as object;
+function eventOf(sent: SentEvent): FeedEvent {
+  const data: { at?: string; accepted_at?: string; started_at?: string } & Partial<FeedEvent> = sent.data as object;
   const { instance_id, meeting_id, delivery_id } = data;
   const at = data.at ?? data.accepted_at ?? data.started_at ?? '';
-  return { name: told.name, at, instance_id, meeting_id, delivery_id, told } as FeedEvent;
+  return { name: sent.name, at, instance_id, meeting_id, delivery_id, sent } as FeedEvent;
 }
 
 export const feed = new Feed();

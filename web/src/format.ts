@@ -11,12 +11,12 @@ export const HEALTH_WORDS: Record<Health, string> = {
 const OUTCOMES: Record<Outcome, string> = {
   blocked: 'the address is one that the egress policy forbids',
   dns_failed: 'the host name could not be resolved',
-  connect_refused: 'the machine refused the connection',
+  connect_refused: 'the receiver refused the connection',
   connect_timeout: 'no connection was made in time',
-  unreachable: 'the machine could not be reached',
+  unreachable: 'the receiver could not be reached',
   tls_failed: 'the TLS handshake failed',
-  timeout: 'connected, but no status line came in time',
-  broken_response: 'the answer was cut off or was not HTTP',
+  timeout: 'connected, but no status line arrived in time',
+  broken_response: 'the response was cut off or was not HTTP',
   bad_status: 'answered with a status that is no success',
   gone: 'answered 410: the webhook was switched off',
   not_200: 'answered with a 2xx status that is not 200',
@@ -24,10 +24,10 @@ const OUTCOMES: Record<Outcome, string> = {
 };
 
 const REASONS: Record<DeliveryReason, string> = {
-  not_200: 'the machine answered with a 2xx status that is not 200',
-  gone: 'the machine answered 410 and wants no more pushes',
-  exhausted: 'every retry was answered badly',
-  expired: 'the machine could not be reached in time',
+  not_200: 'the receiver responded with a 2xx status that is not 200',
+  gone: 'the receiver responded 410 and wants no more pushes',
+  exhausted: 'every retry failed',
+  expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
 };
 
@@ -38,7 +38,7 @@ const WAITS: Record<WaitingFor, string> = {
   switched_off: 'its instance to be switched on',
 };
 
-/** How an attempt ended: `answered 500`, `the machine refused the connection`. */
+/** How an attempt ended: `answered 500`, `the receiver refused the connection`. */
 export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome' | 'status_code'>): string {
   const is_status = outcome === 'ok' || outcome === 'bad_status' || outcome === 'not_200';
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
@@ -51,7 +51,7 @@ export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' 
   return attempt.detail.startsWith(outcome) ? attempt.detail : `${outcome}: ${attempt.detail}`;
 }
 
-/** What explains the state of a delivery; empty when nothing has to be explained. */
+/** What explains the state of a delivery; empty when nothing needs explaining. */
 export function whyInWords({ reason, waiting_for }: Pick<Delivery, 'reason' | 'waiting_for'>): string {
   if (reason !== null) return REASONS[reason];
   return waiting_for === null ? '' : `waits for ${WAITS[waiting_for]}`;
@@ -71,7 +71,7 @@ export function durationInWords(ms: number): string {
 export function distanceInWords(at_ms: number, now_ms: number): string {
   const distance_ms = now_ms - at_ms;
   if (Math.abs(distance_ms) < 1000) return 'now';
-  // Whole seconds: tenths that tick are unrest.
+  // Whole seconds: tenths would tick restlessly.
   const text = durationInWords(Math.max(Math.floor(Math.abs(distance_ms) / 1000) * 1000, 1000)).replace('.0', '');
   return distance_ms > 0 ? `${text} ago` : `in ${text}`;
 }
@@ -91,7 +91,7 @@ export function quoted(text: string): string {
   return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** What nobody sees, but where it makes one picture of several. */
+/** What nobody sees, but for the joiners within one emoji. */
 const INVISIBLE =
   /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
 

@@ -1,4 +1,4 @@
-/** The few figures of /metrics that no list answers. */
+/** The few figures of /metrics that no list has. */
 
 export interface Figures {
   pending: number | null;

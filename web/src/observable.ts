@@ -1,6 +1,6 @@
 import { useEffect, useState } from 'preact/hooks';
 
-/** A value that is looked at: whoever uses it is drawn again when it changes. */
+/** A value that components use: they are drawn again when it changes. */
 export class Observable<T> {
   #value: T;
   readonly #listeners = new Set<() => void>();
@@ -19,7 +19,7 @@ export class Observable<T> {
     for (const listener of this.#listeners) listener();
   }
 
-  /** Calls back after each change until the function that it answers is called. */
+  /** Calls back after each change until the returned function is called. */
   subscribe(listener: () => void): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
@@ -31,7 +31,7 @@ export function useObservable<T>(observable: Observable<T>): T {
   const drawn = observable.value;
   useEffect(() => {
     const stop = observable.subscribe(() => draw({}));
-    // It may have changed between the drawing and this.
+    // It may have changed since the drawing.
     if (!Object.is(drawn, observable.value)) draw({});
     return stop;
   }, [observable]);

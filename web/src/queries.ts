@@ -1,16 +1,16 @@
-/** What the service answers, kept fresh by the live feed: an event says that something changed, the answer says what is. */
+/** Responses of the service, kept fresh by the live feed: an event means that something changed, the response is what is now. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Page } from '@convoke/sdk';
 import { type FeedEvent, feed } from './feed.ts';
 
-/** What was answered before is shown at once when one comes back to it. */
+/** Earlier responses, shown at once when the user returns to a view. */
 const kept = new Map<string, unknown>();
 const KEPT_MAX = 100;
-/** However many events come, nothing is asked more often. */
+/** The least time between two requests of a query, however many events arrive. */
 const PAUSE_MS = 700;
 const FIRST_PAGE = 100;
 const PAGE_MAX = 500;
-/** Of a longer list only the beginning is read again. */
+/** Of a longer list only this much of the beginning is read again. */
 const REFRESHED_ROWS_MAX = 1000;
 
 function keep(key: string, value: unknown): void {
@@ -51,9 +51,9 @@ export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => 
 }
 
 export interface Query<T> {
-  /** Null until it was answered for the first time. */
+  /** Null until the first response. */
   value: T | null;
-  /** Why the last question failed. */
+  /** Why the last request failed. */
   problem: ConvokeError | null;
   again: () => void;
 }
@@ -61,7 +61,7 @@ export interface Query<T> {
 /**
  * Asks, and asks again whenever an event concerns it.
  *
- * @param key says what is asked; another key is another question. Null asks nothing
+ * @param key names what is asked for; another key is another query. Null asks for nothing
  */
 export function useQuery<T>(
   key: string | null,
@@ -102,7 +102,7 @@ export function useQuery<T>(
 }
 
 export interface ListQuery<T> {
-  /** Null until the first page came. */
+  /** Null until the first page arrived. */
   rows: T[] | null;
   problem: ConvokeError | null;
   /** Whether there is nothing after the last row. */
@@ -138,8 +138,8 @@ export function useList<T>(
   const [, draw] = useState({});
   const state = useRef<ListState<T>>(null!);
   if (state.current?.key !== key) {
-    const former = kept.get(key) as Pick<ListState<T>, 'rows' | 'cursor'> | undefined;
-    const { rows = null, cursor = null } = former ?? {};
+    const earlier = kept.get(key) as Pick<ListState<T>, 'rows' | 'cursor'> | undefined;
+    const { rows = null, cursor = null } = earlier ?? {};
     state.current = { key, rows, cursor, problem: null, is_busy: false, is_stale: false, is_more_wanted: false };
   }
   const latest = useRef(list);
@@ -197,16 +197,16 @@ export function useList<T>(
   return { rows, problem, is_complete: cursor === null, more, again };
 }
 
-/** The rows read anew, and after them what was read before and comes after. */
+/** The rows that were read again, and after them those that were loaded before and follow. */
 function joined<T>(
-  former: Pick<ListState<T>, 'rows' | 'cursor'>,
+  loaded: Pick<ListState<T>, 'rows' | 'cursor'>,
   fresh: T[],
   cursor: string | null,
   idOf: (row: T) => string,
 ): Pick<ListState<T>, 'rows' | 'cursor'> {
   const last = fresh.at(-1);
-  if (cursor === null || last === undefined || former.rows === null) return { rows: fresh, cursor };
-  const at = former.rows.findIndex((row) => idOf(row) === idOf(last));
-  const rest = at === -1 ? [] : former.rows.slice(at + 1);
-  return rest.length === 0 ? { rows: fresh, cursor } : { rows: [...fresh, ...rest], cursor: former.cursor };
+  if (cursor === null || last === undefined || loaded.rows === null) return { rows: fresh, cursor };
+  const at = loaded.rows.findIndex((row) => idOf(row) === idOf(last));
+  const rest = at === -1 ? [] : loaded.rows.slice(at + 1);
+  return rest.length === 0 ? { rows: fresh, cursor } : { rows: [...fresh, ...rest], cursor: loaded.cursor };
 }

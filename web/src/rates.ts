@@ -2,7 +2,7 @@
 
 export const BIN_S = 2;
 const KEPT_S = 3600;
-/** Of the durations in a bin; a quantile of more says the same. */
+/** Of the durations in a bin; more would not change the quantiles. */
 const SAMPLES_MAX = 200;
 
 interface Bin {

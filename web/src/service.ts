@@ -1,4 +1,4 @@
-/** The service that this page came from, through its SDK, and who we are to it. */
+/** The service that served this page, through the SDK, and who is signed in. */
 import { ConvokeClient, type ProblemDetails, type Scope, type Session } from '@convoke/sdk';
 import { Observable } from './observable.ts';
 
@@ -39,27 +39,27 @@ export const client = new ConvokeClient({
     const headers = new Headers(init?.headers);
     const token = csrfToken();
     if (token !== null) headers.set('convoke-csrf', token);
-    const answer = await fetch(input, { ...init, headers });
-    if (session.value !== null && (await wantsSignIn(answer))) {
+    const response = await fetch(input, { ...init, headers });
+    if (session.value !== null && (await wantsSignIn(response))) {
       session.value = { ...session.value, state: 'signed_out', scopes: [] };
     }
-    return answer;
+    return response;
   },
 });
 
 /** The session ended, its other half was lost, or the first key was made: somebody has to sign in before anything else. */
-async function wantsSignIn(answer: Response): Promise<boolean> {
-  if (answer.status === 401) return true;
-  if (answer.status !== 403) return false;
-  const { code } = (await answer.clone().json()) as ProblemDetails;
+async function wantsSignIn(response: Response): Promise<boolean> {
+  if (response.status === 401) return true;
+  if (response.status !== 403) return false;
+  const { code } = (await response.clone().json()) as ProblemDetails;
   return code === 'csrf_token_wrong';
 }
 
 /** The OpenAPI document of the service. */
 export async function apiDocument(): Promise<unknown> {
-  const answer = await fetch('/openapi.json');
-  if (!answer.ok) throw new Error(`the service answered ${answer.status}`);
-  return answer.json();
+  const response = await fetch('/openapi.json');
+  if (!response.ok) throw new Error(`the service responded ${response.status}`);
+  return response.json();
 }
 
 export function may(scope: Scope): boolean {

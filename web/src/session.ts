@@ -6,15 +6,15 @@ import { recallActivity, followActivity } from './activity.ts';
 import { showProblem } from './parts/notice.tsx';
 import { client, keepCsrfToken, session } from './service.ts';
 
-/** How long until the service is asked again that did not answer. */
+/** The pause before a service that did not respond is asked again. */
 const AGAIN_MS = 2000;
 
-/** Finds out who we are, by the one-time link if that is how we came. */
+/** Finds out who is signed in; a one-time link in the address signs in first. */
 export async function enter(): Promise<void> {
   followActivity();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
   if (token !== undefined) {
-    // It can be used once, and need not be seen by whoever looks at the screen.
+    // It can be used once, and need not stay on the screen.
     history.replaceState(null, '', location.pathname + location.search);
     try {
       return begin(await client.signInByLink(token));

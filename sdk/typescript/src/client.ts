@@ -56,7 +56,7 @@ const RETRY_FIRST_MS = 250;
 const IDEMPOTENCY_KEY_BYTES = 16;
 
 export interface ConvokeClientOptions {
-  /** Where Convoke answers, such as `http://127.0.0.1:8080`; a path in it is kept. */
+  /** Where Convoke listens, such as `http://127.0.0.1:8080`; a path in it is kept. */
   base_url: string;
   /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
   api_key?: string | undefined;
@@ -64,7 +64,7 @@ export interface ConvokeClientOptions {
   csrf_token?: string | undefined;
   /** Another implementation of fetch. */
   fetch?: typeof fetch | undefined;
-  /** How long one request may take, answer included; 10 s when absent. */
+  /** How long one request may take, response included; 10 s when absent. */
   timeout_ms?: number | undefined;
   /** How often sendMessage tries in all; 4 when absent, 1 for no retry. */
   send_attempts_max?: number | undefined;
@@ -116,7 +116,7 @@ export class ConvokeClient {
     this.#sleep = options.sleep ?? sleep;
   }
 
-  /** Creates the instance or overwrites it, and switches it on. The answer carries `webhook_secret` once. */
+  /** Creates the instance or overwrites it, and switches it on. The response has `webhook_secret`, this once. */
   register(input: RegisterInput, options?: CallOptions): Promise<RegisteredInstance> {
     return this.#call('POST', ['instances', 'register'], { ...options, body: input });
   }
@@ -138,7 +138,7 @@ export class ConvokeClient {
     return this.#call('DELETE', ['instances', instance_id], { ...options });
   }
 
-  /** Says that the machine is alive: lifts a back-off, so that its backlog flows at once. */
+  /** Reports that the instance is alive: ends its back-off, so that its backlog is sent at once. */
   heartbeat(instance_id: string, options?: CallOptions): Promise<Instance> {
     return this.#call('POST', ['instances', instance_id, 'heartbeat'], { ...options });
   }
@@ -163,7 +163,7 @@ export class ConvokeClient {
     return this.#call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
   }
 
-  /** Sends one signed sample push and tells, stage by stage, what came of it. A failed push is no error. */
+  /** Sends one signed sample push and returns, stage by stage, what happened. A failed push is no error. */
   testWebhook(instance_id: string, options?: CallOptions): Promise<Diagnosis> {
     return this.#call('POST', ['instances', 'webhook-test'], { ...options, body: { instance_id } });
   }
@@ -189,7 +189,7 @@ export class ConvokeClient {
    * Sends a message in a meeting. When it resolves, the message is stored and its pushes are queued.
    *
    * Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
-   * does not answer in time, or answers 429, 502, 503 or 504; the pause is the one the server asks for.
+   * does not respond in time, or responds 429, 502, 503 or 504; the pause is the one the server asks for.
    */
   async sendMessage(
     meeting_id: string | number,
@@ -258,7 +258,7 @@ export class ConvokeClient {
     return this.#call('POST', ['encryption', 'reencrypt'], { ...options });
   }
 
-  /** Begins a copy of all data, which holds everything that was answered before. One at a time. For admins. */
+  /** Begins a copy of all data, which has everything that was stored before. One at a time. For admins. */
   beginBackup(options?: CallOptions): Promise<Backup> {
     return this.#call('POST', ['backups'], { ...options });
   }
@@ -275,9 +275,9 @@ export class ConvokeClient {
     options.signal?.throwIfAborted();
     try {
       const signal = options.signal ?? null;
-      const answer = await this.#fetch(url, { headers: this.#headers, redirect: 'manual', signal });
-      if (answer.status === 200 && answer.body !== null) return answer.body;
-      return parseAnswer<BackupProgress>(answer, await answer.text(), url);
+      const response = await this.#fetch(url, { headers: this.#headers, redirect: 'manual', signal });
+      if (response.status === 200 && response.body !== null) return response.body;
+      return parseResponse<BackupProgress>(response, await response.text(), url);
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       options.signal?.throwIfAborted();
@@ -285,7 +285,7 @@ export class ConvokeClient {
     }
   }
 
-  /** Makes a key. The answer carries its `token` once. The first key must be one with the scope `admin`. */
+  /** Makes a key. The response has its `token`, this once. The first key must be one with the scope `admin`. */
   createKey(input: CreateKeyInput, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#call('POST', ['keys'], { ...options, body: input });
   }
@@ -299,17 +299,17 @@ export class ConvokeClient {
     return this.#call('GET', ['keys', key_id], { ...options });
   }
 
-  /** It is refused from the answer on. Fails with `last_admin_key` when nobody could make keys without it. */
+  /** It is refused from the response on. Fails with `last_admin_key` when nobody could make keys without it. */
   revokeKey(key_id: string, options?: CallOptions): Promise<void> {
     return this.#call('DELETE', ['keys', key_id], { ...options });
   }
 
-  /** Makes a new token; the former one is taken as well until the overlap ends. */
+  /** Makes a new token; the old one is accepted as well until the overlap ends. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
   }
 
-  /** Who did what to what, from where and when; the newest entry first unless `order` says otherwise. For admins. */
+  /** Who did what to what, from where and when; the newest entry first unless `order` is the other. For admins. */
   listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
     return this.#call('GET', ['audit'], { ...options, query });
   }
@@ -371,7 +371,7 @@ export class ConvokeClient {
 
   /**
    * What happens, as it happens. When the connection is lost it is made again, and goes on after the last event; what
-   * cannot be told after all is an event `gap`. It ends when `signal` is aborted, and throws when it is refused for good.
+   * was missed for good is an event `gap`. It ends when `signal` is aborted, and throws when it is refused for good.
    *
    *     for await (const event of client.events({ meeting_id: 'standup' })) …
    */
@@ -385,8 +385,8 @@ export class ConvokeClient {
   /** The metrics of this node, as Prometheus text. */
   metrics(options: CallOptions = {}): Promise<string> {
     const url = `${this.base_url}/metrics`;
-    return this.#ask('GET', url, options, (answer, text) => {
-      if (!answer.ok) throw errorFromResponse(answer, text, url, Date.now());
+    return this.#ask('GET', url, options, (response, text) => {
+      if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
       return text;
     });
   }
@@ -397,11 +397,11 @@ export class ConvokeClient {
 
   async #call<T>(method: string, path: readonly (string | number)[], call: Call): Promise<T> {
     const url = this.#urlOf(path, call.query);
-    return this.#ask(method, url, call, (answer, text) => parseAnswer<T>(answer, text, url));
+    return this.#ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
   }
 
-  /** @param read makes the result of an answer, or throws */
-  async #ask<T>(method: string, url: string, call: Call, read: (answer: Response, text: string) => T): Promise<T> {
+  /** @param read makes the result of a response, or throws */
+  async #ask<T>(method: string, url: string, call: Call, read: (response: Response, text: string) => T): Promise<T> {
     call.signal?.throwIfAborted();
     const headers: Record<string, string> = { ...this.#headers, ...call.headers };
     const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
@@ -414,13 +414,13 @@ export class ConvokeClient {
     const abortByCaller = () => abort.abort();
     call.signal?.addEventListener('abort', abortByCaller, { once: true });
     try {
-      const answer = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
-      return read(answer, await answer.text());
+      const response = await this.#fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
+      return read(response, await response.text());
     } catch (error) {
       if (error instanceof ConvokeError) throw error;
       call.signal?.throwIfAborted();
       if (abort.signal.aborted) {
-        const detail = `no whole answer from ${url} within ${this.#timeout_ms} ms; it may have been carried out all the same`;
+        const detail = `no whole response from ${url} within ${this.#timeout_ms} ms; it may have been carried out all the same`;
         throw new ConvokeError('timeout', detail, { cause: error });
       }
       throw errorFromFailure(error, url);
@@ -431,13 +431,13 @@ export class ConvokeClient {
   }
 }
 
-function parseAnswer<T>(answer: Response, text: string, url: string): T {
-  if (!answer.ok) throw errorFromResponse(answer, text, url, Date.now());
-  if (answer.status === 204) return undefined as T;
+function parseResponse<T>(response: Response, text: string, url: string): T {
+  if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+  if (response.status === 204) return undefined as T;
   try {
     return JSON.parse(text) as T;
   } catch {
-    throw errorFromProxy(answer, url);
+    throw errorFromProxy(response, url);
   }
 }
 
@@ -483,7 +483,7 @@ function sendBody(message: object, target_agents: readonly string[] | undefined)
 }
 
 /**
- * 502 and 504 come from a proxy that lost the node which had the request: whether it was stored nobody knows, and the key says
+ * 502 and 504 come from a proxy that lost the node which had the request: nobody knows whether it was stored, and the key tells
  * that it is the same.
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
@@ -498,7 +498,7 @@ function retryWait(error: ConvokeError, attempt: number): number | null {
   return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
 }
 
-/** crypto.randomUUID would do, but browsers offer it only to pages that came over https or from localhost. */
+/** crypto.randomUUID would do, but browsers offer it only to pages that were loaded over https or from localhost. */
 function makeIdempotencyKey(): string {
   const bytes = crypto.getRandomValues(new Uint8Array(IDEMPOTENCY_KEY_BYTES));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');

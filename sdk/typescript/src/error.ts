@@ -3,13 +3,13 @@ import type { FieldError, ProblemDetails } from './types.ts';
 /**
  * Everything that goes wrong between a client and Convoke. Branch on `code`; `message` is for people.
  *
- * The server's codes come as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
- * `unreachable` (no connection, or it broke), `timeout` (no whole answer in time) and `unexpected_response` (something
- * answered that is not Convoke). After `unreachable` and `timeout` the request may or may not have been carried out.
+ * The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
+ * `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response` (something
+ * responded that is not Convoke). After `unreachable` and `timeout` the request may or may not have been carried out.
  */
 export class ConvokeError extends Error {
   override readonly name = 'ConvokeError';
-  /** The HTTP status; null when there was no answer. */
+  /** The HTTP status; null when there was no response. */
   readonly status: number | null;
   readonly code: string;
   /** What happened and what to do about it, without the code. */
@@ -42,31 +42,31 @@ function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
 }
 
-/** Makes the error for an answer that is no success. */
-export function errorFromResponse(answer: Response, text: string, url: string, now_ms: number): ConvokeError {
-  const { status } = answer;
-  const retry_after_s = parseRetryAfter(answer.headers.get('retry-after'), now_ms);
+/** Makes the error for a response that is no success. */
+export function errorFromResponse(response: Response, text: string, url: string, now_ms: number): ConvokeError {
+  const { status } = response;
+  const retry_after_s = parseRetryAfter(response.headers.get('retry-after'), now_ms);
   const problem = parseProblem(text);
   if (problem !== null) {
     return new ConvokeError(problem.code, problem.detail, { status, errors: problem.errors ?? [], retry_after_s });
   }
-  return new ConvokeError('unexpected_response', describeStranger(answer, url), { status, retry_after_s });
+  return new ConvokeError('unexpected_response', describeProxyResponse(response, url), { status, retry_after_s });
 }
 
-/** Makes the error for an answer that is a success by its status but not the JSON that was expected. */
-export function errorFromProxy(answer: Response, url: string): ConvokeError {
-  return new ConvokeError('unexpected_response', describeStranger(answer, url), { status: answer.status });
+/** Makes the error for a response whose status is a success and whose body is not the expected JSON. */
+export function errorFromProxy(response: Response, url: string): ConvokeError {
+  return new ConvokeError('unexpected_response', describeProxyResponse(response, url), { status: response.status });
 }
 
-function describeStranger(answer: Response, url: string): string {
-  const location = answer.headers.get('location');
+function describeProxyResponse(response: Response, url: string): string {
+  const location = response.headers.get('location');
   if (location !== null) {
     return `${url} redirects to ${location}; redirects are not followed, so give base_url as the address it leads to`;
   }
-  const type = answer.headers.get('content-type') ?? 'no content type';
+  const type = response.headers.get('content-type') ?? 'no content type';
   return (
-    `${url} answered ${answer.status} with ${type}, which Convoke would not; ` +
-    'check base_url, and what any proxy in between says'
+    `${url} responded ${response.status} with ${type}, which Convoke would not; ` +
+    'check base_url, and any proxy in between'
   );
 }
 
@@ -83,7 +83,7 @@ function parseProblem(text: string): ProblemDetails | null {
   return { ...(value as ProblemDetails), errors: Array.isArray(errors) ? errors : [] };
 }
 
-/** Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as not said. */
+/** Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as absent. */
 function parseRetryAfter(value: string | null, now_ms: number): number | null {
   if (value === null) return null;
   if (/^\d{1,9}$/.test(value.trim())) return Number(value);
@@ -97,14 +97,14 @@ const CAUSES: Record<string, string> = {
   EAI_AGAIN: 'the host name could not be looked up; check the network of this machine',
   ECONNRESET: 'the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between',
   UND_ERR_SOCKET: 'the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between',
-  ETIMEDOUT: 'the machine does not answer; check the address and any firewall in between',
+  ETIMEDOUT: 'the machine does not respond; check the address and any firewall in between',
   EHOSTUNREACH: 'there is no way to the machine; check the address and the network',
   ERR_SSL_WRONG_VERSION_NUMBER: 'it does not speak TLS there; use http:// in base_url, or the port that speaks TLS',
   DEPTH_ZERO_SELF_SIGNED_CERT: 'its certificate is self-signed; trust it with NODE_EXTRA_CA_CERTS',
   CERT_HAS_EXPIRED: 'its certificate has expired',
 };
 
-/** Makes the error for a fetch that failed before a whole answer came. */
+/** Makes the error for a fetch that failed before a whole response arrived. */
 export function errorFromFailure(error: unknown, url: string): ConvokeError {
   const code = codeOf(error);
   const known = code === null ? undefined : CAUSES[code];

@@ -1,7 +1,7 @@
 import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
 import type { FeedEvent } from './types.ts';
 
-/** The service says something every 15 s: a connection that is silent for longer is none. */
+/** The service sends something every 15 s: a connection that is silent for longer is dead. */
 const SILENCE_MS_MAX = 40_000;
 const WAIT_FIRST_MS = 500;
 const WAIT_MS_MAX = 15_000;
@@ -46,7 +46,7 @@ export async function* listen(
         }
         if (event.id !== null) id = event.id;
         if (event.data === '') continue;
-        // It says why the connection is closed; the next one says whether that is for good.
+        // It has the reason why the connection is closed; the next connection shows whether that is for good.
         if (event.name === 'end' || event.name === 'overflow') continue;
         yield { name: event.name, data: JSON.parse(event.data) as unknown, id: id ?? '' } as FeedEvent;
       }
@@ -67,7 +67,7 @@ function isPassing({ code, status }: ConvokeError): boolean {
   return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
 }
 
-/** One connection: that it stands, then what comes. */
+/** One connection: first that it is open, then its events. */
 async function* connection(
   fetch_: typeof fetch,
   url: string,
@@ -79,12 +79,12 @@ async function* connection(
   signal?.addEventListener('abort', abortByCaller, { once: true });
   let timer = setTimeout(abortByCaller, SILENCE_MS_MAX);
   try {
-    const answer = await fetch_(url, { headers, redirect: 'manual', cache: 'no-store', signal: abort.signal });
-    if (!answer.ok) throw errorFromResponse(answer, await answer.text(), url, Date.now());
-    const is_stream = answer.headers.get('content-type')?.startsWith('text/event-stream') === true;
-    if (!is_stream || answer.body === null) throw errorFromProxy(answer, url);
+    const response = await fetch_(url, { headers, redirect: 'manual', cache: 'no-store', signal: abort.signal });
+    if (!response.ok) throw errorFromResponse(response, await response.text(), url, Date.now());
+    const is_stream = response.headers.get('content-type')?.startsWith('text/event-stream') === true;
+    if (!is_stream || response.body === null) throw errorFromProxy(response, url);
     yield 'connected';
-    const reader = answer.body.getReader();
+    const reader = response.body.getReader();
     const parser = new EventParser();
     const decoder = new TextDecoder();
     for (;;) {

@@ -5,7 +5,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
  *
  *     createServer(toNodeListener(createReceiver({ secret, onPush }))).listen(9000);
  *
- * The answer is held in memory before it is sent. A request that cannot be understood is answered 400, a handler that
+ * The response is held in memory before it is sent. A request that cannot be understood gets a 400, a handler that
  * throws 500.
  */
 export function toNodeListener(
@@ -63,7 +63,7 @@ function toRequest(incoming: IncomingMessage): Request | null {
 
 /** Pulls from the socket only as fast as the handler reads. */
 function toStream(incoming: IncomingMessage): ReadableStream<Uint8Array> {
-  // Never returned early: that would destroy the socket, and the answer with it.
+  // Never returned early: that would destroy the socket, and the response with it.
   const chunks = incoming[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
   return new ReadableStream<Uint8Array>(
     {

@@ -10,7 +10,7 @@ import {
 
 /** Twice what a push can be with the server's default limit, its list of agents included. */
 const BODY_BYTES_MAX = 2 * 1024 * 1024;
-/** Retries of an answered push end within an hour, unless a machine asked for more time or somebody retries by hand. */
+/** Retries after a response end within an hour, unless the receiver asked for more time or somebody retries by hand. */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 
@@ -18,16 +18,16 @@ export interface ReceiverOptions extends VerifyOptions {
   /** The instance's webhook_secret, or several of them while it is being rotated. */
   secret: string | readonly string[];
   /**
-   * Called once per push. The answer is 200 when it returns or resolves, and Convoke waits 5 s for it: put the push
+   * Called once per push. The response is 200 when it returns or resolves, and Convoke waits 5 s for it: put the push
    * into a queue of your own, or start the agent without waiting for its reply. While it runs, the next push of the
-   * same meeting is held back; when it fails, this one comes again.
+   * same meeting is held back; when it fails, this one is sent again.
    */
   onPush: (push: Push) => unknown;
   /** Called instead of onPush for the sample push of a webhook test; nothing when absent, and the test succeeds. */
   onTest?: ((push: Push) => unknown) | undefined;
   /** Told what onPush or onTest threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
-  /** A larger body is answered 413; 2 MiB when absent. */
+  /** The response to a larger body is 413; 2 MiB when absent. */
   body_bytes_max?: number | undefined;
   /** For how long a handled push is known again; an hour when absent. */
   remember_s?: number | undefined;
@@ -39,11 +39,11 @@ export interface ReceiverOptions extends VerifyOptions {
  * Makes a webhook endpoint out of a function: a handler from Request to Response, for any server that speaks those
  * (`toNodeListener` of `@convoke/sdk/node` for node:http).
  *
- * A push may come more than once. One whose webhook-id was handled is answered 200 without calling onPush; one whose
- * first call still runs waits for it; one whose call threw is handled anew. The memory is that of this process: across
+ * A push may arrive more than once. One whose webhook-id was handled gets a 200 without a call of onPush; one whose
+ * first call still runs waits for it; one whose call threw is handled again. The memory is that of this process: across
  * a restart, an agent that must not act twice has to remember the webhook_id itself.
  *
- * Answers: 200 handled, 400 genuine but no push, 401 not genuine, 405, 413, 500 when onPush threw.
+ * Responses: 200 handled, 400 genuine but no push, 401 not genuine, 405, 413, 500 when onPush threw.
  *
  * @throws VerificationError with reason `invalid_secret`, at once
  */
@@ -73,28 +73,28 @@ export function createReceiver(options: ReceiverOptions): (request: Request) => 
   }
 
   return async (request) => {
-    if (request.method !== 'POST') return answer(405, 'pushes are sent with POST', { allow: 'POST' });
+    if (request.method !== 'POST') return respond(405, 'pushes are sent with POST', { allow: 'POST' });
     const body = await readBody(request, body_bytes_max);
-    if (body === 'too_large') return answer(413, `a push may have at most ${body_bytes_max} bytes here`);
-    if (body === 'cut_off') return answer(400, 'the body was cut off');
+    if (body === 'too_large') return respond(413, `a push may have at most ${body_bytes_max} bytes here`);
+    if (body === 'cut_off') return respond(400, 'the body was cut off');
     let push: Push;
     try {
       await verifyWithKeys(body, request.headers, await keys, options);
       push = readPush(body, request.headers);
     } catch (error) {
       if (!(error instanceof VerificationError)) throw error;
-      return answer(error.reason === 'invalid_body' ? 400 : 401, error.message);
+      return respond(error.reason === 'invalid_body' ? 400 : 401, error.message);
     }
     try {
       await handleOnce(push);
     } catch {
-      return answer(500, 'the receiver failed; its log says why');
+      return respond(500, 'the receiver failed; its log has the reason');
     }
-    return answer(200, 'ok');
+    return respond(200, 'ok');
   };
 }
 
-function answer(status: number, text: string, headers: Record<string, string> = {}): Response {
+function respond(status: number, text: string, headers: Record<string, string> = {}): Response {
   return new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } });
 }
 

@@ -1,6 +1,6 @@
 /**
- * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. Those of bodies, queries and answers are written from
- * the server's schemas; what is here, those do not say.
+ * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. Those of bodies, queries and responses are written from
+ * the server's schemas; the rest is here.
  *
  * - instance: one machine running an agent runtime
  * - membership: the agents of one instance that take part in one meeting
@@ -54,7 +54,7 @@ export interface FeedData {
     reason: DeliveryReason | null;
     retry_in_ms: number | null;
   };
-  /** Deliveries that came to their end without an attempt. */
+  /** Deliveries that ended without an attempt. */
   'delivery.settled': {
     instance_id: string;
     /** Null: of all meetings. */
@@ -80,11 +80,11 @@ export interface FeedData {
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
-  /** Not everything can be told: read anew whatever you keep a view of. */
+  /** Events are missing: read again whatever you keep a view of. */
   gap: {
     /** Since when; null when that is not known. */
     since: string | null;
-    /** The names of the events of this time that were told after all. */
+    /** The names of the events of this time that were sent after all. */
     replayed: (keyof FeedData)[];
   };
 }

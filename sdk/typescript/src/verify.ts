@@ -6,7 +6,7 @@ const SECRET_PREFIX = 'whsec_';
 const SECRET_BYTES_MIN = 24;
 const SECRET_BYTES_MAX = 64;
 
-/** A push: one message, for the agents of this machine that are to hear it. */
+/** A push: one message, for the agents of this instance that are to receive it. */
 export interface Push {
   event: 'new_message';
   meeting_id: string;
@@ -65,7 +65,7 @@ export interface VerifyOptions {
 }
 
 /**
- * Verifies and reads one push. Give the bytes of the body as they came, not JSON that was parsed and written anew.
+ * Verifies and reads one push. Give the bytes of the body as they arrived, not JSON that was parsed and written again.
  *
  * @param secret the instance's webhook_secret, or several of them while it is being rotated
  * @throws VerificationError (as a rejection) with a `reason`
@@ -124,7 +124,7 @@ export async function verifyWithKeys(
   if (!matches) {
     throw new VerificationError(
       'no_matching_signature',
-      'no v1 signature matches; check that the secret is the one of this instance and that the body is verified as it came',
+      'no v1 signature matches; check that the secret is the one of this instance and that the body is verified as it arrived',
     );
   }
 }
@@ -185,7 +185,7 @@ function decodeSecret(secret: unknown): Uint8Array<ArrayBuffer> {
 function invalidSecret(): VerificationError {
   return new VerificationError(
     'invalid_secret',
-    'the secret must be whsec_ followed by the base64 of 24 to 64 bytes, as the registration answered it',
+    'the secret must be whsec_ followed by the base64 of 24 to 64 bytes, as the registration returned it',
   );
 }
 

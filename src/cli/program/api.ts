@@ -6,20 +6,20 @@ import { typed } from './command_name.ts';
 
 export const DEFAULT_URL = 'http://127.0.0.1:8080';
 
-/** What every command that calls the API takes. */
+/** The options of every command that calls the API. */
 export interface ApiOptions {
   url: string;
   apiKey?: string;
   json?: true;
 }
 
-/** What every command that lists takes. */
+/** The options of every command that lists. */
 export interface ListOptions extends ApiOptions {
   limit: number;
   all?: true;
 }
 
-/** `--api-key`. The variable is the better way: what is typed can be seen in the list of processes. */
+/** `--api-key`. The variable is safer: the list of processes shows what was typed. */
 export function apiKeyOption(): Option {
   return new Option('--api-key <token>', 'the API key to use; none is needed while none was made').env(
     'CONVOKE_API_KEY',
@@ -29,7 +29,7 @@ export function apiKeyOption(): Option {
 /** Adds `--url`, `--api-key` and `--json`. */
 export function withApi(command: Command): Command {
   return command
-    .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL').default(DEFAULT_URL))
+    .addOption(new Option('--url <url>', 'where Convoke listens').env('CONVOKE_URL').default(DEFAULT_URL))
     .addOption(apiKeyOption())
     .option('--json', 'print JSON, for programs');
 }
@@ -41,7 +41,7 @@ export function withList(command: Command): Command {
     .option('--all', 'print all of them');
 }
 
-/** @throws CommandFailure when the URL is none */
+/** @throws CommandFailure when it is no URL */
 export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): ConvokeClient {
   try {
     return new ConvokeClient({ base_url: url, api_key: apiKey });
@@ -51,7 +51,7 @@ export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): 
   }
 }
 
-/** One page, or all of them with `--all`; says on stderr when there is more. */
+/** One page, or all of them with `--all`; a note on stderr when there is more. */
 export async function listed<T>(
   options: ListOptions,
   list: (query: PageStart & { limit: number }) => Promise<Page<T>>,
@@ -70,14 +70,14 @@ function describeKeyMissing(): string {
   return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how one is made`;
 }
 
-/** What a failed call means for the exit code, in one line. */
+/** The exit code and the message, of one line, of a failed call. */
 export function failureOf(error: ConvokeError): CommandFailure {
   const { code, status, detail } = error;
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
     return new CommandFailure(EXIT.unreachable, detail.replaceAll('base_url', '--url'));
   }
   if (code === 'api_key_missing') return new CommandFailure(EXIT.refused, `${describeKeyMissing()} (${code})`);
-  // The detail of the service names every invalid field already.
+  // The service's detail already names every invalid field.
   const exit_code = status !== null && status >= 500 ? EXIT.failed : EXIT.refused;
   return new CommandFailure(exit_code, `${detail} (${code})`);
 }

@@ -60,7 +60,7 @@ function listCommand(): Command {
     });
   return withExamples(withServiceOrFile(command), {
     'convoke audit list --instance laptop-anna': 'what was done to it',
-    'convoke audit list --action authenticate': 'who came with a wrong key',
+    'convoke audit list --action authenticate': 'who tried a wrong key',
   });
 }
 

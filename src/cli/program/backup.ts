@@ -36,7 +36,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   refusePostgres(options);
   const to = resolve(file);
   await assertAbsent(to);
-  // Under another name until it is whole: what has the name of a backup is one.
+  // Under another name until it is whole: a file with the name of a backup is one.
   const part = `${to}.part`;
   await rm(part, { force: true });
   const where = await whereIsData(options);
@@ -53,7 +53,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   }
 }
 
-/** Its tools are better at it: they know of replicas and of points in time. */
+/** PostgreSQL's own tools are better at it: they know of replicas and of points in time. */
 function refusePostgres({ url, data }: ServiceOrFileOptions): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
   if (database_url === '' || url !== undefined || data !== undefined) return;
@@ -74,7 +74,7 @@ async function assertAbsent(file: string): Promise<void> {
   await mkdir(dirname(file), { recursive: true });
 }
 
-/** Has the service make a copy, waits for it and writes it down. */
+/** Lets the service make a copy, waits for it and writes it to the file. */
 async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
   const { backup_id } = await client.beginBackup();
   for (;;) {
@@ -105,7 +105,7 @@ async function copyFile(data: string, part: string): Promise<void> {
   }
 }
 
-/** Gives the file its name, unless somebody else took that meanwhile. */
+/** Gives the file its name, unless another process took the name meanwhile. */
 async function give(part: string, to: string): Promise<void> {
   await link(part, to);
   await rm(part);

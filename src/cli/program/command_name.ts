@@ -8,14 +8,14 @@ const ROOT = rootOf(dirname(fileURLToPath(import.meta.url)));
 let name: string | null = null;
 
 /**
- * What one types to run this program, here and now. `convoke` only where the shell finds this very installation, and
- * `npx convoke` only where npx does: elsewhere npx would run what a stranger has published under that name.
+ * What to type to run this program, here and now. `convoke` only where the shell finds this very installation, and
+ * `npx convoke` only where npx does: elsewhere npx would run what somebody else has published under that name.
  */
 export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
 }
 
-/** `convoke COMMAND` as one types it, for what is printed. */
+/** `convoke COMMAND` as it must be typed, for what is printed. */
 export function typed(command: string): string {
   return `${commandName()} ${command}`;
 }
@@ -25,7 +25,7 @@ export function typedExample(line: string): string {
   return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
 }
 
-/** npm puts the `.bin` of a project on the path of what it runs; the shell that one types into does not have it. */
+/** npm puts the `.bin` of a project on the path of what it runs; the shell of a terminal does not have it. */
 function isOnPath(): boolean {
   const directories = (process.env['PATH'] ?? '').split(delimiter);
   return directories.some((directory) => {
@@ -65,7 +65,7 @@ function rootOf(directory: string): string {
       const { name: found } = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as { name?: string };
       if (found === 'convoke') return at;
     } catch {
-      // There is none here.
+      // Not in this directory.
     }
     if (at === dirname(at)) return directory;
   }

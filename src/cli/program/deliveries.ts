@@ -15,7 +15,7 @@ export function deliveriesCommand(): Command {
   return withExamples(command, {
     'convoke deliveries --state failed': 'what did not arrive',
     'convoke deliveries --instance laptop-anna --state pending':
-      'what a machine has yet to hear, and what it waits for',
+      'what an instance has yet to receive, and what it waits for',
     'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'every attempt of one delivery, in words',
   });
 }
@@ -42,7 +42,7 @@ function listCommand(): Command {
       else printDeliveries(rows);
     });
   return withExamples(withList(command), {
-    'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has heard a message, and who has not',
+    'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
   });
 }
 
@@ -92,7 +92,7 @@ function printDelivery(delivery: DeliveryWithAttempts): void {
   });
   for (const attempt of delivery.attempts) {
     print(`  ${attempt.attempt}. ${attempt.started_at}  ${plain(attemptInWords(attempt))}`);
-    if (attempt.response_excerpt !== '') print(`     the machine said: ${plain(attempt.response_excerpt)}`);
+    if (attempt.response_excerpt !== '') print(`     the receiver said: ${plain(attempt.response_excerpt)}`);
   }
   const advice = adviceInWords(delivery);
   if (advice !== '') print(`\n${advice}`);
@@ -105,9 +105,9 @@ function retryCommand(): Command {
     .action(async (delivery_id: string, options: ApiOptions) => {
       const delivery = await clientFor(options).retryDelivery(delivery_id);
       if (options.json) printJson(delivery);
-      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} says how it went`);
+      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} shows how it went`);
     });
   return withExamples(withApi(command), {
-    'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was mended',
+    'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
   });
 }

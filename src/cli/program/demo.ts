@@ -15,16 +15,16 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { plain, print, styled } from './terminal.ts';
 import { typed } from './command_name.ts';
 
-/** Longer than any conversation on one machine takes; after it, something is wrong. */
+/** Longer than any conversation on one machine takes: after this, something is wrong. */
 const DEMO_MS_MAX = 20_000;
 
-/** Answers are written down in batches, some milliseconds after they came. */
+/** The service writes results in batches, some milliseconds after the responses. */
 const SETTLED_PAUSE_MS = 20;
 const SETTLED_TRIES_MAX = 100;
 
 const SHOWN_TURNS = TURNS.slice(0, 4);
 
-/** The opening goes to both, each turn to the other one. */
+/** The opening goes to both agents, each turn to the other one. */
 const PUSHES = 2 + SHOWN_TURNS.length;
 
 interface Service {
@@ -39,10 +39,10 @@ export async function demo(url: string | undefined, apiKey: string | undefined):
   const conversation = new ShownConversation(service.client);
   try {
     const where = service.is_own ? 'started for this demo, in a temporary directory' : 'already running';
-    say('service', `${service.client.base_url} (${where})`);
+    printStep('service', `${service.client.base_url} (${where})`);
     await conversation.hold();
     const delivered = await conversation.delivered();
-    say('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
+    printStep('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
     if (delivered < PUSHES) throw new CommandFailure(EXIT.failed, 'not every push was delivered');
     print(`\nNext: \`${typed('serve')}\` runs the service, \`${typed('--help')}\` lists what else there is.`);
   } finally {
@@ -59,15 +59,15 @@ class ShownConversation {
 
   constructor(client: ConvokeClient) {
     this.#client = client;
-    // What fails while the agents are still joining is met when the conversation is waited for, not before.
+    // A failure while the agents are still joining is reported where the conversation is awaited.
     this.#over.promise.catch(() => {});
     this.#conversation = new Conversation({
       service: client,
       observer: {
         joined: (agent_id, webhook_url) =>
-          say('join', `${agent_id} joins ${this.#conversation.meeting_id} from ${webhook_url}`),
+          printStep('join', `${agent_id} joins ${this.#conversation.meeting_id} from ${webhook_url}`),
         heard: (agent_id, push) => this.#hear(agent_id, push),
-        says: (agent_id, to, content) => say('send', `${agent_id} to ${to}: ${content}`),
+        says: (agent_id, to, content) => printStep('send', `${agent_id} to ${to}: ${content}`),
         failed: (error) => this.#over.reject(error),
       },
       clock: systemClock(),
@@ -82,21 +82,21 @@ class ShownConversation {
     process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
     await this.#conversation.gather();
     const sent = await this.#conversation.open('you');
-    say('send', `#${sent.seq} you to everybody: ${OPENING}`);
+    printStep('send', `#${sent.seq} you to everybody: ${OPENING}`);
 
     const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, describeTooSlow())), DEMO_MS_MAX);
     await this.#over.promise.finally(() => clearTimeout(timer));
   }
 
   #hear(agent_id: string, push: Push): void {
-    const said = `#${push.seq} ${String(push.message['from'])}: ${String(push.message['content'])}`;
-    say('push', `${agent_id} hears ${plain(said)}`);
-    say('', styled('dim', `${push.webhook_id}, signature verified, attempt ${push.attempt}, answered 200`));
+    const text = `#${push.seq} ${String(push.message['from'])}: ${String(push.message['content'])}`;
+    printStep('push', `${agent_id} receives ${plain(text)}`);
+    printStep('', styled('dim', `${push.webhook_id}, signature verified, attempt ${push.attempt}, response 200`));
     this.#pushes += 1;
     if (this.#pushes === PUSHES) setImmediate(() => this.#over.resolve());
   }
 
-  /** How many pushes the service has settled as delivered, once none is pending any more. */
+  /** @returns how many pushes the service has settled as delivered, once none is pending */
   async delivered(): Promise<number> {
     for (let tries = 1; ; tries++) {
       const { data } = await this.#client.listDeliveries({ meeting_id: this.#conversation.meeting_id });
@@ -114,18 +114,18 @@ class ShownConversation {
 function describeTooSlow(): string {
   return (
     `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
-    `\`${typed('deliveries')}\` says what became of each push, if the service still runs`
+    `\`${typed('deliveries')}\` shows what became of each push, if the service still runs`
   );
 }
 
-/** The service at the URL; without one, the service at the usual place, or one of our own. */
+/** @returns the service at the URL; without a URL the service at the usual place, or a new one */
 async function findService(url: string | undefined, apiKey: string | undefined): Promise<Service> {
   const client = clientFor({ url: url ?? DEFAULT_URL, ...(apiKey !== undefined && { apiKey }) });
   try {
     await client.listMeetings({ limit: 1 });
     return { client, is_own: false, close: async () => {} };
   } catch (error) {
-    // The service that was named is meant, and no other.
+    // Only the service that was named will do.
     if (!(error instanceof ConvokeError) || url !== undefined) throw error;
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));
@@ -141,6 +141,6 @@ async function findService(url: string | undefined, apiKey: string | undefined):
   };
 }
 
-function say(what: string, line: string): void {
+function printStep(what: string, line: string): void {
   print(`${styled('cyan', what.padEnd(8))} ${line}`);
 }

@@ -42,8 +42,8 @@ const INSTANCES_MAX = 10_000;
 const CLOCK_OFF_MS_MAX = 150_000;
 const RELEASED_AT = Date.UTC(2026, 0, 1);
 
-/** A service that answered, with how long that took and what its clock says. */
-interface Answering {
+/** A service that responded, and the time on its clock. */
+interface RunningService {
   url: string;
   date_ms: number;
   ready: boolean;
@@ -103,14 +103,14 @@ function readSettings(command: Command, checks: Check[]): Config | null {
       check: 'settings',
       finding: 'fail',
       detail: error.message,
-      advice: 'mend them; the other checks need them',
+      advice: 'correct them; the other checks need them',
     });
     return null;
   }
 }
 
-/** Null when nothing answers there, or something that is not Convoke. */
-export async function askService(url: string): Promise<Answering | null> {
+/** @returns null when nothing responds there, or something that is not Convoke */
+export async function askService(url: string): Promise<RunningService | null> {
   try {
     const answer = await fetch(new URL('/readyz', url), {
       signal: AbortSignal.timeout(ANSWER_MS_MAX),
@@ -125,7 +125,7 @@ export async function askService(url: string): Promise<Answering | null> {
   }
 }
 
-async function checkDirectory(config: Config, answering: Answering | null): Promise<Check> {
+async function checkDirectory(config: Config, answering: RunningService | null): Promise<Check> {
   const check = 'data directory';
   const directory = resolve(config.data);
   const exists = await nearestThatExists(directory);
@@ -145,7 +145,7 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
   if (exists !== directory) return ok(check, `${directory} is missing and can be created`);
   const { state, empty_bytes } = await stateOfFile(dataFile(directory));
   if (state === 'in use' && answering === null) {
-    const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not answer`;
+    const detail = `${dataFile(directory)} is in use, and ${config.host}:${config.port} does not respond`;
     return {
       check,
       finding: 'warn',
@@ -169,7 +169,7 @@ async function checkDirectory(config: Config, answering: Answering | null): Prom
   return ok(check, `${directory} is writable; the data file is ${state}`);
 }
 
-/** What a start would do with the clock as it is; of a data file that no service has open. */
+/** What a start now would do with the clock. Only for a data file that no service has open. */
 async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
   const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
   const jump_ms = ran_until === null ? 0 : Date.now() - ran_until;
@@ -180,7 +180,7 @@ async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }
   return [{ check: 'last run', finding: 'warn', detail, advice }];
 }
 
-/** Null when it is not known, or in use. */
+/** @returns null when it is not known, or the file is in use */
 async function lastRunOf(file: string): Promise<number | null> {
   if ((await stateOfFile(file)).state !== 'not in use') return null;
   const { DatabaseSync } = await import('node:sqlite');
@@ -188,17 +188,17 @@ async function lastRunOf(file: string): Promise<number | null> {
   try {
     return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
   } catch {
-    // Of a version before.
+    // An older version wrote it.
     return null;
   } finally {
     db.close();
   }
 }
 
-/** Opens the file for reading only: a running service holds it exclusively, and that is seen and not disturbed. */
+/** Opens the file for reading only: a running service holds it exclusively, and this finds out without disturbing it. */
 async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
-  /** When it is mostly empty, and will not get smaller by itself. */
+  /** Whether it is mostly empty, and will not get smaller by itself. */
   empty_bytes: number | null;
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
@@ -226,7 +226,7 @@ async function stateOfFile(file: string): Promise<{
 
 const SQLITE_BUSY = 5;
 
-/** Whether the key is there and this user's alone. Whether it fits is seen at the start: the file is in use meanwhile. */
+/** Whether the key is there and only this user can read it. Whether it fits, only a start can tell: the file may be in use. */
 async function checkKey(config: Config): Promise<Check> {
   const check = 'data key';
   if (config.encryption_key !== null) return ok(check, 'given by CONVOKE_ENCRYPTION_KEY');
@@ -258,12 +258,12 @@ async function checkDisk(config: Config): Promise<Check> {
   return { check, finding: free_bytes < FREE_BYTES_FAIL ? 'fail' : 'warn', detail, advice };
 }
 
-async function checkPort(config: Config, url: string, answering: Answering | null): Promise<Check> {
-  if (answering !== null) return ok('port', `Convoke answers at ${url}`);
+async function checkPort(config: Config, url: string, answering: RunningService | null): Promise<Check> {
+  if (answering !== null) return ok('port', `Convoke responds at ${url}`);
   const fault = await faultOfListening(config.host, config.port);
   if (fault === null) return ok('port', `${config.host}:${config.port} is free`);
   if (fault === 'EADDRINUSE') {
-    const detail = `something that is not Convoke, or does not answer, holds ${config.host}:${config.port}`;
+    const detail = `something that is not Convoke, or does not respond, holds ${config.host}:${config.port}`;
     return { check: 'port', finding: 'fail', detail, advice: 'stop it, or choose another port with --port' };
   }
   const detail = `cannot listen on ${config.host}:${config.port} (${fault})`;
@@ -282,22 +282,27 @@ async function faultOfListening(host: string, port: number): Promise<string | nu
   }
 }
 
-function checkReady(url: string, answering: Answering | null): Check {
+function checkReady(url: string, answering: RunningService | null): Check {
   const check = 'service';
   if (answering === null) {
     return {
       check,
       finding: 'warn',
-      detail: `no service answers at ${url}`,
+      detail: `no service responds at ${url}`,
       advice: `\`${typed('serve')}\` starts one`,
     };
   }
   if (answering.ready) return ok(check, 'ready: it accepts messages');
-  return { check, finding: 'fail', detail: `not ready (${answering.detail})`, advice: 'its log on stderr says why' };
+  return {
+    check,
+    finding: 'fail',
+    detail: `not ready (${answering.detail})`,
+    advice: 'its log on stderr has the reason',
+  };
 }
 
-/** Looks up the hosts of the webhook addresses, as far as they are names. */
-async function checkNames(answering: Answering | null, api_key: string | undefined): Promise<Check> {
+/** Looks up the hosts of the webhook addresses that are names. */
+async function checkNames(answering: RunningService | null, api_key: string | undefined): Promise<Check> {
   const check = 'name lookup';
   if (answering === null) return ok(check, 'nothing to look up while no service runs');
   const names = new Set<string>();
@@ -330,8 +335,12 @@ async function checkNames(answering: Answering | null, api_key: string | undefin
   };
 }
 
-/** Looks for stored webhook addresses that the settings refuse: they may have changed since those were registered. */
-async function checkEgress(config: Config, answering: Answering | null, api_key: string | undefined): Promise<Check> {
+/** Looks for stored webhook addresses that the settings refuse: the settings may have changed since the registration. */
+async function checkEgress(
+  config: Config,
+  answering: RunningService | null,
+  api_key: string | undefined,
+): Promise<Check> {
   const check = 'egress';
   if (answering === null) return ok(check, 'nothing to check while no service runs');
   const refused: { instance_id: string; message: string }[] = [];
@@ -363,7 +372,7 @@ function notListed(check: string, error: unknown): Check {
   return { check, finding: 'warn', detail: 'the instances could not be listed', advice };
 }
 
-function checkClock(answering: Answering | null): Check {
+function checkClock(answering: RunningService | null): Check {
   const check = 'clock';
   const now_ms = Date.now();
   const detail = `it is ${new Date(now_ms).toISOString()} here`;

@@ -8,7 +8,7 @@ export function doctorCommand(): Command {
     .description('check what the service needs and how it does; exit code 1 when something is wrong')
     .option('--json', 'print JSON, for programs')
     .addOption(
-      new Option('--url <url>', 'where Convoke answers; taken from host and port when absent').env('CONVOKE_URL'),
+      new Option('--url <url>', 'where Convoke listens; taken from host and port when absent').env('CONVOKE_URL'),
     )
     .addOption(apiKeyOption())
     .action(async (options: { url?: string; apiKey?: string; json?: true }, self: Command) => {

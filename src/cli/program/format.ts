@@ -16,10 +16,10 @@ export const STATE_STYLES: Record<Delivery['state'], Style> = {
 };
 
 const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
-  not_200: 'the machine answered with a 2xx status that is not 200',
-  gone: 'the machine answered 410 and wants no more pushes',
-  exhausted: 'every retry was answered badly',
-  expired: 'the machine could not be reached in time',
+  not_200: 'the receiver responded with a 2xx status that is not 200',
+  gone: 'the receiver responded 410 and wants no more pushes',
+  exhausted: 'every retry failed',
+  expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
 };
 
@@ -49,7 +49,7 @@ export function adviceInWords(delivery: DeliveryWithAttempts): string {
   if (state === 'delivered' || reason === 'instance_deleted') return '';
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'turn') return '';
-  return `${typed(`webhook-test ${quoted(instance_id)}`)} says what is wrong; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
+  return `${typed(`webhook-test ${quoted(instance_id)}`)} shows what is wrong; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
 }
 
 /** `3 min ago`, `in 2 h`, `never` for null. */

@@ -60,5 +60,5 @@ function report(file: string, { counts, pending_deliveries, key_id, audit_head }
   print(`the head of its audit log, to keep elsewhere: ${audit_head.seq}:${audit_head.hash}`);
   const where = key_file === null ? variableOf('encryption_key') : quoted(key_file);
   note(`Its secrets are under the data key ${key_id} (${where}), which every node needs.`);
-  note(`Start no service on ${quoted(file)} any more: machines would hear from both.`);
+  note(`Start no service on ${quoted(file)} any more: receivers would get pushes from both.`);
 }

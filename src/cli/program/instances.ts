@@ -145,7 +145,7 @@ function registerCommand(): Command {
     .option('--agent <agent_id>', 'an agent that it hosts; repeat it for more', collect)
     .option('--header <name: value>', 'a header sent with every push; repeat it for more', collect)
     .option('--secret <whsec_…>', 'what pushes are signed with; Convoke makes one when absent')
-    .addOption(new Option('--success <statuses>', 'which answers count as a success').choices(['200', '2xx']))
+    .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
     .action(async (instance_id: string, options: RegisterOptions) => {
       const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
         registration(instance_id, options),
@@ -223,7 +223,7 @@ function removeCommand(): Command {
 
 function rotateSecretCommand(): Command {
   const command = new Command('rotate-secret')
-    .description('make a new webhook secret; the former one signs as well for a day')
+    .description('make a new webhook secret; the old one signs as well for a day')
     .argument('<instance_id>')
     .action(async (instance_id: string, options: ApiOptions) => {
       const rotated = await clientFor(options).rotateSecret(instance_id);
@@ -232,7 +232,7 @@ function rotateSecretCommand(): Command {
         return;
       }
       print(`its new webhook secret, shown only now: ${rotated.webhook_secret}`);
-      print(`the former one signs as well until ${rotated.previous_secret_expires_at}`);
+      print(`the old one signs as well until ${rotated.previous_secret_expires_at}`);
     });
   return withExamples(withApi(command), { 'convoke instances rotate-secret laptop-anna': 'a new secret, shown once' });
 }
@@ -248,6 +248,6 @@ function recoverCommand(): Command {
       else print(`queued again: ${deliveries(result.recovered)}`);
     });
   return withExamples(withApi(command), {
-    'convoke instances recover laptop-anna --since 2026-03-01T09:30:00Z': 'after the machine was mended',
+    'convoke instances recover laptop-anna --since 2026-03-01T09:30:00Z': 'after the machine was repaired',
   });
 }

@@ -140,9 +140,9 @@ interface RotateOptions extends ServiceOrFileOptions {
 
 function rotateCommand(): Command {
   const command = new Command('rotate')
-    .description('make a new token for a key; the former one is taken as well for a day')
+    .description('make a new token for a key; the old one is accepted as well for a day')
     .argument('<key_id>')
-    .option('--overlap <seconds>', 'how long the former token is taken as well', wholeNumber(0, 2_592_000))
+    .option('--overlap <seconds>', 'how long the old token is accepted as well', wholeNumber(0, 2_592_000))
     .action(async (key_id: string, { overlap, ...options }: RotateOptions) => {
       const key = await onServiceOrFile(options, false, (client) =>
         client.rotateKey(key_id, { overlap_seconds: overlap }),
@@ -154,12 +154,12 @@ function rotateCommand(): Command {
       printFields({
         key: key.key_id,
         'new token, shown only now': key.token,
-        'the former one is taken until': key.previous_token_expires_at ?? 'now',
+        'the old one is accepted until': key.previous_token_expires_at ?? 'now',
       });
     });
   return withExamples(withServiceOrFile(command), {
     'convoke keys rotate 4f7k2m9q0a1b': 'both tokens work for a day, so that nothing stops',
-    'convoke keys rotate 4f7k2m9q0a1b --overlap 0': 'the former token leaked: it is refused at once',
+    'convoke keys rotate 4f7k2m9q0a1b --overlap 0': 'the old token leaked: refuse it at once',
   });
 }
 

@@ -37,7 +37,7 @@ export function sendCommand(): Command {
         `${message_id} is message ${seq} of ${meeting_id}, on its way to ${counted(deliveries_queued, 'instance')}`,
       );
       if (deliveries_queued === 0)
-        note(`Nobody is there to hear it: \`${typed('meetings show')}\` says who is in a meeting.`);
+        note(`Nobody is in the meeting to receive it: \`${typed('meetings show')}\` lists who is in a meeting.`);
     });
   return withExamples(withApi(command), {
     "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
@@ -73,7 +73,7 @@ export function messagesCommand(): Command {
     .description('the latest messages of a meeting')
     .argument('<meeting_id>')
     .option('--after <seq>', 'those that follow this one', seq)
-    .option('--before <seq>', 'those that come just before this one', seq)
+    .option('--before <seq>', 'those just before this one', seq)
     .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
     .action(async (meeting_id: string, { after, before, limit, ...options }: HistoryOptions) => {
       const query = { after_seq: after, before_seq: before, limit };

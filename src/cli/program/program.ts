@@ -91,7 +91,7 @@ function endSoftly(command: Command): void {
   command.commands.forEach(endSoftly);
 }
 
-/** Commander says what an option defaults to, and not that it must be given. */
+/** Commander shows the default of an option, and not that it is required. */
 function describeOption(option: Option): string {
   const description = new Help().optionDescription(option);
   return option.mandatory ? `${description} (required)` : description;
@@ -101,7 +101,7 @@ function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** Says on stderr what went wrong, and gives the exit code. */
+/** Writes to stderr what went wrong. @returns the exit code */
 function endOf(error: unknown): number {
   // Commander has written its own message; the code is 0 after --help and --version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;

@@ -19,27 +19,27 @@ import { typed } from './command_name.ts';
  */
 const SAME_SIGNAL_MS = 300;
 
-/** An attempt under way ends within 5 s; those who stop services wait for 10 s before they kill. */
+/** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
 /**
  * Within it, a client with an open connection has sent its next request, if it is about to. Of several nodes the others take
- * what comes anew meanwhile; one alone is away until it is back.
+ * new requests meanwhile; a single node is away until it is back.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
 
 const STDERR = 2;
 
-/** How long the end waits for whoever reads stderr. */
+/** How long a stop waits for the reader of stderr. */
 const LOG_MS_MAX = 500;
 
 interface Log {
   log: Logger;
-  /** Resolves when all that was logged is written, or when nobody takes it. Nothing can be logged after it. */
+  /** Resolves when the log is written, or when nobody reads it. Nothing can be logged after it. */
   written: () => Promise<void>;
 }
 
-/** Runs the service until it is told to stop; then ends the process. */
+/** Runs the service until a signal stops it; then ends the process. */
 export async function serve(config: Config): Promise<void> {
   disablePretenuring();
   const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
@@ -53,7 +53,7 @@ export async function serve(config: Config): Promise<void> {
     void end(EXIT.failed);
   });
 
-  // Listened for from the start: one that comes while the data file is being opened stops the service all the same.
+  // From the start on: a signal that arrives while the data file is being opened stops the service as well.
   const stop = Promise.withResolvers<void>();
   let stopped_at_ms: number | null = null;
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -61,7 +61,7 @@ export async function serve(config: Config): Promise<void> {
       const now_ms = performance.now();
       if (stopped_at_ms === null) {
         stopped_at_ms = now_ms;
-        log.info({ signal }, 'stopping: attempts under way may end');
+        log.info({ signal }, 'stopping: attempts in flight may end');
         stop.resolve();
       } else if (now_ms - stopped_at_ms > SAME_SIGNAL_MS) {
         process.exit(EXIT.failed);
@@ -81,7 +81,7 @@ export async function serve(config: Config): Promise<void> {
   const drain_ms = config.database_url === null ? DRAIN_MS : DRAIN_IN_CLUSTER_MS;
   const stopped = await Promise.race([convoke.close(drain_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
   if (stopped) log.info('stopped');
-  else log.warn('not all that was under way ended in time: it is tried again after the next start');
+  else log.warn('not every attempt ended in time: the rest is tried again after the next start');
   await end(EXIT.ok);
 }
 
@@ -90,24 +90,24 @@ async function start(config: Config, log: Logger): Promise<Convoke> {
   return createConvoke(config, { log });
 }
 
-function announce(convoke: Convoke, config: Config, say: (line: string) => void): void {
+function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {
   const { url, is_open } = convoke;
-  say(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
-  say(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
-  if (config.encryption_key === null) say(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
-  // Never into a log: whoever has it gets in.
+  report(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
+  report(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
+  if (config.encryption_key === null) report(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
+  // Never into a log: the link lets anybody in.
   if (!is_open && process.stderr.isTTY)
     note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
-  say(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
+  report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
 }
 
-/** Who listens everywhere is not found at an address that stands for all of them. */
+/** A service that listens on all addresses is not reached at the one that stands for all of them. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }
 
 function jsonLog(config: Config): Log {
-  // Not synchronous: a line costs no system call of its own while the one before is being written.
+  // Asynchronous: lines that arrive during a write share the next system call.
   const destination = pino.destination({ dest: STDERR, sync: false });
   const log = pino({ level: config.log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
   return {
@@ -133,13 +133,13 @@ async function prettyLog(config: Config): Promise<Log> {
   return { log: pino({ level: config.log_level, base: null }, destination), written: async () => {} };
 }
 
-/** What stood against starting, and what to do about it. */
+/** Why the service cannot start, and what to do about it. */
 function startFailure(error: unknown, config: Config): CommandFailure {
   return new CommandFailure(EXIT.failed, describeStartFailure(error, config));
 }
 
 function describeStartFailure(error: unknown, { host, port, data }: Config): string {
-  // Whatever the text is, one line of it: a stack is of no use to who starts a service.
+  // Only one line of the text: a stack is of no use to the operator.
   const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
   if (!isSystemError(error)) return `cannot start: ${text}`;
   switch (error.code) {
@@ -147,7 +147,7 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
       return `port ${port} of ${host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`;
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
-      return `${host} is no address of this machine; give one with --host`;
+      return `${host} is not an address of this machine; give one with --host`;
     case 'EACCES':
     case 'EPERM':
     case 'EROFS':
@@ -162,10 +162,10 @@ function describeStartFailure(error: unknown, { host, port, data }: Config): str
       return `${resolve(data)} is not a directory and cannot be made one; give another with --data`;
     case 'SQLITE_CORRUPT':
     case 'SQLITE_NOTADB':
-      return `${dataFile(data)} is no data file of Convoke, or damaged; restore it, or give another directory with --data`;
+      return `${dataFile(data)} is not a data file of Convoke, or is damaged; restore it, or give another directory with --data`;
     case 'NO_KEY':
       return (
-        `${host} can be reached from other machines, and there is no key yet to keep strangers out; make one first: ` +
+        `${host} can be reached from other machines, and there is no key yet to keep others out; make one first: ` +
         typed(`keys create --scope admin --data ${quoted(resolve(data))}`)
       );
     case 'SQLITE_BUSY':

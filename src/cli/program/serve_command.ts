@@ -13,7 +13,7 @@ export function serveCommand(): Command {
   withSettings(command);
   return withExamples(command, {
     'convoke serve': 'on http://127.0.0.1:8080, data in ./data',
-    'convoke serve --port 0 --data /tmp/try': 'on any free port; the ready line on stdout says which',
+    'convoke serve --port 0 --data /tmp/try': 'on any free port; the ready line on stdout has it',
     'CONVOKE_LOG_FORMAT=json convoke serve': 'every setting is a variable too; `convoke config` shows them',
   });
 }

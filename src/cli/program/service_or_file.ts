@@ -24,7 +24,7 @@ export interface ServiceOrFileOptions {
 /** Adds `--url`, `--api-key`, `--data` and `--json`. */
 export function withServiceOrFile(command: Command): Command {
   return command
-    .addOption(new Option('--url <url>', 'where Convoke answers').env('CONVOKE_URL'))
+    .addOption(new Option('--url <url>', 'where Convoke listens').env('CONVOKE_URL'))
     .addOption(apiKeyOption())
     .addOption(
       new Option('--data <directory>', 'the data directory, to work on its file while no service runs').env(
@@ -35,9 +35,9 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API where the data is: that of the service that `--url` names, or else of the file in the directory that
- * `--data` names, or else of the service at the usual place, or else of the file in the usual directory. Instead of the file
- * it is the database, when CONVOKE_DATABASE_URL names one.
+ * Calls the API where the data is: that of the service that `--url` names, otherwise of the file in the directory that
+ * `--data` names, otherwise of the service at the usual place, otherwise of the file in the usual directory. When
+ * CONVOKE_DATABASE_URL names a database, it takes the place of the file.
  */
 export async function onServiceOrFile<T>(
   options: ServiceOrFileOptions,
@@ -55,7 +55,7 @@ export async function whereIsData({ url, data }: ServiceOrFileOptions): Promise<
   return { data: resolve(data ?? SETTINGS.data.default) };
 }
 
-/** Calls the API of a service; when it wants a key, says how to go on without one. */
+/** Calls the API of a service. When that wants a key, the error explains how to go on without one. */
 export async function onService<T>(
   url: string,
   options: ServiceOrFileOptions,
@@ -86,7 +86,7 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   }
 }
 
-/** @throws CommandFailure that says what to give instead */
+/** @throws CommandFailure that explains what to give instead */
 export async function assertThere(file: string): Promise<void> {
   const exists = await access(file).then(
     () => true,
@@ -99,7 +99,7 @@ export async function assertThere(file: string): Promise<void> {
   );
 }
 
-/** The settings that the service would have here: without the data key the file does not open. */
+/** The settings that the service would have here. Without the data key the file does not open. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;
@@ -118,7 +118,7 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
   }
 }
 
-/** Which service has it open cannot be seen from here, and a guess could make a key for another one. */
+/** We cannot see which service has it open, and a guess could make a key for another one. */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(
     EXIT.failed,

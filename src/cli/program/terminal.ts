@@ -20,7 +20,7 @@ export function printJson(value: unknown, indent = 2): void {
   print(jsonOf(value, indent));
 }
 
-/** As JSON, without what a terminal would take for commands, would turn around, or would not show: those are escaped. */
+/** As JSON, in which all that a terminal would take for commands, reverse or not show is escaped. */
 export function jsonOf(value: unknown, indent = 2): string {
   return JSON.stringify(value, null, indent).replaceAll(
     /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
@@ -28,12 +28,12 @@ export function jsonOf(value: unknown, indent = 2): string {
   );
 }
 
-/** Writes a line to stderr: what is said to people beside the result. */
+/** Writes a line to stderr: notes for people, beside the result. */
 export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
 
-/** Says how far it is, on one line that the next one overwrites; nothing where nobody watches. */
+/** Shows progress on one line that the next one overwrites; prints nothing where no terminal is. */
 export function noteProgress(text: string): void {
   if (process.stderr.isTTY) process.stderr.write(`\r${text}\u001b[K\r`);
 }
@@ -43,11 +43,11 @@ export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });
 }
 
-/** What a terminal would take for commands, would turn around, or would not show, but where it makes one picture of several. */
+/** What a terminal would take for commands, reverse or not show, but for the joiners within one emoji. */
 const UNSEEN =
   /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
 
-/** Text from elsewhere (an answer of a machine, a name) on one line, with a sign where there is something that is not seen. */
+/** Text from elsewhere (a response, a name) on one line, with a sign in the place of what cannot be seen. */
 export function plain(text: string): string {
   return text.replaceAll(/\s+/g, ' ').replaceAll(UNSEEN, '\ufffd').trim();
 }

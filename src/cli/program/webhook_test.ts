@@ -8,7 +8,7 @@ import { durationInWords } from './format.ts';
 
 export function webhookTestCommand(): Command {
   const command = new Command('webhook-test')
-    .description('send a sample push to an instance and say what came of it; exit code 1 when it failed')
+    .description('send a sample push to an instance and show the result; exit code 1 when it failed')
     .argument('<instance_id>')
     .action(async (instance_id: string, options: ApiOptions) => {
       const diagnosis = await clientFor(options).testWebhook(instance_id);
@@ -29,7 +29,7 @@ function printDiagnosis({ success, stages, response_excerpt, advice, duration_ms
     { title: 'TOOK', text: (stage) => durationInWords(stage.duration_ms) },
     { title: 'DETAIL', text: ({ detail }) => detail, gives_way: true },
   ]);
-  if (response_excerpt !== '') print(`the machine said: ${plain(response_excerpt)}`);
+  if (response_excerpt !== '') print(`the receiver said: ${plain(response_excerpt)}`);
   const verdict = success ? styled('green', 'The push was delivered') : styled('red', 'The push failed');
   print(`${verdict} after ${durationInWords(duration_ms)}. ${plain(advice)}`);
 }

@@ -27,7 +27,7 @@ interface ChartProps {
 
 const HEIGHT_PX = 190;
 
-/** Lines over time. The legend says the values at the pointer, or the latest. */
+/** Lines over time. The legend shows the values at the pointer, or the latest. */
 export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartProps): JSX.Element {
   const box = useRef<HTMLDivElement>(null);
   const plot = useRef<UPlot | null>(null);

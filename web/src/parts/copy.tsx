@@ -6,7 +6,7 @@ import { Foreign } from './foreign.tsx';
 
 const SHOWN_MS = 1500;
 
-/** Pages that came over plain HTTP from another machine have no clipboard but this old way. */
+/** For pages over plain HTTP from another machine: browsers give them no other clipboard. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
   const field = document.createElement('textarea');

@@ -14,10 +14,10 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
   const dialog = useRef<HTMLDialogElement>(null);
   const heading = useId();
   useEffect(() => {
-    const former = document.activeElement;
+    const focused_before = document.activeElement;
     dialog.current?.showModal();
     return () => {
-      if (former instanceof HTMLElement && former.isConnected) former.focus();
+      if (focused_before instanceof HTMLElement && focused_before.isConnected) focused_before.focus();
     };
   }, []);
   const onBackdrop = (event: MouseEvent): void => {
@@ -40,7 +40,7 @@ export function Dialog({ title, onClose, children }: DialogProps): JSX.Element {
 }
 
 interface FormProps {
-  /** What the button says. */
+  /** The text of the button. */
   action: string;
   is_dangerous?: boolean;
   /** Its rejection is shown in the form. */
@@ -50,7 +50,7 @@ interface FormProps {
   aside?: ComponentChildren;
 }
 
-/** A form that says beneath its fields why it was refused. */
+/** A form that shows beneath its fields why it was refused. */
 export function Form({ action, is_dangerous = false, onSubmit, children, aside }: FormProps): JSX.Element {
   const [refusal, setRefusal] = useState<string[] | null>(null);
   const [is_busy, setBusy] = useState(false);

@@ -1,4 +1,4 @@
-/** What came of an action, said once, on screen and to screen readers. */
+/** The result of an action, shown once, on screen and to screen readers. */
 import type { JSX } from 'preact';
 import { errorOf } from '../queries.ts';
 import { Observable, useObservable } from '../observable.ts';
@@ -19,7 +19,7 @@ let timer: ReturnType<typeof setTimeout> | undefined;
 export function notify(text: string, { is_bad = false } = {}): void {
   notice.value = { number: ++number, text, is_bad };
   clearTimeout(timer);
-  // What went wrong stays until it is closed: it has to be read.
+  // A failure stays until it is closed: it must be read.
   if (!is_bad) timer = setTimeout(() => (notice.value = null), SHOWN_MS);
 }
 
@@ -29,7 +29,7 @@ export function showProblem(error: unknown): void {
   notify([detail, ...fields].join(' '), { is_bad: true });
 }
 
-/** Does something for the user and says what came of it. */
+/** Does something for the user and shows the result. */
 export async function doing<T>(work: Promise<T>, done: (value: T) => string): Promise<T | null> {
   try {
     const value = await work;

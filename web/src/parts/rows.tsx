@@ -26,7 +26,7 @@ interface RowsProps<T> {
   nameOf: (row: T) => string;
   selected?: string | null;
   is_complete: boolean;
-  /** Called when the end comes into sight. */
+  /** Called when the end becomes visible. */
   more: () => void;
 }
 

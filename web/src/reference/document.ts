@@ -106,7 +106,7 @@ export function scopesOf({ security = [] }: Operation): string[] {
   return security.flatMap((each) => Object.values(each).flat());
 }
 
-/** One line that says what a value is. */
+/** What a value is, in one line. */
 export function typeOf(schema: Schema): string {
   const name = nameOf(schema);
   if (name !== null) return name;

@@ -22,12 +22,12 @@ export function Fields({ schema, schemas }: { schema: Schema; schemas: Schemas }
 function Field(props: { name: string; field: Schema; is_required: boolean; schemas: Schemas }): JSX.Element {
   const { name, field, is_required, schemas } = props;
   const inner = objectIn(field, schemas);
-  const said = field.description ?? resolved(field, schemas).description;
+  const description = field.description ?? resolved(field, schemas).description;
   return (
     <li>
       <code class="field-name">{name}</code> <span class="field-type">{typeOf(field)}</span>
       {is_required && <span class="field-required">required</span>}
-      {said !== undefined && <p>{said}</p>}
+      {description !== undefined && <p>{description}</p>}
       {field['x-expected'] !== undefined && <p class="soft">It {field['x-expected']}.</p>}
       {inner !== null && (
         <More title={nameOf(inner) ?? 'its fields'}>{() => <Fields schema={inner} schemas={schemas} />}</More>

@@ -92,24 +92,24 @@ export function useConversation(meeting_id: string): Conversation {
   return { ...state, earlier, again: () => void again() };
 }
 
-/** What was read before, and what was said since. */
-async function newer(meeting_id: string, former: Read): Promise<Pick<Read, 'has_earlier'> & { messages: Message[] }> {
+/** The messages that were loaded before, and the new ones. */
+async function newer(meeting_id: string, loaded: Read): Promise<Pick<Read, 'has_earlier'> & { messages: Message[] }> {
   try {
-    const last = former.messages?.at(-1);
-    if (former.messages === null || last === undefined) {
+    const last = loaded.messages?.at(-1);
+    if (loaded.messages === null || last === undefined) {
       const page = await client.listMessages(meeting_id, { limit: PAGE });
       return { messages: page.data, has_earlier: page.has_more };
     }
-    const messages = [...former.messages];
+    const messages = [...loaded.messages];
     for (let after_seq = last.seq; ;) {
       const page = await client.listMessages(meeting_id, { after_seq, limit: 500 });
       messages.push(...page.data);
       const end = page.data.at(-1);
-      if (!page.has_more || end === undefined) return { messages, has_earlier: former.has_earlier };
+      if (!page.has_more || end === undefined) return { messages, has_earlier: loaded.has_earlier };
       after_seq = end.seq;
     }
   } catch (error) {
-    // Opened before anything was said in it.
+    // It was opened before its first message.
     if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
       return { messages: [], has_earlier: false };
     throw error;
@@ -119,7 +119,7 @@ async function newer(meeting_id: string, former: Read): Promise<Pick<Read, 'has_
 async function deliveriesOf(
   meeting_id: string,
   messages: readonly Message[],
-  former: ReadonlyMap<string, Delivery[]>,
+  known: ReadonlyMap<string, Delivery[]>,
 ): Promise<ReadonlyMap<string, Delivery[]>> {
   const oldest_seq = messages[0]?.seq;
   const found = new Map<string, Delivery[]>();
@@ -146,7 +146,7 @@ async function deliveriesOf(
     const deliveries = found.get(message_id);
     // The one at which reading stopped may have more.
     if (seq > seen_seq) all.set(message_id, (deliveries ?? []).toSorted(byInstance));
-    else if (former.has(message_id)) all.set(message_id, former.get(message_id) as Delivery[]);
+    else if (known.has(message_id)) all.set(message_id, known.get(message_id) as Delivery[]);
     else if (deliveries !== undefined) all.set(message_id, deliveries.toSorted(byInstance));
   }
   return all;

@@ -159,7 +159,7 @@ function SentHeaders({ delivery }: { delivery: DeliveryWithAttempts }): JSX.Elem
     ['convoke-seq', String(seq)],
     ['convoke-attempt', attempt_count > 1 ? `1 … ${attempt_count}` : '1'],
     ['webhook-timestamp', 'the second of the attempt'],
-    ['webhook-signature', 'v1, made anew for each attempt'],
+    ['webhook-signature', 'v1, new for each attempt'],
   ] as const;
   return (
     <dl class="headers">

@@ -12,7 +12,7 @@ import { Foreign } from '../parts/foreign.tsx';
 interface DeliveryListProps {
   query: ListDeliveriesQuery;
   most: number;
-  /** What all of them have in common, so that it need not be said. */
+  /** What all of them have in common, and the list therefore leaves out. */
   without: 'instance' | 'meeting';
 }
 

@@ -9,10 +9,10 @@ const STAGES: Record<DiagnosisStage['stage'], string> = {
   connect: 'Connect',
   tls: 'TLS',
   request: 'Request',
-  response: 'Answer',
+  response: 'Response',
 };
 
-/** The stages of a webhook test as steps on a line, as far as it came. */
+/** The stages that a webhook test reached, as steps on a line. */
 export function DiagnosisView({ diagnosis }: { diagnosis: Diagnosis }): JSX.Element {
   const { success, stages, advice, response_excerpt, duration_ms } = diagnosis;
   const longest_ms = Math.max(1, ...stages.map((stage) => stage.duration_ms));
@@ -45,10 +45,10 @@ export function DiagnosisView({ diagnosis }: { diagnosis: Diagnosis }): JSX.Elem
   );
 }
 
-/** The beginning of what a machine answered. */
+/** The beginning of a response. */
 export function Excerpt({ text }: { text: string }): JSX.Element {
   return (
-    <pre class="excerpt" tabIndex={0} aria-label="The machine's answer">
+    <pre class="excerpt" tabIndex={0} aria-label="The receiver's response">
       {text}
     </pre>
   );

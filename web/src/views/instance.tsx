@@ -23,7 +23,7 @@ import { Foreign } from '../parts/foreign.tsx';
 type Asking = 'rotate' | 'recover' | 'delete' | null;
 
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
-  // While it is deleted, events still come of it: nobody asks for what may be gone.
+  // Events still arrive while it is being deleted: do not ask for what may be gone.
   const removing = useRef<Instance | null>(null);
   const { value, problem, again } = useQuery(
     `instance ${instance_id}`,
@@ -218,7 +218,7 @@ function capital(text: string): string {
 }
 
 const OVERLAPS = [
-  ['0', 'at once: the former secret is compromised'],
+  ['0', 'at once: the old secret is compromised'],
   ['3600', 'in an hour'],
   ['86400', 'in a day'],
   ['604800', 'in a week'],
@@ -243,7 +243,7 @@ function RotateDialog({ instance_id, onClose }: { instance_id: string; onClose: 
           setSecret(rotated.webhook_secret);
         }}
       >
-        <Field label="The former secret ends" hint="Time for the machine to learn the new one.">
+        <Field label="The old secret ends" hint="Time to give the receiver the new one.">
           {(id, hint_id) => (
             <select
               id={id}
@@ -289,7 +289,7 @@ function RecoverDialog({ instance_id, onClose }: { instance_id: string; onClose:
       >
         <Field
           label="Queue again what failed in"
-          hint="Each goes out under its former webhook-id, in the order in which it was said."
+          hint="Each is sent under the same webhook-id as before, in the order of the messages."
         >
           {(id, hint_id) => (
             <select

@@ -81,7 +81,7 @@ export function Keys({ key_id }: { key_id: string | null }): JSX.Element {
       {rows === null && problem === null && <Skeleton />}
       {problem !== null && <Failure problem={problem} again={again} />}
       {rows?.length === 0 && problem === null && (
-        <Empty title="There is no key: whoever reaches this address may do everything.">
+        <Empty title="There is no key: anybody who reaches this address may do everything.">
           <p>The first key ends that for good, and must be an admin key. Keep its token: without it nobody gets in.</p>
         </Empty>
       )}
@@ -158,7 +158,7 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
               again();
             }}
           >
-            <p>The former token works for another day, so that nothing stops while the new one is spread.</p>
+            <p>The old token works for another day, so that nothing stops while you distribute the new one.</p>
           </Form>
         </Dialog>
       )}
@@ -170,7 +170,7 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
             onSubmit={async () => {
               await client.revokeKey(key_id);
               close();
-              notify('Revoked: it is refused from now on.');
+              notify('Revoked: the token is refused from now on.');
               again();
             }}
           >

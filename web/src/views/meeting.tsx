@@ -71,7 +71,7 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
         {messages === null && problem === null && <Skeleton />}
         {problem !== null && <Failure problem={problem} again={again} />}
         {messages?.length === 0 && (
-          <Empty title="Nothing was said here yet.">
+          <Empty title="No messages here yet.">
             <p>Write the first message below.</p>
           </Empty>
         )}
@@ -216,7 +216,7 @@ function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: stri
 const SPEAKER = ['sender', 'author', 'from_agent', 'name', 'role', 'from'];
 const SPEECH = ['content', 'text', 'body', 'message'];
 
-/** Who says what, where a message has it in a field that people use for it. */
+/** The sender and the text, where a message has them in the usual fields. */
 function readable(message: Record<string, unknown>): { from: string | null; text: string | null } {
   const textAt = (names: readonly string[]): string | null => {
     for (const name of names) {

@@ -67,7 +67,7 @@ export function Meetings({ meeting_id }: { meeting_id: string | null }): JSX.Ele
         <Rows
           label="Meetings"
           kind="meetings"
-          // As long as all of them are here, the liveliest comes first.
+          // While all of them are loaded, the busiest is first.
           rows={is_complete ? rows.toSorted(byActivity) : rows}
           columns={COLUMNS}
           idOf={(meeting) => meeting.meeting_id}

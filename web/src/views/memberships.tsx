@@ -28,7 +28,7 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
   return members;
 }
 
-/** Of an instance in more, the list says so; each costs a request for its members. */
+/** Of an instance in more meetings, the list shows how many are left out: each costs a request for its members. */
 const MEETINGS_MAX = 20;
 
 /** The memberships of an instance, those that it has left included. */
@@ -134,7 +134,7 @@ export function Members({
         {present.map(row)}
         {gone.map(row)}
       </ul>
-      {present.length === 0 && <p class="faint">Nobody is in it: what is said now is kept, and goes to no one.</p>}
+      {present.length === 0 && <p class="faint">Nobody is in it: new messages are stored, and pushed to no one.</p>}
       <button type="button" class="button" onClick={() => setJoining(true)}>
         <Icon name="plus" /> Let an instance join
       </button>

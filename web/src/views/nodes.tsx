@@ -20,7 +20,7 @@ const MARKS: Record<ServiceNode['state'], MarkKind> = { up: 'good', stopping: 'o
 const STATES: Record<ServiceNode['state'], string> = {
   up: 'up',
   stopping: 'stopping: it gives back what it holds',
-  lost: 'lost: not heard of for 15 s, and the others take over',
+  lost: 'lost: no sign of it for 15 s, so the others take over',
 };
 
 const COLUMNS: Column<ServiceNode>[] = [
@@ -86,7 +86,7 @@ function NodeDetail({ node }: { node: ServiceNode }): JSX.Element {
           facts={[
             ['Node id', <Id id={node.node_id} what="the node id" />],
             ['State', STATES[node.state]],
-            ['Answers at', <Id id={node.address} what="the address" />],
+            ['Address', <Id id={node.address} what="the address" />],
             ['Partitions', `${node.partitions} of 64`],
             ['Version', node.version],
             ['Last seen', <Ago at={node.last_seen_at} />],

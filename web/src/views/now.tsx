@@ -175,7 +175,7 @@ function Failing(): JSX.Element {
         {value === null && <Skeleton lines={4} />}
         {value !== null && failing.length === 0 && (
           <p class="panel-empty">
-            <Mark kind="good" /> Every machine that was tried takes its pushes.
+            <Mark kind="good" /> Every instance that was tried accepts its pushes.
           </p>
         )}
         <ul class="failures">
@@ -218,11 +218,11 @@ function FailureRow({ instance }: { instance: Instance }): JSX.Element {
   );
 }
 
-function kindOf({ name, told }: FeedEvent): MarkKind {
-  if (told?.name === 'delivery.attempted') {
-    return told.data.state === 'delivered' ? 'good' : told.data.state === 'failed' ? 'bad' : 'warning';
+function kindOf({ name, sent }: FeedEvent): MarkKind {
+  if (sent?.name === 'delivery.attempted') {
+    return sent.data.state === 'delivered' ? 'good' : sent.data.state === 'failed' ? 'bad' : 'warning';
   }
-  if (told?.name === 'delivery.settled') return told.data.state === 'failed' ? 'bad' : 'off';
+  if (sent?.name === 'delivery.settled') return sent.data.state === 'failed' ? 'bad' : 'off';
   return KINDS[name] ?? 'off';
 }
 
@@ -253,7 +253,7 @@ function Activity(): JSX.Element {
             <li key={number}>
               <Mark kind={kindOf(event)} />
               <a class="clip grow" href={placeOf(event)}>
-                {event.told !== null && sentenceOf(event.told)}
+                {event.sent !== null && sentenceOf(event.sent)}
               </a>
               <span class="faint">{timeOfDay(event.at)}</span>
             </li>

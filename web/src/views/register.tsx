@@ -42,7 +42,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
           go(addressOf(['instances', registered.instance_id]));
         }}
       >
-        The machine verifies with it that a push comes from this service.
+        The receiver verifies with it that a push is from this service.
       </SecretDialog>
     );
   }
@@ -75,7 +75,7 @@ export function RegisterDialog({ onClose }: { onClose: () => void }): JSX.Elemen
           is_required
           is_code
           placeholder="http://127.0.0.1:9000/convoke"
-          hint="Where the machine takes its pushes."
+          hint="The address at which the receiver accepts pushes."
         />
       </Form>
     </Dialog>

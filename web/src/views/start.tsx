@@ -14,7 +14,7 @@ import { Foreign } from '../parts/foreign.tsx';
 interface Progress {
   instances: string[];
   joined: string | null;
-  said: string | null;
+  used_meeting: string | null;
   delivered: string | null;
 }
 
@@ -27,7 +27,7 @@ async function progress(): Promise<Progress> {
   return {
     instances: instances.data.map(({ instance_name, instance_id }) => instance_name || instance_id),
     joined: meetings.data.find(({ instance_count }) => instance_count > 0)?.meeting_id ?? null,
-    said: meetings.data.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null,
+    used_meeting: meetings.data.find(({ last_seq }) => last_seq > 0)?.meeting_id ?? null,
     delivered: delivered.data[0]?.instance_id ?? null,
   };
 }
@@ -38,7 +38,7 @@ type Shell = 'cli' | 'curl';
 export function Start(): JSX.Element {
   const [shell, setShell] = useState<Shell>('curl');
   const { value } = useQuery('progress', progress, () => true);
-  const done = value ?? { instances: [], joined: null, said: null, delivered: null };
+  const done = value ?? { instances: [], joined: null, used_meeting: null, delivered: null };
   const meeting_id = done.joined ?? 'standup-42';
   const commands = COMMANDS[shell];
   const is_done = done.delivered !== null;
@@ -61,7 +61,7 @@ export function Start(): JSX.Element {
         {may('admin') && <DemoView />}
         <ol class="steps">
           <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
-            <p>An instance is one machine that runs agents. It takes its pushes at a webhook address.</p>
+            <p>An instance is one machine that runs agents. It accepts pushes at a webhook address.</p>
             <Snippet what="the command that registers" text={commands.register(location.origin)} />
           </Step>
           <Step title="Let it join a meeting" is_done={done.joined !== null} result={done.joined ?? ''}>
@@ -69,8 +69,8 @@ export function Start(): JSX.Element {
           </Step>
           <Step
             title="Say something there"
-            is_done={done.said !== null}
-            result={done.said === null ? '' : `in ${done.said}`}
+            is_done={done.used_meeting !== null}
+            result={done.used_meeting === null ? '' : `in ${done.used_meeting}`}
           >
             <Snippet what="the command that sends" text={commands.send(location.origin, meeting_id)} />
             <p>
@@ -79,8 +79,8 @@ export function Start(): JSX.Element {
           </Step>
           <Step title="See it arrive" is_done={is_done} result={is_done ? `at ${done.delivered}` : ''}>
             <p>
-              A machine that answers 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> says why,
-              and the test of its <a href="/instances">instance</a> says what to do.
+              A receiver that responds 200 has it. If it does not arrive, <a href="/deliveries">its delivery</a> shows
+              why, and the test of its <a href="/instances">instance</a> shows what to do.
             </p>
           </Step>
         </ol>
@@ -94,7 +94,7 @@ export function Start(): JSX.Element {
   );
 }
 
-/** Two agents within the service, for whoever has no machine at hand yet. */
+/** Two agents within the service, for people who have no receiver yet. */
 function DemoView(): JSX.Element | null {
   const { value, again } = useQuery(
     'demo',
@@ -112,7 +112,7 @@ function DemoView(): JSX.Element | null {
     <section class="demo" aria-label="Demo">
       {state === 'stopped' ? (
         <>
-          <p>No machine at hand? Two agents within the service show how it looks, in a meeting of their own.</p>
+          <p>No receiver yet? Two agents within the service show how it looks, in a meeting of their own.</p>
           <button type="button" class="button primary" onClick={() => void start()}>
             Start the demo
           </button>
@@ -120,7 +120,7 @@ function DemoView(): JSX.Element | null {
       ) : (
         <>
           <p>
-            The demo runs: two agents {state === 'talking' ? 'talk' : 'listen and answer'} in{' '}
+            The demo runs: two agents {state === 'talking' ? 'talk' : 'listen and reply'} in{' '}
             <a href={addressOf(['meetings', meeting_id ?? ''])}>{meeting_id}</a>. Say something there yourself.
           </p>
           <button
