@@ -1,0 +1,237 @@
+/** Every route that changes something tells all that have to know of it: the audit log, the live feed and the engine. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import { ConvokeClient } from '@convoke/sdk';
+import type { FastifyRequest } from 'fastify';
+import type { Author } from '../../src/changes/author.ts';
+import { InstanceChanges } from '../../src/changes/instances.ts';
+import { Engine } from '../../src/delivery/engine.ts';
+import type { FeedEvent } from '../../src/domain/feed_event.ts';
+import { Feed } from '../../src/feed/feed.ts';
+import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
+import { type EventStream, openStream, type StreamedEvent } from '../support/event_stream.ts';
+import { type Service, startService } from '../support/service.ts';
+
+/** What a request is made with: all of it exists, and is made for this request. */
+interface Ids {
+  instance_id: string;
+  /** Not in it yet. */
+  other_id: string;
+  meeting_id: string;
+  /** Of a delivery that failed. */
+  delivery_id: string;
+  key_id: string;
+  session_id: string;
+}
+
+/** Why nothing is told. */
+type Reason = { because: string };
+
+type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'send';
+
+interface Change {
+  body?: (ids: Ids) => object;
+  audit: string | Reason;
+  event: string | Reason;
+  /** What the engine is told. */
+  engine: EngineCall | Reason;
+}
+
+const instance = { instance_name: 'n', agent_ids: ['a'], webhook_url: 'http://127.0.0.1:1/' };
+
+/** The name of an instance that is registered to know that the feed has told all that was before it. */
+const MARK = 'mark';
+
+const NO_EVENT_FOR_KEYS: Reason = { because: 'the feed shows messages, deliveries and instances' };
+const NOT_DELIVERED: Reason = { because: 'it changes nothing of how messages are delivered' };
+const READ_WHEN_STORED: Reason = { because: 'the store reads the memberships when it stores a message' };
+const ANOTHER_TEST: Reason = { because: 'test/access/sessions.test.ts has it: it takes a cookie' };
+
+/** By operation. */
+const CHANGES: Record<string, Change> = {
+  register: {
+    body: ({ other_id }) => ({ ...instance, instance_id: other_id }),
+    audit: 'instance.register',
+    event: 'instance.registered',
+    engine: 'instanceChanged',
+  },
+  updateInstance: {
+    body: () => ({ instance_name: 'm' }),
+    audit: 'instance.update',
+    event: 'instance.changed',
+    engine: 'instanceChanged',
+  },
+  deleteInstance: { audit: 'instance.delete', event: 'instance.removed', engine: 'instanceRemoved' },
+  heartbeat: {
+    audit: { because: 'every instance sends one a minute' },
+    event: { because: 'every instance sends one a minute' },
+    engine: 'instanceChanged',
+  },
+  rotateSecret: { audit: 'instance.rotate_secret', event: 'instance.changed', engine: 'instanceChanged' },
+  recover: {
+    body: () => ({ since: '2026-01-01T00:00:00Z' }),
+    audit: 'instance.recover',
+    event: 'delivery.queued',
+    engine: 'deliveryRetried',
+  },
+  testWebhook: {
+    body: ({ instance_id }) => ({ instance_id }),
+    audit: 'instance.webhook_test',
+    event: { because: 'it is no delivery' },
+    engine: { because: 'it is no delivery' },
+  },
+  joinMeeting: {
+    body: ({ instance_id, meeting_id }) => ({ instance_id, meeting_id, agent_ids: ['a'] }),
+    audit: 'meeting.join',
+    event: 'instance.joined',
+    engine: READ_WHEN_STORED,
+  },
+  leaveMeeting: {
+    body: ({ instance_id, meeting_id }) => ({ instance_id, meeting_id }),
+    audit: 'meeting.leave',
+    event: 'instance.left',
+    engine: READ_WHEN_STORED,
+  },
+  sendMessage: {
+    body: () => ({ message: {} }),
+    audit: { because: 'the history has it' },
+    event: 'message.accepted',
+    engine: 'send',
+  },
+  retryDelivery: { audit: 'delivery.retry', event: 'delivery.queued', engine: 'deliveryRetried' },
+  createKey: {
+    body: () => ({ scopes: ['read'] }),
+    audit: 'key.create',
+    event: NO_EVENT_FOR_KEYS,
+    engine: NOT_DELIVERED,
+  },
+  revokeKey: { audit: 'key.revoke', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  rotateKey: { audit: 'key.rotate', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  signIn: { audit: 'session.begin', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  signInByLink: { audit: ANOTHER_TEST, event: ANOTHER_TEST, engine: ANOTHER_TEST },
+  signOut: { audit: ANOTHER_TEST, event: ANOTHER_TEST, engine: ANOTHER_TEST },
+  endSession: { audit: 'session.end', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  reencrypt: { audit: 'encryption.reencrypt', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  beginBackup: { audit: 'service.backup', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
+  startDemo: { audit: 'demo.start', event: 'instance.registered', engine: 'instanceChanged' },
+  stopDemo: { audit: 'demo.stop', event: 'instance.removed', engine: 'instanceRemoved' },
+};
+
+interface Operation {
+  operation_id: string;
+  method: string;
+  path: string;
+}
+
+async function changingOperations(service: Service): Promise<Operation[]> {
+  const { body } = await service.get<{ paths: Record<string, Record<string, { operationId: string }>> }>(
+    '/openapi.json',
+  );
+  return Object.entries(body.paths)
+    .flatMap(([path, methods]) =>
+      Object.entries(methods).map(([method, { operationId: operation_id }]) => ({
+        operation_id,
+        method: method.toUpperCase(),
+        path,
+      })),
+    )
+    .filter(({ method }) => method !== 'GET');
+}
+
+async function makeIds(service: Service, client: ConvokeClient, t: TestContext): Promise<Ids> {
+  const meeting_id = service.name('meeting');
+  // Another 2xx than 200 fails at once.
+  const { instance_id } = await service.member(t, meeting_id, { behaviour: () => ({ status: 202 }) });
+  const { delivery_id } = await service.settled(await service.send(meeting_id, {}));
+  const { key_id } = await service.createKey({ scopes: ['read'] });
+  await service.post('/api/v1/session/');
+  const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
+  return { instance_id, other_id: service.name('instance'), meeting_id, delivery_id, key_id, session_id };
+}
+
+/** Makes a request of each, and says who was not told: `OPERATION: audit log`, `feed` or `engine`. */
+async function walk(t: TestContext): Promise<string[]> {
+  const service = await startService(t);
+  await service.endOpenMode();
+  const client = new ConvokeClient({ base_url: service.url, api_key: service.token! });
+  const stream = await openStream(`${service.url}/api/v1/events/`, { authorization: `Bearer ${service.token}` });
+  t.after(() => stream.close());
+  const untold: string[] = [];
+  for (const { operation_id, method, path } of await changingOperations(service)) {
+    const { body, audit, event, engine } = CHANGES[operation_id]!;
+    if (audit === ANOTHER_TEST) continue;
+    const ids = await makeIds(service, client, t);
+    const asked = body?.(ids);
+    const about = new Set(Object.values(ids).concat((await client.demo()).instance_ids));
+    const at = path.replaceAll(/\{(\w+)\}/g, (_, name: keyof Ids) => ids[name]);
+    const { seq: last = 0 } = (await client.listAudit({ limit: 1 })).data[0] ?? {};
+    const calls = typeof engine === 'string' ? callsOf(t, engine) : null;
+    const events_before = stream.events.length;
+    const done = await service.request(method, at, asked === undefined ? {} : { body: asked });
+    const is_broken = operation_id === 'heartbeat' && done.status === 404;
+    assert.ok(done.status < 300 || is_broken, `${operation_id}: ${done.text}`);
+    if (typeof audit === 'string') {
+      const { data } = await client.listAudit({ limit: 10 });
+      if (!data.some(({ seq, action }) => seq > last && action === audit)) untold.push(`${operation_id}: audit log`);
+    }
+    if (calls?.() === 0) untold.push(`${operation_id}: engine`);
+    if (typeof event === 'string') {
+      for (const instance_id of (await client.demo()).instance_ids) about.add(instance_id);
+      // The feed publishes in order: what is told before this is told, or never.
+      const mark = await service.register({ webhook_url: instance.webhook_url, instance_name: MARK });
+      const told = await eventsUntil(stream, events_before, mark.instance_id);
+      const is_told = told.some(
+        ({ name, data }) =>
+          name === event && [data['instance_id'], data['meeting_id']].some((id) => about.has(String(id))),
+      );
+      if (!is_told) untold.push(`${operation_id}: feed`);
+    }
+  }
+  return untold;
+}
+
+/** What was told after the first `from` events and before an instance was registered. */
+async function eventsUntil(stream: EventStream, from: number, instance_id: string): Promise<StreamedEvent[]> {
+  const isMark = ({ name, data }: StreamedEvent): boolean =>
+    name === 'instance.registered' && data['instance_id'] === instance_id;
+  await stream.some(1, isMark);
+  return stream.events.slice(from, stream.events.findIndex(isMark));
+}
+
+/** How often the engine was called since. */
+function callsOf(t: TestContext, name: EngineCall): () => number {
+  const { mock } = t.mock.method(Engine.prototype, name);
+  const before = mock.callCount();
+  return () => mock.callCount() - before;
+}
+
+describe('every route that changes something', () => {
+  test('tells the audit log, the feed and the engine, or is named with the reason why not', async (t) => {
+    assert.deepEqual(await walk(t), []);
+  });
+
+  test('control: changes that forget the feed, the audit log or the engine are found', async (t) => {
+    const publish = Feed.prototype.publish;
+    t.mock.method(Feed.prototype, 'publish', function (this: Feed, event: FeedEvent) {
+      // The walk itself waits for this one.
+      if (event.name === 'instance.registered' && event.data.instance_name === MARK) publish.call(this, event);
+    });
+    const authorOf = AuditTrail.prototype.authorOf;
+    t.mock.method(AuditTrail.prototype, 'authorOf', function (this: AuditTrail, request: FastifyRequest): Author {
+      const author = authorOf.call(this, request);
+      const elsewhere = { action: 'authenticate' } as const;
+      return {
+        ...author,
+        storeFor: (more) => author.storeFor({ ...more, ...elsewhere }),
+        record: async () => {},
+      };
+    });
+    t.mock.method(InstanceChanges.prototype, 'heartbeat', async () => null);
+    const expected = Object.entries(CHANGES).flatMap(([operation_id, { audit, event }]) => [
+      ...(typeof audit === 'string' ? [`${operation_id}: audit log`] : []),
+      ...(typeof event === 'string' ? [`${operation_id}: feed`] : []),
+      ...(operation_id === 'heartbeat' ? ['heartbeat: engine'] : []),
+    ]);
+    assert.deepEqual((await walk(t)).toSorted(), expected.toSorted());
+  });
+});
