@@ -100,6 +100,7 @@ test('only one module opens outgoing sockets', async () => {
   const types_only = new Set([
     'src/http/context.ts',
     'src/http/server.ts',
+    'src/http/intake/connection.ts',
     'src/http/intake/connections.ts',
     'src/http/routes/events.ts',
     'src/http/intake/framing.ts',

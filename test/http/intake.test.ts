@@ -10,7 +10,8 @@ import { Readable } from 'node:stream';
 import { describe, test, type TestContext } from 'node:test';
 import Fastify from 'fastify';
 import { systemClock } from '../../src/delivery/clock.ts';
-import { Connections, READ_LIMITS } from '../../src/http/intake/connections.ts';
+import { READ_LIMITS } from '../../src/http/intake/connection.ts';
+import { Connections } from '../../src/http/intake/connections.ts';
 import { limitSlowReaders } from '../../src/http/intake/slow_readers.ts';
 import { outcomeOf, type RawAnswer, RawClient, sayAnswers } from '../support/raw_client.ts';
 import {

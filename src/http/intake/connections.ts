@@ -2,8 +2,17 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { Server as NetServer, type Socket } from 'node:net';
 import { setImmediate as turn } from 'node:timers/promises';
 import type { Clock } from '../../delivery/clock.ts';
-import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
+import { IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
+import {
+  Connection,
+  EXCHANGE,
+  type Exchange,
+  onResponseClosed,
+  PIPELINED_MAX,
+  READ_LIMITS,
+  type Watched,
+} from './connection.ts';
 import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
@@ -20,20 +29,8 @@ const UNUSED_MS = 500;
 /** How long queued connections are accepted before the server accepts none. */
 const ACCEPT_QUEUED_MS_MAX = 100;
 
-/**
- * Requests of one connection that have no response yet, or that arrived in one turn of the loop. Node reads up to 64 KiB at a time and
- * makes a request of each 26 bytes in it: all of them at once would be one long turn. The next one gets 503, and the connection
- * closes.
- */
-const PIPELINED_MAX = 8;
 /** A client that sends more than this behind it is not waited for: twice what may arrive in one turn. */
 const IGNORED_MAX = 5_000;
-
-/**
- * How long a client may take to read: this, and a second more for each 64 KiB written since it began to lag. That holds for every
- * response, also for one that is streamed and has no length.
- */
-export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 
 /** How often it is looked which connections wait for their clients. */
 const LOOK_MS = 1_000;
@@ -42,112 +39,6 @@ const LOOK_MS = 1_000;
 const SLOW_MS = 3_000;
 
 const RETRY_AFTER_S = 1;
-
-/** A request and its response. */
-export interface Exchange {
-  readonly request: IncomingMessage;
-  readonly response: ServerResponse;
-  /** The client sends the body only after 100 Continue (Expect: 100-continue). */
-  awaits_continue: boolean;
-  /** While the body is read: ends that with a problem. */
-  refuseBody: ((problem: Problem) => void) | null;
-  /** Bytes of the body in memory, until the response is written or the connection is gone. */
-  release: (() => void) | null;
-  readonly connection: Connection;
-}
-
-/**
- * Where a request keeps its exchange. A WeakMap would do the same, and each of its entries would cost the collector.
- */
-const EXCHANGE = Symbol('exchange');
-
-type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
-
-class Connection extends ListNode {
-  readonly socket: Socket;
-  readonly #idle: IntrusiveList<Connection>;
-  /** Requests without a response: more than one when they are pipelined. */
-  #under_way = 0;
-  /** The turn in which the latest requests arrived, and how many in it, with those that got a response at once. */
-  #turn = -1;
-  #in_turn = 0;
-  /** There were too many: what arrives now is ignored. */
-  is_over = false;
-  /** How many bytes arrived all the same. */
-  ignored = 0;
-  /** Since when it waits for its client, to read or to write; null while it does not. */
-  waits_since: number | null = null;
-  /** What the client had read by then. */
-  #read_bytes = 0;
-  /** The latest, until it has a response. */
-  exchange: Exchange | null = null;
-  was_asked = false;
-  closing = false;
-  #gone = false;
-
-  /** @param idle where it is while it is asked for nothing, as it is at first */
-  constructor(socket: Socket, idle: IntrusiveList<Connection>) {
-    super();
-    this.socket = socket;
-    this.#idle = idle;
-    idle.add(this);
-  }
-
-  get is_idle(): boolean {
-    return this.#under_way === 0;
-  }
-
-  /** @returns whether one more may begin */
-  hasRoom(turn: number): boolean {
-    if (this.#turn !== turn) this.#in_turn = 0;
-    this.#turn = turn;
-    return this.#under_way < PIPELINED_MAX && ++this.#in_turn <= PIPELINED_MAX;
-  }
-
-  begin(exchange: Exchange): void {
-    this.was_asked = true;
-    this.exchange = exchange;
-    this.#under_way++;
-    this.#idle.delete(this);
-  }
-
-  end(exchange: Exchange): void {
-    this.#under_way--;
-    if (this.exchange === exchange) this.exchange = null;
-    if (this.is_idle && !this.#gone) this.#idle.add(this);
-  }
-
-  forget(): void {
-    this.#gone = true;
-    this.#idle.delete(this);
-  }
-
-  /** @returns whether its client reads too slowly to be waited for any longer */
-  look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
-    const { bytesWritten: written, writableLength: unread } = this.socket;
-    if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
-      this.waits_since = null;
-      return false;
-    }
-    if (this.waits_since === null) {
-      this.waits_since = now;
-      this.#read_bytes = written - unread;
-    }
-    // Bodies have their own rate (request_body.ts).
-    return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
-  }
-}
-
-/**
- * The response was written, or the connection is gone. One function for all responses: a closure for each one holds its request. With
- * closures nearly all data of requests outlived two collections of the young generation and was left to those of the whole heap (13
- * of 16 MB; without, nothing).
- */
-function onResponseClosed(this: ServerResponse): void {
-  const exchange = (this.req as Watched)[EXCHANGE];
-  exchange?.release?.();
-  exchange?.connection.end(exchange);
-}
 
 /**
  * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many connections, the

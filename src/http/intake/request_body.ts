@@ -1,7 +1,7 @@
 import type { Clock } from '../../delivery/clock.ts';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
-import type { Exchange } from './connections.ts';
+import type { Exchange } from './connection.ts';
 
 /** A body gets this long, and a second more for each 64 KiB of it that arrived. That ends dripping clients, and not distant ones. */
 const BODY_MS = 5_000;
