@@ -72,11 +72,17 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: '[...in_lanes, ...beside].slice',
     replace: '[...in_lanes].slice',
   },
-  'two attempts in one lane': {
-    file: DISPATCHER,
-    find: "lane !== undefined && lane.state === 'idle'",
-    replace: "lane !== undefined && lane.state !== 'ready'",
-  },
+  'two attempts in one lane': [
+    {
+      file: DISPATCHER,
+      find: "lane !== undefined && lane.state === 'idle'",
+      replace: "lane !== undefined && lane.state !== 'ready'",
+    },
+    { file: LANE, find: "assert(this.#state === 'idle' && !this.isEmpty,", replace: 'assert(true,' },
+    { file: LANE, find: "assert(this.isBusy, 'only what was begun ends');", replace: '' },
+    { file: LANE, find: "assert(this.#state === 'ready', 'only a ready lane takes a step');", replace: '' },
+    { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
+  ],
   'a lane goes on past a failing head': {
     file: ATTEMPTS,
     find: 'if (steps_aside) {',

@@ -76,7 +76,7 @@ export class Attempts {
   start(recipient: Recipient, lane: Lane, head: LaneDelivery): void {
     const { target } = recipient.registration;
     assert(target !== null, 'an instance without a target is never listed');
-    lane.state = 'attempting';
+    lane.begin('attempting');
     const { generation } = lane;
     const is_in_turn = this.#dispatcher.onStart(recipient);
     this.#memory.tried(lane, head);
@@ -84,7 +84,7 @@ export class Attempts {
     const attempt = head.attempt_count + 1;
     void this.#transport.push(pushOf(head, target, attempt, started_wall, this.#user_agent)).then((result) => {
       this.#dispatcher.onEnd(recipient, is_in_turn, result.duration_ms);
-      lane.state = 'idle';
+      lane.end();
       this.#conclude(
         recipient,
         target,

@@ -119,7 +119,7 @@ export class Dispatcher {
     }
     const now = this.#clock.now();
     if (lane !== undefined && lane.state === 'idle' && !lane.isEmpty && lane.held_until <= now) {
-      lane.state = 'ready';
+      lane.list();
       recipient.ready.push(lane);
     }
     if (recipient.ready.length > 0) {
@@ -180,7 +180,7 @@ export class Dispatcher {
       if (recipient === undefined) break;
       if (recipient.canStart(now, this.#instance_concurrency)) {
         const lane = recipient.ready.shift() as Lane;
-        lane.state = 'idle';
+        lane.unlist();
         this.#step(recipient, lane);
       }
       this.offer(recipient);

@@ -1,3 +1,4 @@
+import assert from 'node:assert/strict';
 import { pushBodyHead } from '../../domain/message.ts';
 import { type QueuedDelivery } from '../../store/contract/deliveries.ts';
 import { Fifo } from '../fifo.ts';
@@ -61,7 +62,7 @@ export class Lane {
   /** The list of deliveries that stepped aside: they are read in the order in which they are due, and hold nobody. */
   readonly aside: boolean;
   readonly queue = new Fifo<LaneDelivery>();
-  state: LaneState = 'idle';
+  #state: LaneState = 'idle';
   /** Null while all of the lane is in memory. */
   backlog: Backlog | null = null;
   /** Rises when what is in memory, tried or being read, is void: the rows may have changed. */
@@ -83,8 +84,41 @@ export class Lane {
     this.aside = aside;
   }
 
+  /** What it does now; set by `list`, `unlist`, `begin` and `end`. */
+  get state(): LaneState {
+    return this.#state;
+  }
+
+  /** It waits for a step of its recipient. */
+  list(): void {
+    assert(this.#state === 'idle' && !this.isEmpty, 'only an idle lane with something in it is listed');
+    this.#state = 'ready';
+  }
+
+  /** Its step has begun. */
+  unlist(): void {
+    assert(this.#state === 'ready', 'only a ready lane takes a step');
+    this.#state = 'idle';
+  }
+
+  /** An attempt on the head starts, or a read of what is on disk only. */
+  begin(state: 'attempting' | 'loading'): void {
+    assert(this.#state === 'idle', 'a lane does one thing at a time');
+    const has_head = this.queue.length > 0;
+    // What steps aside is read when it is due, whatever is known to be on disk.
+    if (state === 'attempting') assert(has_head, 'an attempt is made on the head');
+    else assert(!has_head && (this.aside || this.backlog !== null), 'only a backlog is read, when its turn is next');
+    this.#state = state;
+  }
+
+  /** The attempt or the read has ended. */
+  end(): void {
+    assert(this.isBusy, 'only what was begun ends');
+    this.#state = 'idle';
+  }
+
   get isBusy(): boolean {
-    return this.state === 'loading' || this.state === 'attempting';
+    return this.#state === 'loading' || this.#state === 'attempting';
   }
 
   get isEmpty(): boolean {

@@ -72,7 +72,7 @@ export class LaneLoader {
 
   /** Reads the next page of a lane's backlog; then the lane is offered to the dispatcher again. */
   load(recipient: Recipient, lane: Lane, backlog: Backlog): void {
-    lane.state = 'loading';
+    lane.begin('loading');
     recipient.loads++;
     const is_full = recipient.goes_first ? this.#memory.isFull : this.#memory.isShareFull;
     const length_max = Math.max(1, this.#memory.limitFor(recipient, lane, this.#clock.now()));
@@ -84,7 +84,7 @@ export class LaneLoader {
     backlog.is_unsettled = false;
     void (is_unsettled ? this.#settlements.flush().then(read) : read()).then(
       (rows) => {
-        lane.state = 'idle';
+        lane.end();
         recipient.loads--;
         this.#memory.release(limit);
         this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
@@ -99,7 +99,7 @@ export class LaneLoader {
         this.#dispatcher.run();
       },
       (error: unknown) => {
-        lane.state = 'idle';
+        lane.end();
         recipient.loads--;
         backlog.is_unsettled ||= is_unsettled;
         this.#memory.release(limit);

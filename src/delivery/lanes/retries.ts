@@ -71,7 +71,7 @@ export class Retries {
   async load(recipient: Recipient): Promise<void> {
     const lane = recipient.aside;
     const { generation } = lane;
-    lane.state = 'loading';
+    lane.begin('loading');
     lane.backlog = null;
     recipient.loads++;
     // What becomes due from here on is noted again, and kept when the load has ended.
@@ -83,7 +83,7 @@ export class Retries {
       const page = this.#store.deliveries.loadAside(recipient.instance_id, now, limit);
       const { deliveries, next_at } = await page.finally(() => recipient.loads--);
       if (recipient.dropped) return;
-      lane.state = 'idle';
+      lane.end();
       if (lane.generation !== generation) this.schedule(recipient, now);
       else {
         const latest_due = this.#latestDue();
@@ -94,7 +94,7 @@ export class Retries {
       this.#dispatcher.offer(recipient, lane);
       this.#dispatcher.run();
     } catch (error) {
-      lane.state = 'idle';
+      lane.end();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
         // What became due meanwhile was noted without a check, because the lane was busy; or it was forgotten.
