@@ -272,7 +272,7 @@ describe('the pages', { concurrency: 3 }, () => {
       await message.getByText(HOSTILE).first().waitFor();
       await message.getByRole('button', { name: /JSON/ }).click();
       await message.getByRole('button', { name: /pending/ }).click();
-      await message.getByLabel("The machine's answer").getByText(HOSTILE).waitFor();
+      await message.getByLabel("The receiver's response").getByText(HOSTILE).waitFor();
       for (const path of [`/instances/${id}`, `/deliveries/${delivery_id}`, '/now', '/start', '/audit', '/instances']) {
         await page.goto(url + path);
         await main(page).getByText(text.slice(0, 40)).first().waitFor();
