@@ -86,7 +86,7 @@ export async function createConvoke(
     committed: (commit) => metrics.committed(commit),
     damaged: (damaged) =>
       log.error(damaged, `a row of ${damaged.table} is damaged: its value is taken for an empty one`),
-    misheard: (error) => log.error({ err: error }, 'what another node said could not be taken; all is looked at again'),
+    changeUnreadable: (error) => log.error({ err: error }, 'what another node said could not be taken; all is looked at again'),
   });
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const expiry = new Expiry(clock, config.expire_after_ms);

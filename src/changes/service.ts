@@ -40,7 +40,7 @@ export class ServiceChanges {
       if (clock.now() >= ends_at) return { key_id, rewritten, done: false };
     }
     await store.encryption.endChange();
-    await store.encryption.forgetFormerKey();
+    await store.encryption.forgetPreviousKey();
     return { key_id, rewritten, done: true };
   }
 

@@ -15,6 +15,6 @@ export function openStore(config: Config, observer: StoreObserver = {}) {
 }
 
 /** The keys of the settings that encrypt secrets; null when the service makes its own. */
-export function givenKeys({ encryption_key: current, encryption_key_previous: former }: Config): GivenKeys | null {
-  return current === null ? null : { current, former };
+export function givenKeys({ encryption_key: current, encryption_key_previous: previous }: Config): GivenKeys | null {
+  return current === null ? null : { current, previous };
 }

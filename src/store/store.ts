@@ -1,17 +1,18 @@
 /**
  * The contract of the store: rows in, rows out. It knows nothing of HTTP and decides nothing about deliveries.
  *
- * Each method is one transaction, or part of one that several share; when its promise resolves, what it wrote is on disk.
+ * Each method is one transaction, or part of one that several share; when its promise resolves, its writes are on disk.
  * Arguments and results are plain data, so that an engine may live in another thread or behind a socket.
  * Times are milliseconds since the epoch. `next_attempt_at`, `backoff_until` and `expires_at` are on the steady clock of
  * the node (see src/delivery/clock.ts), all other times on the wall clock.
  *
  * The secrets of instances are plain here; how they are encrypted at rest is the engine's own business.
  *
- * `owner_scope` says which instances the caller may touch, and `visibility` what he may look at; absent or null: everything. What is
- * not his is answered as what does not exist, by the same statement, so that neither answer nor time tells the two apart.
+ * `owner_scope` says which instances the caller may change, and `visibility` what the caller may read; absent or null:
+ * everything. The condition is part of the statement itself: a row that the caller may not see is not found, so neither the
+ * result nor its time tells a hidden row from a missing one.
  *
- * Methods reject with `Problem` for what a caller did, and with `StoreError` when the storage itself failed.
+ * Methods reject with `Problem` for a mistake of the caller, and with `StoreError` when the storage itself failed.
  */
 import type { Lingers } from './linger.ts';
 import type { InstanceStore } from './contract/instances.ts';
@@ -27,7 +28,7 @@ import type { BackupStore } from './contract/backups.ts';
 import type { FileStore } from './contract/file.ts';
 import type { Stall } from './contract/stall.ts';
 
-/** The nouns whose changes are audited. */
+/** The parts of the store whose changes are audited. */
 export type AuditedStore = Pick<
   Store,
   'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'sessions'
@@ -45,7 +46,7 @@ export interface Store {
   audit: AuditStore;
   /** Absent in an engine that has tools of its own for it. */
   backups?: BackupStore;
-  /** How far apart batches should be; absent in an engine that is glad of each. */
+  /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;
   /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;

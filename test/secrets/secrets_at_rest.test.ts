@@ -44,7 +44,7 @@ function registrationOf(instance_id: string, changes: Partial<Registration> = {}
   };
 }
 
-type GivenKeys = { current: KeyObject; former: KeyObject | null };
+type GivenKeys = { current: KeyObject; previous: KeyObject | null };
 
 const randomKey = (): KeyObject => createSecretKey(randomBytes(32));
 
@@ -280,7 +280,7 @@ describe('the key', () => {
 
   test('that is a setting is used instead, and no file is made', async (t) => {
     const file = temporaryFile(t);
-    const keys = { current: randomKey(), former: null };
+    const keys = { current: randomKey(), previous: null };
     const registration = registrationOf('i');
     const store = await openStore(t, file, keys);
     await store.instances.register(registration, WALL);
@@ -288,7 +288,7 @@ describe('the key', () => {
     await store.close();
     assert.throws(() => statSync(join(dirname(file), KEY_FILE)));
     assert.equal((await refusal(file)).code, 'ENCRYPTION_KEY_MISSING');
-    const { code, message } = await refusal(file, { current: randomKey(), former: null });
+    const { code, message } = await refusal(file, { current: randomKey(), previous: null });
     assert.equal(code, 'ENCRYPTION_KEY_WRONG');
     assert.match(message, /CONVOKE_ENCRYPTION_KEY_PREVIOUS/);
     const again = await openStore(t, file, keys);
@@ -325,7 +325,7 @@ describe('changing the key', () => {
       if (after === null) break;
     }
     await store.encryption.endChange();
-    await store.encryption.forgetFormerKey();
+    await store.encryption.forgetPreviousKey();
     return rewritten;
   }
 
@@ -407,7 +407,7 @@ describe('changing the key', () => {
     await store.encryption.endChange();
     // The file still holds the former key.
     const ended = snapshot();
-    await store.encryption.forgetFormerKey();
+    await store.encryption.forgetPreviousKey();
     snapshot();
     assert.ok(moments.length >= 8);
 
@@ -442,28 +442,28 @@ describe('changing the key', () => {
     await store.encryption.changeKey(WALL);
     await store.encryption.reencrypt(null, 7);
     await assert.rejects(store.encryption.endChange());
-    await store.encryption.forgetFormerKey();
+    await store.encryption.forgetPreviousKey();
     await assertAllOpen(store, registrations);
     assert.equal((await store.encryption.keyIds()).former_key_ids.length, 1);
   });
 
   test('that is a setting: the new one and the old one are given, then only the new one', async (t) => {
     const old_key = randomKey();
-    const { file, store, registrations } = await fleet(t, { current: old_key, former: null });
+    const { file, store, registrations } = await fleet(t, { current: old_key, previous: null });
     await store.close();
     const new_key = randomKey();
-    const both = await openStore(t, file, { current: new_key, former: old_key });
+    const both = await openStore(t, file, { current: new_key, previous: old_key });
     await assertAllOpen(both, registrations);
     assert.equal((await both.encryption.keyIds()).former_key_ids.length, 1);
     await both.close();
-    assert.equal((await refusal(file, { current: new_key, former: null })).code, 'ENCRYPTION_KEY_WRONG');
-    const again = await openStore(t, file, { current: new_key, former: old_key });
+    assert.equal((await refusal(file, { current: new_key, previous: null })).code, 'ENCRYPTION_KEY_WRONG');
+    const again = await openStore(t, file, { current: new_key, previous: old_key });
     assert.equal(await finish(again), COUNT);
     await again.close();
-    const alone = await openStore(t, file, { current: new_key, former: null });
+    const alone = await openStore(t, file, { current: new_key, previous: null });
     await assertAllOpen(alone, registrations);
     assert.equal(
-      (await refusal(temporaryCopy(t, file), { current: old_key, former: null })).code,
+      (await refusal(temporaryCopy(t, file), { current: old_key, previous: null })).code,
       'ENCRYPTION_KEY_WRONG',
     );
   });
@@ -474,7 +474,7 @@ describe('changing the key', () => {
     const key_file = join(dirname(file), KEY_FILE);
     const old_key = createSecretKey(Buffer.from(keyLines(file)[0]!, 'base64'));
     const new_key = randomKey();
-    const given = await openStore(t, file, { current: new_key, former: old_key });
+    const given = await openStore(t, file, { current: new_key, previous: old_key });
     await finish(given);
     await given.close();
     writeFileSync(key_file, `${new_key.export().toString('base64')}\n`, { mode: 0o600 });

@@ -888,7 +888,7 @@ describe('a database', () => {
     const url = await makeDatabase();
     const first = await openAt(url);
     t.after(() => first.close());
-    const other = { current: createSecretKey(Buffer.alloc(32, 1)), former: null };
+    const other = { current: createSecretKey(Buffer.alloc(32, 1)), previous: null };
     const refused = {
       name: 'StoreError',
       code: 'ENCRYPTION_KEY_WRONG',

@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { Batcher } from '../../src/delivery/batcher.ts';
-import { inDoubt, stalled, StallWatch, type Telling, type Waiting } from '../../src/store/thread/stall.ts';
+import { inDoubt, stalled, StallWatch, type StallSigns, type Waiting } from '../../src/store/thread/stall.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
 /** A watch over calls that are made and answered by hand, every half second of which is told. */
-function watched(t: TestContext, telling: Telling = 'all') {
+function watched(t: TestContext, telling: StallSigns = 'all') {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const waiting: (Waiting | null)[] = [];
   const watch = new StallWatch(waiting, telling);
@@ -23,7 +23,7 @@ function watched(t: TestContext, telling: Telling = 'all') {
       waiting.push({ method: name, resolve() {}, reject, ...watch.begin(name) });
       const answer = (): void => {
         waiting[at] = null;
-        watch.answered();
+        watch.onReplies();
       };
       return { failed, answer };
     },

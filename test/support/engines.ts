@@ -24,7 +24,7 @@ import { openStoreHere, temporaryFile } from './node.ts';
 import { lendDatabase, makeDatabase } from './postgres.ts';
 
 /** The same for all nodes of a test. */
-const KEYS = { current: createSecretKey(Buffer.alloc(32, 9)), former: null };
+const KEYS = { current: createSecretKey(Buffer.alloc(32, 9)), previous: null };
 
 export const POSTGRES_KEYS: KeySource = { kind: 'given', keys: KEYS };
 

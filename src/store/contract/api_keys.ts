@@ -8,18 +8,18 @@ export type NewApiKey = Pick<
 >;
 
 export interface ApiKeyStore {
-  /** Rejects with `first_key_not_admin` when there is no key yet and this one would leave nobody to make another. */
+  /** Rejects with `first_key_not_admin` when there is no key yet and this one could not make another. */
   create(key: NewApiKey): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
   /** In the order of their making. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again answers the first
+   * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first
    * time.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
-   * The former token is taken as well for `overlap_ms`, and no session of it lasts longer. Null when there is no such key;
+   * The previous token stays valid for `overlap_ms`, and no session of it lasts longer. Null when there is no such key;
    * rejects with `key_not_active`.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;

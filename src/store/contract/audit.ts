@@ -5,14 +5,14 @@ export interface AuditFilter extends PageRequest {
   /** The last entry first; otherwise the first one. */
   newest_first: boolean;
   action?: AuditAction | undefined;
-  /** Who did it: a key_id, or one of the other words for a principal. */
+  /** A key_id, or one of the other words for a principal. */
   principal?: string | undefined;
   instance_id?: string | undefined;
   since_ms?: number | undefined;
   until_ms?: number | undefined;
 }
 
-/** What is written cannot be changed, and is removed only from its beginning, by an entry that says so. */
+/** Entries never change. They are removed only from the beginning of the log, by an entry that records it. */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
@@ -23,7 +23,7 @@ export interface AuditStore {
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }
 
-/** Who makes a change, and when: written into the audit log in the transaction of the change, if there is one. */
+/** The principal and the time of a change. The transaction of the change writes them into the audit log. */
 export interface Audited {
   subject: AuditSubject;
   wall_ms: number;

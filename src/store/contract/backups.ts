@@ -10,7 +10,7 @@ export interface BackupStore {
   begin(): Promise<{ backup_id: string }>;
   /**
    * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and from now on the caller's to remove.
-   * Null when there is no such copy: it was handed over, it failed before, or nobody asked for it for a minute.
+   * Null when there is no such copy: it was handed over, it failed before, or a minute passed without a call.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }

@@ -1,6 +1,6 @@
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
-/** A message that another node stored, with those of its deliveries in partitions of this node that nobody tried yet. */
+/** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
 export interface StoredMessage
   extends Omit<AcceptedMessage, 'deliveries_queued'>, Pick<NewMessage, 'message' | 'timestamp' | 'expires_at'> {
   deliveries: AcceptedDelivery[];
@@ -18,17 +18,17 @@ export interface StoredRange {
 
 /** What another node did that this one must know. */
 export type Change =
-  /** Another node stored messages, which are read now: they come with the next `stored`, as they were at this moment or later. */
+  /** Another node stored messages. This node reads them now: the next `stored` has them, as they are at this moment or later. */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
   /**
    * An instance was changed by another node. `resets_backoff`: its back-off ends. `requeued`: deliveries of it were queued again or
-   * cancelled: what is in memory must be read anew, and what is beside its lanes looked for at once.
+   * cancelled: the lanes in memory must be read again, and deliveries aside looked for at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
   /** API keys changed. */
   | { kind: 'keys' }
-  /** Any text that one node tells all. */
+  /** Any text that one node sends to all others. */
   | { kind: 'broadcast'; topic: string; text: string }
   /**
    * Changes may have been missed (the connection was lost), or a batch was given up of which is not known whether it was
@@ -43,12 +43,12 @@ export interface NodeRow {
   /** Its number, in the order in which nodes joined. */
   node_no: number;
   version: string;
-  /** Where it answers requests. */
+  /** The URL at which it serves requests. */
   address: string;
   started_at: number;
   seen_at: number;
   lease_until: number;
-  /** It gives back what it holds and takes nothing more. */
+  /** It gives its partitions back and takes no more. */
   stopping: boolean;
   partition_count: number;
 }
@@ -56,7 +56,7 @@ export interface NodeRow {
 export interface Lease {
   /** This node's. */
   node_no: number;
-  /** What this node holds. The epoch of a partition rises whenever it is taken, even by whoever had it before. */
+  /** The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before. */
   partitions: { partition_no: number; epoch: number }[];
   /** Those that live, and this one. */
   nodes: NodeRow[];
@@ -65,10 +65,10 @@ export interface Lease {
 /**
  * What the nodes on one store know of each other.
  *
- * So that no delivery is overlooked, the owner is told of whatever another node stores for him. When the answer to an
- * accept has come, the store tells of all deliveries but those in partitions that this node certainly holds: those of the
- * last lease, less those that a `renew` or `leave` gives back since it was asked for, and none `LEASE_SAFE_MS` after that
- * lease was asked for. Whoever takes a partition reads all of it after that.
+ * No delivery is overlooked: the node that holds a partition is notified of every delivery that another node stores in it.
+ * When an accept returns, the store has notified of all its deliveries except those in partitions that this node certainly
+ * holds: those of the last lease, less those that a `renew` or `leave` gave back since that lease was requested, and none
+ * `LEASE_SAFE_MS` after the request. A node that takes a partition reads all of it after that.
  */
 export interface ClusterStore {
   /**
@@ -77,7 +77,7 @@ export interface ClusterStore {
    * took while its own lease had ended it keeps, with its epoch. One transaction.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
-  /** Gives back everything and removes the node; it does not come back under this id. */
+  /** Gives back every partition and removes the node; no node joins under this id again. */
   leave(): Promise<void>;
   list(): Promise<NodeRow[]>;
   /** Tells all other nodes, but not this one; lost to those that are not connected. At most 5,600 bytes. */

@@ -27,7 +27,7 @@ export interface QueuedDelivery {
 /** What an attempt, or the lapse of time, made of a delivery. */
 export interface DeliverySettlement {
   delivery_id: string;
-  /** As it was read: when a delivery is queued again by hand it gets a new one, and what is said of the old is void. */
+  /** As it was read: a delivery that is queued again by hand gets a new one, and a settlement with the old one is void. */
   expires_at: number;
   state: DeliveryState;
   reason: DeliveryReason | null;
@@ -81,37 +81,37 @@ export interface LaneKey {
   meeting_id: string;
 }
 
-/** A page of a lane, or of what is beside the lanes, ends where its deliveries come to this. */
+/** A page of a lane, or of the deliveries aside, ends where its deliveries reach this many characters. */
 export const LANE_PAGE_CHARS_MAX = 256 << 10;
 
-/** What a delivery comes to there: its message and the list of those it is for. */
+/** The characters of a delivery: its message and its list of agents. */
 export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'message' | 'target_agents'>): number {
   return message.length + target_agents.length;
 }
 
-/** A page of a lane: at most `limit` of what is pending there behind `after_seq`. */
+/** A page of a lane: at most `limit` pending deliveries with a seq above `after_seq`. */
 export interface LaneRequest extends LaneKey {
   after_seq: number;
   limit: number;
 }
 
-/** How many deliveries expired in a lane and beside it. */
+/** How many deliveries of a lane expired, those aside included. */
 export interface ExpiredInLane extends LaneKey {
   count: number;
 }
 
 export interface DeliveryStore {
   /**
-   * Only what is still pending, and was not queued again by hand meanwhile, is changed; in a cluster only while the
-   * partition still has the epoch: what a node says of what it no longer holds is void.
+   * Changes only deliveries that are still pending and were not queued again by hand meanwhile. In a cluster the partition
+   * must still have the epoch: a settlement of a node that lost the partition is void.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
    * The next pending deliveries of lanes, each in the order of seq, after a seq. A page is shorter than its limit at the end
-   * of the lane, and where its deliveries come to LANE_PAGE_CHARS_MAX.
+   * of the lane, and where its deliveries reach LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
-  /** The deliveries beside the lanes of an instance that are due, a page of them, and when the next one is. */
+  /** A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. */
   loadAside(
     instance_id: string,
     now_ms: number,
@@ -122,17 +122,17 @@ export interface DeliveryStore {
    * they can be read in pages: by their keys in SQLite, in PostgreSQL by the partition of the instance and then by their keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
-  /** Instances with something pending beside their lanes, with the time when it is due; `partitions` as above. */
+  /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * What is pending beside the lanes and due later than `latest_ms` was written on a clock that was ahead: it is due then;
-   * `partitions` as above. Answers how many these were.
+   * A delivery aside that is due later than `latest_ms` was written on a clock that was ahead: makes it due at `latest_ms`;
+   * `partitions` as above. Returns how many these were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**
-   * Queues a failed delivery again, beside its lane and at once; brings a pending one that waits for its time forward.
+   * Queues a failed delivery again, aside and due at once; makes a pending one that waits for its time due now.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.
    */
   retry(
@@ -159,7 +159,7 @@ export interface DeliveryStore {
     now_ms: number,
     wall_ms: number,
   ): Promise<{ expired: ExpiredInLane[]; next: LaneKey | null }>;
-  /** Removes at most `limit` rows of each kind that are older than their retention; answers their number. */
+  /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   /** The time that was noted last; null before the first. */
   timeNoted(): Promise<number | null>;

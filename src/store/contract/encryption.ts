@@ -7,10 +7,10 @@ export interface EncryptionStore {
    * with `encryption_key_given` when the key is a setting.
    */
   changeKey(wall_ms: number): Promise<{ key_id: string; former_key_ids: string[] }>;
-  /** Seals at most `limit` instances after one anew; `next` is where to go on, null at the end. */
+  /** Seals at most `limit` instances after one again; `next` is where to continue, null at the end. */
   reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
-  /** Says that nothing is under a former key any more. */
+  /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
-  /** Drops the former key, when the end of the change is on disk. */
-  forgetFormerKey(): Promise<void>;
+  /** Drops the previous key, when the end of the change is on disk. */
+  forgetPreviousKey(): Promise<void>;
 }

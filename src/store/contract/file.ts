@@ -12,6 +12,6 @@ export interface FileStore {
   space(): Promise<FileSpace>;
   /** Gives pages that are free back to the disk, at most so many and for so long; none while a copy is made. */
   giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
-  /** Takes what was given back from the end of the file. */
+  /** Cuts the pages that were given back off the end of the file. */
   cutOff(): Promise<void>;
 }

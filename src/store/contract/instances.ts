@@ -3,7 +3,7 @@ import type { Health, Instance } from '../../domain/instance.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** An instance with what is counted rather than stored. */
+/** An instance with its owner and the number of its pending deliveries. */
 export interface InstanceRow extends Instance {
   /** The key that registered it; null when it was registered without keys. */
   owner_key_id: string | null;
@@ -20,7 +20,7 @@ export interface Registration {
   /** Used when the instance is new and no webhook_secret is given. */
   new_secret: string;
   success_statuses: SuccessStatuses | undefined;
-  /** Who owns it when it is new; absent: nobody. */
+  /** The owner of a new instance; absent: none. */
   owner_key_id?: string | null | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface InstancePatch {
   webhook_enabled?: boolean | undefined;
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
-  /** Hands it over; null: to nobody. */
+  /** The new owner; null: none. */
   owner_key_id?: string | null | undefined;
 }
 
@@ -67,7 +67,7 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
   heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;
-  /** The former secret signs as well for `overlap_ms`. */
+  /** The previous secret also signs for `overlap_ms`. */
   rotateSecret(
     instance_id: string,
     new_secret: string,

@@ -1,4 +1,4 @@
-/** How long an Idempotency-Key answers the first result. */
+/** How long an Idempotency-Key returns the first result. */
 export const IDEMPOTENCY_MS = 86_400_000;
 
 /** A message on its way in. */
@@ -37,11 +37,11 @@ export type Accepted =
       message: AcceptedMessage;
       deliveries: AcceptedDelivery[];
     }
-  /** The same key and body were accepted before: the first answer. */
+  /** The same key and body were accepted before: the first result. */
   | { kind: 'repeated'; message: AcceptedMessage }
-  /** The same key came with another body. */
+  /** The same key was used with another body. */
   | { kind: 'key_reused' }
-  /** What stands in the store keeps it from being stored; others of the batch are. */
+  /** A damaged row keeps this message from being stored; the others of the batch are stored. */
   | { kind: 'damaged' };
 
 export interface MessageRow {
@@ -53,7 +53,7 @@ export interface MessageRow {
   message: string;
 }
 
-/** A message as those are told who only want to know that it is there. */
+/** A message without its text. */
 export interface MessageHead extends AcceptedMessage {
   target_agents: string[] | null;
 }
@@ -74,7 +74,7 @@ export interface MessageStore {
   /**
    * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
    * of some, and only what went to an instance when one is given. With several nodes, what one of them was storing while
-   * another accepted `after` may come to stand before it: order holds within a meeting, not between meetings of two nodes.
+   * another accepted `after` may end up before it: order holds within a meeting, not between meetings of two nodes.
    * Stops early when the lists of agents reach `chars_max`.
    */
   since(

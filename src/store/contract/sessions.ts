@@ -4,7 +4,7 @@ import type { Page, PageRequest } from './page.ts';
 /** Sessions of one key, or by a link, at a time: one more ends the oldest. */
 export const SESSIONS_PER_KEY_MAX = 100;
 
-/** Who signed in on a page. */
+/** The sessions of the pages: one for each sign-in. */
 export interface SessionStore {
   /** Removes those that have ended, too. */
   create(session: Session): Promise<Session>;
@@ -16,6 +16,6 @@ export interface SessionStore {
   list(page: PageRequest, wall_ms: number): Promise<Page<Session>>;
   /** The session that was removed. */
   remove(digest: string): Promise<Session | null>;
-  /** The same by what others call it. */
+  /** The same, by the public id of a session. */
   end(session_id: string): Promise<Session | null>;
 }

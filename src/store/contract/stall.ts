@@ -1,9 +1,9 @@
-/** Whether the storage stands still: it neither does what it is asked nor fails. */
+/** Whether the storage stalls: it neither completes a call nor fails. */
 export interface Stall {
-  /** A commit has been in progress for 3 seconds: whoever comes is refused, until an answer comes. */
+  /** A commit has been in progress for 3 seconds: new calls are refused until it returns. */
   readonly is_stalled: boolean;
-  /** It stands still, and reads wait for writes. */
+  /** The storage stalls, and reads wait for writes. */
   readonly holds_up_reading: boolean;
-  /** Is called again and again while it lasts. `is_long`: for 6 seconds, and who waits should not wait any more. */
+  /** Called every half second during a stall. `is_long`: it has lasted 6 seconds, and callers should stop waiting. */
   onStall(listener: (is_long: boolean) => void): void;
 }

@@ -101,7 +101,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
       if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('something is under the former key');
       await session.run(FORGET_OTHERS, { key_id: keys.current.key_id });
     },
-    async forgetFormerKey() {
+    async forgetPreviousKey() {
       // It goes when the setting goes.
     },
   };

@@ -27,7 +27,7 @@ import { isRead, operationOf, type Parts } from './operations.ts';
 import { withRetry } from './connection/retry.ts';
 import { exclusively, migrate, tagOf } from './schema.ts';
 import { deliveryOperations } from './deliveries.ts';
-import { tellDamaged } from '../rows/stored_values.ts';
+import { reportDamaged } from '../rows/stored_values.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
@@ -184,7 +184,7 @@ export class Executor {
         value.push(...(await this.#message_writer.accept([message])));
       } catch (error) {
         if (error instanceof StoreError) failure = failureOf(error);
-        else tellDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
+        else reportDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
         value.push({ kind: 'damaged' });
       }
     }

@@ -152,8 +152,8 @@ function wholeFile(from: string) {
 function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
   const beside = readKeyFile(join(dirname(from), KEY_FILE));
   const keys = [
-    ...[beside?.current, beside?.former].filter((key) => key !== undefined && key !== null),
-    ...[given?.current, given?.former].filter((key) => key !== undefined && key !== null).map(dataKeyOf),
+    ...[beside?.current, beside?.previous].filter((key) => key !== undefined && key !== null),
+    ...[given?.current, given?.previous].filter((key) => key !== undefined && key !== null).map(dataKeyOf),
   ];
   const checked = file.prepare('SELECT key_id, check_value FROM encryption_keys').all();
   for (const { key_id, check_value } of checked as { key_id: string; check_value: string }[]) {

@@ -32,7 +32,7 @@ const DISTANCES: Lingers = {
 };
 
 /** Short, whatever the tables hold. Others may take long, and hold nobody up. */
-const TELLING = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
+const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
 /**
  * Opens the store on a PostgreSQL database, which any number of nodes may share.
@@ -57,7 +57,7 @@ export function openPostgresStore(
   const { store, opened } = openThread(module, { url, key_source, quotas: quotasOf(quotas) }, observer, {
     has_cluster: true,
     changeOf,
-    telling: TELLING,
+    stall_signs: STALL_SIGNS,
   });
   return { store: { ...store, lingers: DISTANCES }, opened };
 }

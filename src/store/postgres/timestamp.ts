@@ -1,4 +1,4 @@
-import { tellDamaged } from '../rows/stored_values.ts';
+import { reportDamaged } from '../rows/stored_values.ts';
 
 /** A timestamp as it stands in its row, where a string with a NUL could not. */
 export function timestampText(timestamp: string): string {
@@ -13,6 +13,6 @@ export function timestampOf(text: string): string {
   } catch {
     // Below.
   }
-  tellDamaged('messages', 'timestamp', text.slice(0, 100));
+  reportDamaged('messages', 'timestamp', text.slice(0, 100));
   return '';
 }

@@ -28,10 +28,10 @@ export function entryAfter(head: AuditHead, entry: NewAuditEntry, wall_ms: numbe
 const REMOVED_EVERY_MS = 86_400_000;
 
 /**
- * The entry that says what is removed; null when nothing is.
+ * The entry that records a removal; null when there is nothing to remove.
  *
  * @param oldest the first entries that are left, in the order of seq
- * @param before_ms what was written before it may go
+ * @param before_ms entries written before it may go
  */
 export function removalOf(
   oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],
@@ -45,7 +45,7 @@ export function removalOf(
   return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
 }
 
-/** As it stands there: whether it is whole is for the chain to say. */
+/** The entry as it is stored: the chain shows whether it is whole. */
 export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
   return {
     ...row,

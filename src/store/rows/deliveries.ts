@@ -13,17 +13,17 @@ import {
 import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
 import type { DeliveriesTable } from './tables.ts';
 
-/** How many of the first rows of a lane are looked at for what expires. */
+/** How many of the first rows of a lane are checked for expiry. */
 export const LANE_FRONT_MAX = 500;
 
-/** How many of the oldest rows are looked at for removal: what is kept among them is at most 72 h of pending. */
+/** How many of the oldest rows are checked for removal. Those that stay among them are pending, for at most 72 h. */
 export const PRUNE_WINDOW = 5_000;
 
 /** A pending delivery with its message. */
 export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;
 
-/** As many as a page of a lane may come to, and no more of them are read. */
+/** Cuts a page of a lane out of rows, and reads no more of them than it needs. */
 export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
   const page: QueuedRow[] = [];
   let chars = 0;
@@ -47,14 +47,14 @@ export function queuedDeliveryOf(
   };
 }
 
-/** A delivery as it is listed, with what its instance says. */
+/** A delivery as it is listed, with the switches and the back-off of its instance. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
   backing_off: number | null;
 };
 
-/** What a row of `d` comes to. */
+/** The bytes of the long columns of `d`. */
 export const DELIVERY_BYTES = 'octet_length(d.target_agents) + octet_length(d.attempts)';
 
 export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {

@@ -13,7 +13,7 @@ import {
   storedStatuses,
   storedTexts,
   storedTime,
-  tellDamaged,
+  reportDamaged,
 } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
 
@@ -27,7 +27,7 @@ export function instanceReader(keys: DataKeys) {
   const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
     sealSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Field by field: who owns it, and where an engine keeps it, is no concern of those who deliver. */
+  /** Field by field: the owner, and the columns of one engine alone, are no part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
@@ -59,7 +59,7 @@ export function instanceReader(keys: DataKeys) {
       backoff_until: time('backoff_until'),
       last_seen_at: time('last_seen_at'),
       created_at: time('created_at'),
-      // As it stands there: whether it is the same is asked of it.
+      // As it is stored: it is compared with the stored value.
       updated_at: row.updated_at,
     };
   }
@@ -68,14 +68,14 @@ export function instanceReader(keys: DataKeys) {
     return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
   }
 
-  /** In a list, where one whose secrets do not open stands beside others: it is shown without them. */
+  /** For lists: an instance whose secrets do not open is shown without them, so that the others are shown at all. */
   function listedRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
     try {
       return instanceRowOf(row);
     } catch (error) {
       if (!(error instanceof StoreError) || error.code !== 'SECRET_UNREADABLE') throw error;
       const { instance_id } = row;
-      tellDamaged('instances', 'webhook_headers or a secret', instance_id);
+      reportDamaged('instances', 'webhook_headers or a secret', instance_id);
       const readable = {
         webhook_headers: sealHeaders(instance_id, {}),
         webhook_secret: sealSecret('webhook_secret', instance_id, ''),
@@ -85,7 +85,7 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  /** The secret as it is; null when it does not open, so that giving a new one mends the instance. */
+  /** The plain secret; null when it does not open, so that a new one repairs the instance. */
   function secretOf(instance_id: string, sealed: string): string | null {
     try {
       return keys.open(sealed, secretPlace('webhook_secret', instance_id));
@@ -142,7 +142,7 @@ export function instanceReader(keys: DataKeys) {
   return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, registeredValues };
 }
 
-/** What a row of `i` comes to. */
+/** The bytes of the long columns of `i`. */
 export const INSTANCE_BYTES = 'octet_length(i.agent_ids) + octet_length(i.webhook_headers)';
 
 /** For queries over the instances `i`. */

@@ -3,7 +3,7 @@ import { Problem } from '../../domain/problem.ts';
 import type { Membership } from '../contract/meetings.ts';
 import { storedTexts } from './stored_values.ts';
 
-/** What a row of `s` comes to. */
+/** The bytes of the long columns of `s`. */
 export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 
 export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
@@ -18,7 +18,7 @@ export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: s
   };
 }
 
-/** @returns why it cannot join */
+/** @returns why the instance cannot join */
 export function notRegistered(instance_id: string): Problem {
   return new Problem(
     'instance_does_not_exist',

@@ -9,7 +9,7 @@ export function encodeCursor(key: CursorKey): string {
 
 /**
  * @param types what the key must consist of
- * @throws Problem `invalid_fields` for what this service did not make
+ * @throws Problem `invalid_fields` for a cursor that this service did not make
  */
 export function decodeCursor(cursor: string, types: ('string' | 'number')[]): CursorKey {
   let key: unknown;
@@ -19,15 +19,15 @@ export function decodeCursor(cursor: string, types: ('string' | 'number')[]): Cu
     key = null;
   }
   const is_key = Array.isArray(key) && key.length === types.length && key.every((part, i) => typeof part === types[i]);
-  // 1e400 and trailing spaces are JSON, and nothing that was ever answered.
+  // 1e400 and trailing spaces are valid JSON, and never part of a cursor that we made.
   if (is_key && encodeCursor(key as CursorKey) === cursor) return key as CursorKey;
   throw invalidField('cursor', 'must be the next_cursor of a page made with the same filters');
 }
 
-/** A page ends before the row with which it would come to more than this, but for its first. */
+/** A page ends before the row that would make it larger than this. Its first row always fits. */
 export const PAGE_BYTES_MAX = 512 << 10;
 
-/** Rows that say what they come to: the bytes of what in them may be long. */
+/** A row with the bytes of its long columns. */
 export interface Weighed {
   row_bytes: number;
 }

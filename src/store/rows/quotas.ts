@@ -1,10 +1,10 @@
-/** What is said when there are as many as there may be. */
+/** The problems of a quota that is used up. */
 import { Problem } from '../../domain/problem.ts';
 import type { Quotas } from '../contract/quotas.ts';
 
 /**
- * What the lists of agents in a meeting may come to together, as they are stored. Every message of the meeting is stored with
- * all of them. A small list is always taken, so that nobody keeps others out by long ones of their own.
+ * The bytes that the lists of agents in a meeting may take together. Every message of the meeting is stored with all of
+ * them. A small list is always accepted, so that nobody keeps others out with long lists.
  */
 const LISTS_BYTES_MAX = 4 << 20;
 const SMALL_LIST_BYTES = 1_024;
@@ -25,14 +25,14 @@ export function quotaExceeded(setting: keyof Quotas, quota: number): Problem {
 
 /**
  * @param list a list of agents as it is stored
- * @returns what the lists of the others in the meeting may come to beside it; null when nobody has to ask
+ * @returns the bytes that remain for the lists of the others in the meeting; null when there is no need to check
  */
 export function roomBeside(list: string): number | null {
   const bytes = Buffer.byteLength(list);
   return bytes <= SMALL_LIST_BYTES ? null : LISTS_BYTES_MAX - bytes;
 }
 
-/** @returns why a list of agents is not taken */
+/** @returns why a list of agents is refused */
 export function listsTooLong(): Problem {
   return new Problem(
     'quota_exceeded',
@@ -40,7 +40,7 @@ export function listsTooLong(): Problem {
   );
 }
 
-/** The quotas and nothing that came with them: what the thread of an engine is told. */
+/** The quotas alone, out of an object that holds more: the data for the thread of an engine. */
 export function quotasOf(from: Quotas): Quotas {
   const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
   return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };

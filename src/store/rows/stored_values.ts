@@ -1,6 +1,6 @@
 /**
- * What stands in a row, read so that nothing in it stops whoever reads it, or the rows beside it: what is not what this service
- * writes is told once, with its place, and taken for the emptiest thing that it could be.
+ * Reads the values of a row so that a damaged value stops neither the reader nor the rows beside it. A value that this
+ * service would not write is reported once, with its place, and read as the emptiest value that it could be.
  */
 import type { LastFailure } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
@@ -14,31 +14,31 @@ export interface DamagedValue {
 
 /** The furthest time that has a date (ECMA-262, section 21.4.1.1), before and after 1970. */
 const TIME_MAX = 8_640_000_000_000_000;
-/** Places that are remembered as told. */
-const TOLD_MAX = 10_000;
+/** How many reported places are remembered. */
+const REPORTED_MAX = 10_000;
 
-const told = new Set<string>();
+const reported = new Set<string>();
 let listener: (damaged: DamagedValue) => void = () => {};
 
-/** Of this thread: whoever opens a store there listens. */
+/** Sets the listener of this thread; opening a store sets it. */
 export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
   listener = listen;
-  told.clear();
+  reported.clear();
 }
 
-export function tellDamaged(table: string, column: string, row: string): void {
+export function reportDamaged(table: string, column: string, row: string): void {
   const key = JSON.stringify([table, column, row]);
-  if (told.has(key)) return;
-  if (told.size >= TOLD_MAX) told.clear();
-  told.add(key);
+  if (reported.has(key)) return;
+  if (reported.size >= REPORTED_MAX) reported.clear();
+  reported.add(key);
   listener({ table, column, row });
 }
 
-/** A list of texts; an empty one when it is none. */
+/** A list of texts; an empty one when the value is damaged. */
 export function storedTexts(json: string, table: string, column: string, row: string): string[] {
   const value = valueOf(json);
   if (Array.isArray(value) && value.every((each) => typeof each === 'string')) return value;
-  tellDamaged(table, column, row);
+  reportDamaged(table, column, row);
   return [];
 }
 
@@ -46,7 +46,7 @@ export function storedTextsOrNull(json: string | null, table: string, column: st
   return json === null ? null : storedTexts(json, table, column, row);
 }
 
-/** The JSON text of a list of texts, as it stands there. */
+/** The JSON text of a list of texts, as it is stored. */
 export function storedTextsJson(json: string, table: string, column: string, row: string): string {
   const texts = storedTexts(json, table, column, row);
   return texts.length === 0 ? '[]' : json;
@@ -57,7 +57,7 @@ export function storedHeaders(json: string, table: string, column: string, row: 
   const value = valueOf(json);
   if (isObject(value) && Object.values(value).every((each) => typeof each === 'string'))
     return value as Record<string, string>;
-  tellDamaged(table, column, row);
+  reportDamaged(table, column, row);
   return {};
 }
 
@@ -65,7 +65,7 @@ export function storedFailure(json: string | null, row: string): LastFailure | n
   if (json === null) return null;
   const value = valueOf(json);
   if (isObject(value) && isTimeText(value['at']) && isEnd(value)) return value as unknown as LastFailure;
-  tellDamaged('instances', 'last_failure', row);
+  reportDamaged('instances', 'last_failure', row);
   return null;
 }
 
@@ -73,34 +73,34 @@ export function storedAttempts(json: string, row: () => string): Attempt[] {
   if (json === '[]') return [];
   const value = valueOf(json);
   if (Array.isArray(value) && value.every(isAttempt)) return value;
-  tellDamaged('deliveries', 'attempts', row());
+  reportDamaged('deliveries', 'attempts', row());
   return [];
 }
 
 export function storedStatuses(text: string, row: string): SuccessStatuses {
   if (text === '200' || text === '2xx') return text;
-  tellDamaged('instances', 'success_statuses', row);
+  reportDamaged('instances', 'success_statuses', row);
   return '200';
 }
 
 /** A number that counts something. */
 export function storedCount(number: number, table: string, column: string, row: string): number {
   if (Number.isSafeInteger(number) && number >= 0) return number;
-  tellDamaged(table, column, row);
+  reportDamaged(table, column, row);
   return 0;
 }
 
 /** A time that has a date. */
 export function storedTime<Time extends number | null>(ms: Time, table: string, column: string, row: string): Time {
   if (ms === null || Math.abs(ms) <= TIME_MAX) return ms;
-  tellDamaged(table, column, row);
+  reportDamaged(table, column, row);
   return 0 as Time;
 }
 
-/** The JSON text of an object, as the sender wrote it: one that is none would spoil the answer that it stands in. */
+/** The JSON text of an object, as the sender wrote it: a damaged one would spoil the response around it. */
 export function storedObjectJson(json: string, table: string, column: string, row: string): string {
   if (isObject(valueOf(json))) return json;
-  tellDamaged(table, column, row);
+  reportDamaged(table, column, row);
   return '{}';
 }
 

@@ -6,10 +6,10 @@ import { StoreError } from '../store_error.ts';
 /** The settings encryption_key and encryption_key_previous. */
 export interface GivenKeys {
   current: KeyObject;
-  former: KeyObject | null;
+  previous: KeyObject | null;
 }
 
-/** Where the data key comes from: the settings, a file, or nowhere, for a store that ends with the process. */
+/** Where the data key is kept: the settings, a file, or memory, for a store that ends with the process. */
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
@@ -20,25 +20,25 @@ export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; pat
 export class DataKeys {
   readonly #source: KeySource;
   #current: DataKey;
-  #former: DataKey | null;
+  #previous: DataKey | null;
 
-  private constructor(source: KeySource, { current, former }: FileKeys) {
+  private constructor(source: KeySource, { current, previous }: FileKeys) {
     this.#source = source;
     this.#current = current;
-    this.#former = former;
+    this.#previous = previous;
   }
 
   /**
    * @param needed whether something is encrypted already: then no new key is made
-   * @throws StoreError that says what is wrong with the key
+   * @throws StoreError with the fault of the key
    */
   static load(source: KeySource, needed: boolean): DataKeys {
-    if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), former: null });
+    if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), previous: null });
     if (source.kind === 'given') {
-      const { current, former } = source.keys;
+      const { current, previous } = source.keys;
       return new DataKeys(source, {
         current: dataKeyOf(current),
-        former: former === null ? null : dataKeyOf(former),
+        previous: previous === null ? null : dataKeyOf(previous),
       });
     }
     const { path } = source;
@@ -50,7 +50,7 @@ export class DataKeys {
         `${path} is missing, and webhook secrets are encrypted under the key in it: put it back from its backup, or give the key as CONVOKE_ENCRYPTION_KEY.`,
       );
     }
-    const made = { current: makeDataKey(), former: null };
+    const made = { current: makeDataKey(), previous: null };
     writeKeyFile(path, made);
     return new DataKeys(source, made);
   }
@@ -61,7 +61,7 @@ export class DataKeys {
 
   /** The one that seals first. */
   get all(): readonly DataKey[] {
-    return this.#former === null ? [this.#current] : [this.#current, this.#former];
+    return this.#previous === null ? [this.#current] : [this.#current, this.#previous];
   }
 
   keyOf(key_id: string): DataKey | undefined {
@@ -77,25 +77,25 @@ export class DataKeys {
     return open(this.all, sealed, place);
   }
 
-  /** Null when whoever set the key must change it there. */
+  /** Makes a new key that seals from now on. Null when the key is a setting: it is changed there. */
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
-    const next = { current: makeDataKey(), former: this.#current };
+    const next = { current: makeDataKey(), previous: this.#current };
     // Both are on disk before anything is sealed with the new one.
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, next);
     this.#current = next.current;
-    this.#former = next.former;
+    this.#previous = next.previous;
     return next.current;
   }
 
-  /** Nothing is under it any more, and that is on disk. */
-  forgetFormer(): void {
-    if (this.#former === null) return;
-    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, former: null });
-    this.#former = null;
+  /** To be called when no row is under the previous key any more, and that is on disk. */
+  forgetPrevious(): void {
+    if (this.#previous === null) return;
+    if (this.#source.kind === 'file') writeKeyFile(this.#source.path, { current: this.#current, previous: null });
+    this.#previous = null;
   }
 
-  /** What to say when the rows are under another key. */
+  /** The error when the rows are under another key. */
   misfit(key_id: string): StoreError {
     const { key_id: have } = this.#current;
     const advice =

@@ -1,4 +1,4 @@
-/** The secrets of instances: where each stands, and how the key that they are under is known again. */
+/** The places of the secrets of instances, and the check value that recognizes their key. */
 import { type DataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 
@@ -7,7 +7,7 @@ export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_se
 export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
 
-/** What is sealed beside the id of a key, to know the key again. */
+/** Sealed and stored beside the id of a key, to recognize the key. */
 const CHECK_TEXT = 'convoke';
 
 /** Binds a secret to its row and column. */

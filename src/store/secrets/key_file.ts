@@ -1,4 +1,4 @@
-/** The file that holds the data key: one line of base64, and a second with the former key while the key is changed. */
+/** The file that holds the data key: one line of base64, and a second with the previous key while the key is changed. */
 import type { KeyObject } from 'node:crypto';
 import { closeSync, fstatSync, fsyncSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -6,13 +6,13 @@ import { parseDataKey } from '../../domain/data_key.ts';
 import { type DataKey, dataKeyOf } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
 
-/** What group and others may do with it: nothing. */
+/** The rights of group and others: none. */
 const OTHERS_MODE = 0o077;
 const LINES_MAX = 2;
 
 export interface FileKeys {
   current: DataKey;
-  former: DataKey | null;
+  previous: DataKey | null;
 }
 
 /**
@@ -24,14 +24,19 @@ export function readKeyFile(path: string): FileKeys | null {
   const text = readPrivate(path);
   if (text === null) return null;
   const lines = text.split('\n').filter((line) => line.trim() !== '');
-  const [current, former = null] = lines.map((line) => parseDataKey(line.trim()));
-  if (current === undefined || current === null || lines.length > LINES_MAX || (lines.length > 1 && former === null)) {
+  const [current, previous = null] = lines.map((line) => parseDataKey(line.trim()));
+  if (
+    current === undefined ||
+    current === null ||
+    lines.length > LINES_MAX ||
+    (lines.length > 1 && previous === null)
+  ) {
     throw new StoreError(
       'ENCRYPTION_KEY_MALFORMED',
       `${path} does not hold a data key (one line, the base64 of 32 bytes): put it back from its backup.`,
     );
   }
-  return { current: dataKeyOf(current), former: former === null ? null : dataKeyOf(former) };
+  return { current: dataKeyOf(current), previous: previous === null ? null : dataKeyOf(previous) };
 }
 
 function readPrivate(path: string): string | null {
@@ -45,7 +50,7 @@ function readPrivate(path: string): string | null {
   }
   try {
     const mode = fstatSync(file).mode & 0o777;
-    // Refused, not mended: whoever runs the service has to know that others could have read the key. Windows has no modes.
+    // Refused, not repaired: the operator has to know that others could have read the key. Windows has no modes.
     if ((mode & OTHERS_MODE) !== 0 && process.platform !== 'win32') {
       throw new StoreError(
         'ENCRYPTION_KEY_UNPROTECTED',
@@ -58,9 +63,9 @@ function readPrivate(path: string): string | null {
   }
 }
 
-/** Replaces the file as a whole: after a crash it holds either what it held or what is written now. It is on disk then. */
-export function writeKeyFile(path: string, { current, former }: FileKeys): void {
-  const lines = [current, former].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
+/** Replaces the file as a whole, and returns when it is on disk: after a crash it holds either the old keys or the new. */
+export function writeKeyFile(path: string, { current, previous }: FileKeys): void {
+  const lines = [current, previous].flatMap((key) => (key === null ? [] : [`${base64Of(key.key)}\n`]));
   const next = `${path}.new`;
   rmSync(next, { force: true });
   const file = openSync(next, 'wx', 0o600);
@@ -74,7 +79,7 @@ export function writeKeyFile(path: string, { current, former }: FileKeys): void 
   syncDirectory(dirname(path));
 }
 
-/** What was renamed, made or removed in it is on disk then. */
+/** Returns when the files that were renamed, made or removed in the directory are on disk. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {

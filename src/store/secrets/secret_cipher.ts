@@ -16,10 +16,10 @@ const ALGORITHM = 'aes-256-gcm';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** 64 bits tell the keys of one file apart, and say nothing of the key. */
+/** 64 bits distinguish the keys of one file, and reveal nothing of the key. */
 const KEY_ID_CHARS = 16;
 
-/** Where a secret stands. It is bound into the tag: what was moved to another place does not open there. */
+/** The place of a secret. It is bound into the tag: a secret that was moved to another place does not open there. */
 export interface SecretPlace {
   table: string;
   column: string;
@@ -27,7 +27,7 @@ export interface SecretPlace {
   row: string;
 }
 
-/** A key, and the id by which ciphertexts name it. A KeyObject, because no log and no JSON shows what is in it. */
+/** A key, and the id by which ciphertexts name it. A KeyObject, because no log and no JSON shows its bytes. */
 export interface DataKey {
   key_id: string;
   key: KeyObject;

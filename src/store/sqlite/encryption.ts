@@ -37,7 +37,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
     // A change was over but for this.
-    keys.forgetFormer();
+    keys.forgetPrevious();
   }
   removePlainText(db);
   return keys;
@@ -77,8 +77,8 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       if (left !== undefined) throw new Error('something is under the former key');
       db.prepare('DELETE FROM encryption_keys WHERE key_id <> ?').run(keys.current.key_id);
     },
-    forgetFormerKey() {
-      if (checkedKeyIds(db).length === 1) keys.forgetFormer();
+    forgetPreviousKey() {
+      if (checkedKeyIds(db).length === 1) keys.forgetPrevious();
     },
   };
 }

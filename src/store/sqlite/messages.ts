@@ -7,7 +7,7 @@ import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './sync.ts';
 import type { Recipients } from './recipients.ts';
 import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
-import { storedObjectJson, tellDamaged } from '../rows/stored_values.ts';
+import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
 /** The version before stored keys without their senders: for a day they are anybody's. */
 const FIND_KEY = `
@@ -114,7 +114,7 @@ export function messageOperations(
       return accepted;
     } catch (error) {
       if (isOfTheStorage(error)) throw error;
-      tellDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
+      reportDamaged('meetings', `what a message needs: ${(error as Error).message}`, message.meeting_id);
       recipients.forgetAll();
       db.prepare('ROLLBACK TO message').run();
       db.prepare('RELEASE message').run();

@@ -1,5 +1,5 @@
 import type { SQLInputValue, SQLOutputValue, StatementSync } from 'node:sqlite';
-import { tellDamaged } from '../rows/stored_values.ts';
+import { reportDamaged } from '../rows/stored_values.ts';
 
 type Row = Record<string, SQLOutputValue>;
 type Values = [Record<string, SQLInputValue>] | SQLInputValue[];
@@ -75,7 +75,7 @@ function withNumbers(row: Row, table: string): Row {
     }
     const number = Number(value);
     numbers[column] = Math.max(-Number.MAX_SAFE_INTEGER, Math.min(number, Number.MAX_SAFE_INTEGER));
-    if (!Number.isSafeInteger(number)) tellDamaged(table, column, nameOf(row));
+    if (!Number.isSafeInteger(number)) reportDamaged(table, column, nameOf(row));
   }
   return numbers;
 }

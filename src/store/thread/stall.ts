@@ -1,51 +1,54 @@
 /**
- * A storage that neither does what it is asked nor fails: a disk that is frozen, a database that is paused. Who waits for it
- * hears so in bounded time. What they asked for goes on, and those who keep what is in memory hear how it ends.
+ * Watches for a storage that neither completes a call nor fails: a frozen disk, a paused database. Callers get an error in
+ * bounded time. The calls themselves continue, and the engine, which keeps lanes in memory, sees how they end.
  */
 import type { Stall } from '../contract/stall.ts';
 import { StoreError } from '../store_error.ts';
 
-/** How often it is looked whether something takes too long. */
+/** How often the watch checks how long calls have waited. */
 const TICK_MS = 500;
-/** Who comes after this much of a commit is refused. */
+/** After so many ticks of one commit, new calls are refused. */
 const STALLED_TICKS = 6;
-/** Who waits for so long is answered without knowing. */
-const PATIENCE_TICKS = 12;
+/** After so many ticks, waiting callers get an error without knowing the result. */
+const LONG_TICKS = 12;
 
-/** Calls that change nothing that anybody remembers, and after how many ticks they are given up. */
-const GIVEN_UP: { [name in string]?: number } = { 'storage.touch': STALLED_TICKS, 'sessions.find': PATIENCE_TICKS };
+/** Calls without a lasting effect, and the ticks after which they are rejected. */
+const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
+  'storage.touch': STALLED_TICKS,
+  'sessions.find': LONG_TICKS,
+};
 
-/** Names of the calls, `noun.method`, by which a storage tells that it stands still; all, where they follow one another. */
-export type Telling = 'all' | ReadonlySet<string>;
+/** The calls, as `store.method`, whose waiting shows a stall; `all` where calls run one after the other. */
+export type StallSigns = 'all' | ReadonlySet<string>;
 
 /** How long a call has waited, and what that means. */
-interface Patience {
+interface Wait {
   /** The tick at which it was made. */
   since: number;
-  is_telling: boolean;
+  is_sign: boolean;
   ticks_max: number;
 }
 
-/** A call that waits for its answer. */
-export interface Waiting extends Patience {
+/** A call that waits for its reply. */
+export interface Waiting extends Wait {
   method: string;
   resolve: (value: unknown) => void;
   reject: (error: Error) => void;
 }
 
-/** Time is counted in ticks, so that a process that stood still itself takes it for half a second and not for a stall. */
+/** Counts time in ticks: a pause of the whole process counts as one tick, half a second, and not as a stall. */
 export class StallWatch implements Stall {
   readonly #waiting: readonly (Waiting | null)[];
-  readonly #telling: Telling;
+  readonly #signs: StallSigns;
   readonly #listeners: ((is_long: boolean) => void)[] = [];
   #timer: NodeJS.Timeout | null = null;
   #tick = 0;
   #is_stalled = false;
 
   /** @param waiting the calls that wait, as they are at any time */
-  constructor(waiting: readonly (Waiting | null)[], telling: Telling) {
+  constructor(waiting: readonly (Waiting | null)[], signs: StallSigns) {
     this.#waiting = waiting;
-    this.#telling = telling;
+    this.#signs = signs;
   }
 
   get is_stalled(): boolean {
@@ -53,7 +56,7 @@ export class StallWatch implements Stall {
   }
 
   get holds_up_reading(): boolean {
-    return this.#is_stalled && this.#telling === 'all';
+    return this.#is_stalled && this.#signs === 'all';
   }
 
   onStall(listener: (is_long: boolean) => void): void {
@@ -61,14 +64,14 @@ export class StallWatch implements Stall {
   }
 
   /** A call is made. */
-  begin(name: string): Patience {
+  begin(name: string): Wait {
     this.#timer ??= setInterval(() => this.#look(), TICK_MS).unref();
-    const is_telling = this.#telling === 'all' || this.#telling.has(name);
-    return { since: this.#tick, is_telling, ticks_max: GIVEN_UP[name] ?? Infinity };
+    const is_sign = this.#signs === 'all' || this.#signs.has(name);
+    return { since: this.#tick, is_sign: is_sign, ticks_max: REJECTED_AFTER_TICKS[name] ?? Infinity };
   }
 
-  /** Answers came. */
-  answered(): void {
+  /** Replies arrived. */
+  onReplies(): void {
     if (this.#is_stalled) this.#is_stalled = this.#longest() > STALLED_TICKS;
   }
 
@@ -78,11 +81,11 @@ export class StallWatch implements Stall {
     this.#is_stalled = false;
   }
 
-  /** For how many ticks the longest of those that tell has waited. */
+  /** For how many ticks the oldest of the calls that show a stall has waited. */
   #longest(): number {
     let longest = 0;
     for (const waiting of this.#waiting) {
-      if (waiting?.is_telling === true) longest = Math.max(longest, this.#tick - waiting.since);
+      if (waiting?.is_sign === true) longest = Math.max(longest, this.#tick - waiting.since);
     }
     return longest;
   }
@@ -94,21 +97,21 @@ export class StallWatch implements Stall {
     this.#is_stalled = longest > STALLED_TICKS;
     for (const waiting of this.#waiting) {
       if (waiting === null || this.#tick - waiting.since <= waiting.ticks_max) continue;
-      // Its answer may come, and nobody hears it then.
+      // Its reply may still arrive, and is then ignored.
       waiting.ticks_max = Infinity;
       waiting.reject(inDoubt());
     }
     if (!this.#is_stalled) return;
-    for (const listener of this.#listeners) listener(longest > PATIENCE_TICKS);
+    for (const listener of this.#listeners) listener(longest > LONG_TICKS);
   }
 }
 
-/** Nothing was asked of the storage. */
+/** The call did not reach the storage. */
 export function stalled(): StoreError {
   return new StoreError('STORE_STALLED', 'the storage has not answered for 3 seconds');
 }
 
-/** It was asked, and nobody knows yet what it will do. */
+/** The call reached the storage, and its result is unknown. */
 export function inDoubt(): StoreError {
   return new StoreError('IN_DOUBT', 'the storage has not answered for 6 seconds, and may do it all the same');
 }

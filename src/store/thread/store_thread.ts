@@ -10,7 +10,7 @@ import {
   type Reply,
   unpackReply,
 } from './thread_protocol.ts';
-import { stalled, StallWatch, type Telling, type Waiting } from './stall.ts';
+import { stalled, StallWatch, type StallSigns, type Waiting } from './stall.ts';
 import { type DamagedValue, onDamagedValue } from '../rows/stored_values.ts';
 import type { Audited } from '../contract/audit.ts';
 import type { Change, ClusterStore } from '../contract/cluster.ts';
@@ -22,12 +22,12 @@ import { StoreError } from '../store_error.ts';
  * Starts the thread of an engine. Calls made in the same turn of the event loop travel together.
  *
  * @param module the entry of the thread
- * @param data what it is told, as plain data
- * @param observer is told of every commit
- * @param options.transfer what of the data goes over to the thread
+ * @param data for the thread, as plain data
+ * @param observer is called for every commit
+ * @param options.transfer the ports in the data, which move to the thread
  * @param options.has_cluster whether other nodes may be on the same database
  * @param options.changeOf a change as the thread posts it, as a Change
- * @param options.telling which calls tell that the storage stands still
+ * @param options.stall_signs the calls whose waiting shows a stall
  * @returns the store, which can be called at once, and a promise that it is open
  */
 export function openThread(
@@ -38,18 +38,18 @@ export function openThread(
     transfer = [],
     has_cluster = false,
     changeOf = (raw) => raw,
-    telling = 'all',
+    stall_signs = 'all',
   }: {
     transfer?: MessagePort[];
     has_cluster?: boolean;
     changeOf?: (raw: never) => Change;
-    telling?: Telling;
+    stall_signs?: StallSigns;
   } = {},
 ): { store: Store; opened: Promise<void> } {
-  // What this process was started with (--input-type, --eval) is not meant for the thread. Node 22 calls its SQLite experimental.
+  // The options of this process (--input-type, --eval) are not meant for the thread. Node 22 calls its SQLite experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
-  const calls = new Calls(worker, observer, changeOf, telling);
+  const calls = new Calls(worker, observer, changeOf, stall_signs);
   const store: Store = {
     stall: calls.stall,
     cluster: has_cluster ? calls.of('cluster') : null,
@@ -85,15 +85,15 @@ export interface Commit {
 
 export interface StoreObserver {
   committed?(commit: Commit): void;
-  /** A row holds what this service does not write. Told once for each place. */
+  /** A row holds a value that this service does not write. Called once for each place. */
   damaged?(damaged: DamagedValue): void;
   /** What other nodes stored or said could not be taken. */
-  misheard?(error: unknown): void;
+  changeUnreadable?(error: unknown): void;
 }
 
 type Nouns = Store & { cluster: ClusterStore; file: FileStore };
 
-/** The calls under way between this thread and the store's. */
+/** The calls in flight between this thread and the thread of the store. */
 class Calls {
   readonly #worker: Worker;
   /** By the id of the call. Ids are used again: see src/delivery/intrusive_list.ts for why this is no Map. */
@@ -106,9 +106,9 @@ class Calls {
   onChange: (change: Change) => void = () => {};
   readonly opened: Promise<void>;
 
-  constructor(worker: Worker, observer: StoreObserver, changeOf: (raw: never) => Change, telling: Telling) {
+  constructor(worker: Worker, observer: StoreObserver, changeOf: (raw: never) => Change, stall_signs: StallSigns) {
     this.#worker = worker;
-    this.stall = new StallWatch(this.#waiting, telling);
+    this.stall = new StallWatch(this.#waiting, stall_signs);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.opened = promise;
     const fail = (error: Error): void => {
@@ -124,7 +124,7 @@ class Calls {
           is_open = true;
           resolve();
         } else if ('raw' in message) {
-          // Other nodes may tell of something before it is open.
+          // A change may arrive before the store is open.
           this.#onRawChange(() => changeOf(message.raw), observer);
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
@@ -134,7 +134,7 @@ class Calls {
           const { replies, ...commit } = message as Answer;
           observer.committed?.(commit);
           this.#settle(replies);
-          this.stall.answered();
+          this.stall.onReplies();
         }
       },
     );
@@ -149,7 +149,7 @@ class Calls {
     try {
       this.onChange(changeOf());
     } catch (error) {
-      observer.misheard?.(error);
+      observer.changeUnreadable?.(error);
       this.onChange({ kind: 'resync' });
     }
   }
@@ -164,7 +164,7 @@ class Calls {
     });
   }
 
-  /** Whoever asks while it is being asked gets the same answer. */
+  /** Callers that ask while a ping is in flight share it. */
   ping(): Promise<void> {
     if (this.stall.is_stalled) return Promise.reject(stalled());
     this.#pinging ??= this.call('storage', 'touch', [])

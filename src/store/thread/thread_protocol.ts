@@ -1,11 +1,11 @@
-/** What travels between the thread that calls the store and the thread of its engine. */
+/** The messages between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage } from '../contract/messages.ts';
 import type { Audited } from '../contract/audit.ts';
 import type { AuditedStore } from '../store.ts';
 import { StoreError } from '../store_error.ts';
 
-/** What is called: a part of the store, or where it keeps things. */
+/** The part of the store that a call is for. */
 export type StoreName = keyof AuditedStore | 'messages' | 'audit' | 'cluster' | 'file' | 'storage';
 
 /** One call of a store method, as it travels to the engine's thread. */
@@ -14,11 +14,11 @@ export interface Call {
   store: StoreName;
   method: string;
   args: unknown[];
-  /** What the audit log is told when the call changed something. */
+  /** For the entry in the audit log, when the call changed something. */
   audited?: Audited;
 }
 
-/** Its answer. Errors are plain data, because classes do not survive the way between threads. */
+/** The reply to a call. Errors are plain data, because classes do not survive the way between threads. */
 export interface Reply {
   id: number;
   value?: unknown;
@@ -34,7 +34,7 @@ interface Packed {
 }
 
 /**
- * What is long under load travels packed. Copying objects between threads costs 3.5 µs a settlement, both ends together;
+ * Calls that are long under load travel packed. Copying objects between threads costs 3.5 µs a settlement, both ends together;
  * packed and with its attempts as text it costs 1.4 (300 settlements, Node 24.21).
  */
 export function packCall(call: Call): Call {
@@ -47,12 +47,12 @@ export function unpackCall(call: Call): Call {
   return isLong(call.method) ? { ...call, args: [unpacked(rows), ...others] } : call;
 }
 
-/** Whether it comes with a list that is long under load. */
+/** Whether the first argument is a list that is long under load. */
 function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
-/** What became of messages, as it travels: of those that are stored the messages, and of those that are new the deliveries. */
+/** The results of an accept, packed: the messages of those that are stored, and the deliveries of those that are new. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   messages: Packed;
@@ -62,8 +62,8 @@ interface PackedAccepted {
 }
 
 /**
- * Answers that are long: what messages were queued for, a hundred times over at a fan-out of a hundred; pages of lanes. As
- * objects, what became of a message with one delivery costs 8.6 µs, packed 1.5 (100 messages, Node 24.21).
+ * Packs the replies that are long: the deliveries of messages, a hundred for each at a fan-out of a hundred, and pages of
+ * lanes. The result for a message with one delivery costs 8.6 µs as objects and 1.5 packed (100 messages, Node 24.21).
  */
 export function packReply({ method }: Call, reply: Reply): Reply {
   if (reply.value === undefined) return reply;
@@ -132,12 +132,12 @@ function unpacked({ fields, values }: Packed): object[] {
   return rows;
 }
 
-/** How much a call asks for. */
+/** How many items a call has. */
 export function itemsIn({ method, args }: Call): number {
   return isLong(method) ? (args[0] as unknown[]).length : 1;
 }
 
-/** What comes back for the calls that were run together. */
+/** The replies to the calls of one transaction. */
 export interface Answer {
   replies: Reply[];
   /** Messages, settlements and other requests among them. */
@@ -156,7 +156,7 @@ export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
   return null;
 }
 
-/** What a reply says of an error: of a StoreError its code and words, of a defect where it was. */
+/** An error as the fields of a reply: of a StoreError the code and the message, of a defect the stack. */
 export function failureOf(error: unknown): Omit<Reply, 'id'> {
   if (error instanceof Problem) {
     return { problem: { code: error.code, detail: error.message, errors: error.errors } };
@@ -165,7 +165,7 @@ export function failureOf(error: unknown): Omit<Reply, 'id'> {
   return { defect: error instanceof Error ? (error.stack ?? error.message) : String(error) };
 }
 
-/** Whether a call that is audited changed something: null stands for what does not exist, or is not the caller's; removing says so otherwise. */
+/** Whether an audited call changed something. Null: the row does not exist, or the caller may not change it. `remove` returns `existed` instead. */
 export function hasChanged(value: unknown): boolean {
   return typeof value === 'object' && value !== null && !('existed' in value && value.existed === false);
 }

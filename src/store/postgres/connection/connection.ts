@@ -141,7 +141,7 @@ export class Connection {
       if (must_write) await connection.#assertWrites();
     } catch (error) {
       connection.destroy();
-      throw failureOf(error);
+      throw storeErrorOf(error);
     }
     return connection;
   }
@@ -199,7 +199,7 @@ export class Connection {
       const { rows, rowCount } = await this.#within(ms_max, ask());
       return { rows: rows as Row[], changes: rowCount ?? 0 };
     } catch (error) {
-      const failure = failureOf(error);
+      const failure = storeErrorOf(error);
       if (failure instanceof ConnectionLost) this.destroy();
       throw failure;
     }
@@ -252,7 +252,7 @@ export function isCollision(error: unknown): boolean {
 }
 
 /** Errors of the server and of the network as StoreError; a statement that is wrong in itself stays the defect that it is. */
-export function failureOf(error: unknown): unknown {
+export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   if (error instanceof pg.DatabaseError) {
     const code = error.code ?? 'XX000';

@@ -4,7 +4,7 @@ import type { IdCodec } from '../../../domain/id.ts';
 import { GenerationCache } from '../../../domain/generation_cache.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
-import { type Connection, ConnectionLost, failureOf, isCollision } from '../connection/connection.ts';
+import { type Connection, ConnectionLost, storeErrorOf, isCollision } from '../connection/connection.ts';
 import { RUN_UNKNOWN } from '../functions.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
@@ -170,7 +170,7 @@ export class MessageWriter {
           sent = null;
           this.#onUncertain();
         }
-        if (!lost && !is_behind && !isCollision(error)) throw failureOf(error);
+        if (!lost && !is_behind && !isCollision(error)) throw storeErrorOf(error);
         if (performance.now() > until_ms) {
           if (lost && sent !== null) this.#giveUp();
           throw error;
