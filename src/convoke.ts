@@ -86,7 +86,8 @@ export async function createConvoke(
     committed: (commit) => metrics.committed(commit),
     damaged: (damaged) =>
       log.error(damaged, `a row of ${damaged.table} is damaged: its value is taken for an empty one`),
-    changeUnreadable: (error) => log.error({ err: error }, 'what another node said could not be taken; all is looked at again'),
+    changeUnreadable: (error) =>
+      log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
   });
   const transport = createWebhookTransport({ policy: config.egress_policy });
   const expiry = new Expiry(clock, config.expire_after_ms);

@@ -35,13 +35,13 @@ export const SETTINGS = {
   host: setting(
     line('an address or a host name'),
     '127.0.0.1',
-    'Address to listen on; one that other machines can reach takes an admin key first (docs/keys.md).',
+    'Address to listen on. One that other hosts can reach needs an admin key first (docs/keys.md).',
   ),
   port: setting(wholeNumber(0, 65_535), '8080', 'Port to listen on; 0 takes any free one.'),
   advertised_url: setting(
     httpUrl(),
     '',
-    'Where this node is reached, as `convoke nodes` shows it; when empty the address that it listens on, with the name of its machine in place of one that stands for all.',
+    'URL of this node, as `convoke nodes` shows it. When empty: the address that it listens on, with its host name in place of an address that stands for all.',
   ),
   data: setting(
     line('the path of a directory'),
@@ -51,82 +51,78 @@ export const SETTINGS = {
   database_url: setting(
     databaseUrl(),
     '',
-    `The PostgreSQL database to keep everything in instead of ${DATABASE_FILE}, which any number of nodes may share. Of several hosts the one that writes is taken, at each connection.`,
+    `PostgreSQL database that holds everything instead of ${DATABASE_FILE}. Any number of nodes may share it. Of several hosts, each connection chooses the one that accepts writes.`,
   ),
   egress: setting(
     oneOf(EGRESS_MODES),
     'local',
-    'How far pushes may go: local is everywhere but link-local, cloud metadata and reserved ranges, lan is everywhere but this machine too, public is global addresses by https; public is the default when the host is not loopback, and behind a proxy (trust_proxy).',
+    'How far pushes may go. local: everywhere except link-local, cloud metadata and reserved ranges. lan: as local, but not this host either. public: global addresses by https. public is the default when the host is not loopback, and behind a proxy (trust_proxy).',
   ),
   egress_allow: setting(
     cidrs(),
     '',
-    'Address ranges that pushes may reach whatever egress says, separated by commas. Under public they too are reached by https only, unless egress_allow_http is true.',
+    'Address ranges that pushes may reach under every egress mode, separated by commas. Under public they too need https, unless egress_allow_http is true.',
   ),
   egress_allow_http: setting(boolean(), 'false', 'Whether egress public permits http:// webhook addresses too.'),
   encryption_key: setting(
     dataKey(),
     '',
-    `The key that webhook secrets and headers are encrypted under; when empty it is in ${KEY_FILE} in the data directory, made at the first start.`,
+    `Key that encrypts webhook secrets and headers. When empty: the key in ${KEY_FILE} in the data directory, made at the first start.`,
   ),
   encryption_key_previous: setting(
     dataKey(),
     '',
-    'The former encryption_key, while `convoke keys reencrypt` changes it.',
+    'The previous encryption_key, while `convoke keys reencrypt` changes it.',
   ),
   retry_schedule: setting(
     durations(RETRIES_MAX),
     '10s,30s,2m,10m,30m',
-    'Pauses before a push that was answered badly is tried again; after the last it has failed.',
+    'Pauses before a push with a bad response is tried again. After the last one the delivery fails.',
   ),
   expire_after: setting(
     duration('1s', '30d'),
     '72h',
-    'How long a delivery to a machine that cannot be reached is kept before it has failed.',
+    'How long a delivery to a receiver that cannot be reached is kept before it fails.',
   ),
   trust_clock: setting(
     boolean(),
     'false',
-    'At the start, believe a clock that is far ahead of when the service ran last: what has expired by it fails at once.',
+    'At the start, believe a clock that is far ahead of the time at which the service last ran. Deliveries that have expired by it fail at once.',
   ),
   retention_deliveries: setting(duration('1s', '3650d'), '7d', 'How long settled deliveries are kept.'),
   retention_messages: setting(
     duration('1s', '3650d'),
     '30d',
-    'How long messages are kept; one with a pending delivery always stays.',
+    'How long messages are kept. A message with a pending delivery always stays.',
   ),
   retention_audit: setting(
     duration('1d', '36500d'),
     '400d',
-    'How long entries of the audit log are kept; removing them leaves an entry, and the chain stays whole (docs/audit.md).',
+    'How long entries of the audit log are kept. Each removal leaves an entry, and the chain stays whole (docs/audit.md).',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),
     '4000',
-    'Pushes under way at a time, over all instances: with 4 for each, a thousand machines may hang before the others wait.',
+    'Pushes in flight at a time, over all instances. With 4 for each, a thousand receivers may hang before the others wait.',
   ),
-  instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes under way at a time to one instance.'),
-  max_message_bytes: setting(
-    wholeNumber(1024, 16_777_216),
-    '262144',
-    'Largest body of a message that is accepted, in bytes.',
-  ),
+  instance_concurrency: setting(wholeNumber(1, 64), '4', 'Pushes in flight at a time to one instance.'),
+  max_message_bytes: setting(wholeNumber(1024, 16_777_216), '262144', 'Largest accepted body of a message, in bytes.'),
   max_request_bytes_in_flight: setting(
-    // The least that has room for the largest body, within the share that is left to large ones.
+    // The smallest that has room for the largest body, within the share for large ones.
     wholeNumber(33_554_432, 1_099_511_627_776),
     '67108864',
-    'Bytes of request bodies in memory at a time, over all connections; what comes beyond them is answered 503.',
+    'Bytes of request bodies in memory at a time, over all connections. Requests beyond them get a 503.',
   ),
   max_connections: setting(
     wholeNumber(16, 1_000_000),
     '10000',
-    'Connections of clients at a time; beyond them the one that has been idle for longest is closed, or the slowest client.',
+    'Connections of clients at a time. Beyond them the service closes the one that has been idle for longest, or the slowest client.',
   ),
   max_feed_listeners: setting(wholeNumber(0, 10_000), '100', 'Connections that listen to the live feed at a time.'),
   trust_proxy: setting(
     cidrs(),
     '',
-    'Address ranges of reverse proxies whose X-Forwarded-For and X-Forwarded-Proto say where a request comes from and whether by https, separated by commas.',
+    'Address ranges of reverse proxies, separated by commas. Their X-Forwarded-For and X-Forwarded-Proto give the address of the client and whether it used https.',
   ),
   send_rate: setting(rate(), '0', 'How often one key may send.'),
   send_rate_per_address: setting(rate(), '0', 'How often one client address (of IPv6: one /64) may send.'),
@@ -134,7 +130,7 @@ export const SETTINGS = {
   change_rate: setting(
     rate(),
     '20/s:10000',
-    'How often one key that is no admin key may do what leaves an entry in the audit log: register, join, leave, change, retry, sign in. The log is never cut.',
+    'How often one key that is not an admin key may make changes that leave an entry in the audit log: register, join, leave, change, retry, sign in.',
   ),
   register_rate_per_address: setting(
     rate(),
@@ -144,7 +140,7 @@ export const SETTINGS = {
   auth_failure_rate: setting(
     rate(),
     '10/s:100',
-    'How often one client address (of IPv6: one /64) may come with an API key that is wrong, and how often a wrong secret may be given for one key.',
+    'How often one client address (of IPv6: one /64) may use a wrong API key, and how often a wrong secret may be given for one key.',
   ),
   max_instances: setting(wholeNumber(0, 1_000_000_000), '100000', 'Instances in all; 0 is no limit.'),
   max_instances_per_key: setting(
@@ -166,7 +162,7 @@ export const SETTINGS = {
   log_format: setting(
     oneOf(LOG_FORMATS),
     'auto',
-    'How log lines look; auto is pretty on a terminal and json otherwise.',
+    'Format of log lines; auto is pretty on a terminal and json otherwise.',
   ),
 } as const;
 

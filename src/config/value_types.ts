@@ -11,12 +11,12 @@ interface ValueType<T> {
   expects: string;
   /** Undefined when the text is not of this type, or out of bounds. */
   parse: (text: string) => T | undefined;
-  /** Never shown, and not taken as a flag: every user of the machine can read a command line. */
+  /** Never shown, and has no flag: every user of a host can read a command line. */
   is_secret?: boolean;
 }
 
 interface Setting<T> extends ValueType<T> {
-  /** As one would write it; what it depends on is said in the sentence. */
+  /** As one would write it. The sentence names what it depends on. */
   default: string;
   sentence: string;
 }

@@ -5,7 +5,7 @@ import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
 const PAGE = 1_000;
-/** How soon the storage is asked again when it failed. */
+/** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
 
 export interface Found {
@@ -17,7 +17,7 @@ export interface Found {
   page(): void;
 }
 
-/** Looks into the table for what is pending: only the table knows, after a start or when others wrote into it. */
+/** Finds pending deliveries in the table: after a start, or when other nodes wrote, only the table knows them. */
 export class PendingScan {
   readonly #clock: Clock;
   readonly #wakes: TimerQueue;
@@ -61,7 +61,7 @@ export class PendingScan {
     return reading_ms;
   }
 
-  /** What others wrote on a clock that was ahead is due at `latest_ms` at the latest; rejects only after `stop`. */
+  /** Makes deliveries that were written on a clock that was ahead due at `latest_ms` at the latest; rejects only after `stop`. */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);
     await this.#persistently(() => this.#store.deliveries.boundAside(latest_ms, only));
@@ -71,7 +71,7 @@ export class PendingScan {
     this.#stopped = true;
   }
 
-  /** What is pending must be found: when the storage fails, it is asked until it answers. */
+  /** No pending delivery may be missed: when the storage fails, the scan tries until it succeeds. */
   async #persistently<T>(read: () => Promise<T>): Promise<{ value: T; took_ms: number }> {
     for (;;) {
       const from = this.#clock.now();
@@ -86,7 +86,7 @@ export class PendingScan {
   }
 }
 
-/** Undefined for that of a node which has everything for itself. */
+/** Undefined for a node without a cluster, which holds all partitions. */
 function numbersOf(partitions: readonly Partition[]): number[] | undefined {
   return partitions[0]?.is_solo === true ? undefined : partitions.map(({ partition_no }) => partition_no);
 }

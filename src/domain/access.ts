@@ -1,4 +1,4 @@
-/** Who may do what. What a key may touch travels with each call of the store, which looks no further. */
+/** Who may do what. The scope of a key travels with each call of the store, which checks nothing else. */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
@@ -14,7 +14,7 @@ export interface Visibility {
   meeting_ids: string[];
 }
 
-/** Who makes a request. */
+/** The caller of a request. */
 export interface Principal {
   /** Null while the API is open. */
   key_id: string | null;

@@ -11,12 +11,12 @@ export interface Cidr {
   prefix_bits: number;
 }
 
-/** How far away from this machine a push may go: see the lists below. */
+/** How far from this host a push may go: see the lists below. */
 export type EgressMode = 'local' | 'lan' | 'public';
 
 export interface EgressPolicy {
   mode: EgressMode;
-  /** Ranges that are reachable whatever the mode says. */
+  /** Ranges that pushes may reach under every mode. */
   allow: readonly Cidr[];
   /** Whether `public` permits http:// too. */
   allow_http: boolean;
@@ -106,7 +106,7 @@ export function judgeAddress(bytes: AddressBytes, policy: EgressPolicy): Denial 
   return null;
 }
 
-/** The address of this machine, which stands for `localhost`. */
+/** The addresses of `localhost`. */
 export const LOOPBACK_ADDRESSES: readonly AddressBytes[] = [
   Uint8Array.of(127, 0, 0, 1),
   Uint8Array.of(0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1),

@@ -40,7 +40,7 @@ export type AuditOutcome = (typeof AUDIT_OUTCOMES)[number];
 /** Names, numbers and ids; never a secret or the value of a field that may hold one. */
 export type AuditDetails = Record<string, string | number | boolean | null | string[]>;
 
-/** Who did, or tried to do, what to what, and from where. */
+/** Who changed, or tried to change, which target, and from where. */
 export interface AuditSubject {
   /** A key_id; or `open`, `local command`, `sign-in link`, `service`, and `unknown` without a valid key. */
   principal: string;
@@ -105,7 +105,7 @@ export interface ChainFault {
   reason: string;
 }
 
-/** What an entry `audit.prune` says: all entries up to this one were removed. Written in the transaction that removes them. */
+/** The details of an entry `audit.prune`: all entries up to `removed_to` were removed, in the same transaction. */
 export interface Removal {
   /** How many it removed; earlier prunes may have removed others. */
   removed: number;
@@ -135,10 +135,10 @@ export class ChainVerifier {
   /** What the first entry follows. */
   #start: AuditHead = { seq: 0, hash: CHAIN_START };
   #head: AuditHead = this.#start;
-  /** What the last entry `audit.prune` says. */
+  /** The details of the last entry `audit.prune`. */
   #removal: Partial<Removal> | null = null;
 
-  /** @param kept a head that somebody kept elsewhere: the chain must still contain it */
+  /** @param kept a head that an auditor kept elsewhere: the chain must still contain it */
   constructor(kept: AuditHead | null = null) {
     this.#kept = kept;
   }

@@ -1,8 +1,8 @@
-/** What a host to listen on says about who can reach it. */
+/** Who can reach a service that listens on a host. */
 import { parseAddress } from './address.ts';
 import { isLocalhostName } from './webhook_url.ts';
 
-/** Whether only this machine can reach what listens on the host. */
+/** Whether only programs on this host can reach it. */
 export function isLoopbackHost(host: string): boolean {
   const bytes = parseAddress(host);
   if (bytes === null) return isLocalhostName(host.toLowerCase());

@@ -10,7 +10,7 @@ export const AGENT_IDS_MAX = 1000;
 export const AGENT_IDS_BYTES_MAX = 40_000;
 
 /**
- * Every client resolves `.` and `..` in a path, percent-encoded too (RFC 3986, section 5.2.4): nobody could request what has such
+ * Every client resolves `.` and `..` in a path, percent-encoded too (RFC 3986, section 5.2.4): no client could request such
  * an id.
  *
  * @throws Problem `invalid_fields`

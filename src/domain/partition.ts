@@ -1,22 +1,22 @@
 /**
- * Instances fall into partitions, and a partition belongs to one node at a time: what must be one node's business (the
- * order of lanes, attempts in flight, a back-off) lives in the memory of that node. Which node it is says the store.
+ * Instances fall into partitions, and a partition belongs to one node at a time. That node has in its memory what only one
+ * node may decide: the order of lanes, attempts in flight, a back-off. The store records which node it is.
  */
 import { crc32 } from 'node:zlib';
 
 /** Never changed: rows and nodes of a neighbouring version must agree on it. */
 export const PARTITIONS = 64;
 
-/** A lease lasts for so long, from the renewal on. */
+/** How long a lease lasts, from its renewal. */
 export const LEASE_MS = 15_000;
 /**
- * A node trusts its lease for so long on its own steady clock, from the moment at which it asked for the renewal. An attempt
- * ends within 5.1 s: nothing of it is under way when another node may take over.
+ * How long a node trusts its lease, on its own steady clock, from the moment at which it requested the renewal. An attempt
+ * ends within 5.1 s: none is in flight when another node may take over.
  */
 export const LEASE_SAFE_MS = 9_500;
 /**
- * A node whose row did not change for so long, while another one watched by its own clock, is gone: what it trusted when it
- * was seen has ended, and so have its attempts. A little less than five renewals, so that it is not the sixth look that tells.
+ * A node is gone when another node, by its own clock, sees its row unchanged for this long: the lease that it trusted has ended,
+ * and so have its attempts. A little less than five renewals, so that the fifth look decides and not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;
 
@@ -27,7 +27,7 @@ export function partitionOf(instance_id: string): number {
 
 /**
  * How many partitions a node should hold: those that stay share them evenly, and where that leaves some over, the nodes
- * that came first have one more. A node that does not stay should hold none.
+ * that joined first have one more. A node that is stopping should hold none.
  *
  * @param staying the numbers of the nodes that live and are not stopping
  */

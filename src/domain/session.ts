@@ -19,7 +19,7 @@ export interface Session {
 /** However long the page stays open. */
 const SESSION_MS = 12 * 3_600_000;
 
-/** Enough of the digest to tell sessions apart, and nothing that opens one. */
+/** Enough of the digest to distinguish sessions, and too little to open one. */
 export const SESSION_ID_CHARS = 20;
 
 /** The id of a session, for admins. */

@@ -1,4 +1,4 @@
-/** Token buckets, which bound how often somebody may do something. The time is an argument. */
+/** Token buckets, which limit how often a caller may do something. The time is an argument. */
 
 /** `per_second` tokens flow back, and at most `burst` lie in the bucket. */
 export interface Rate {

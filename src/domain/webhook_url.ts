@@ -70,12 +70,12 @@ export function isRefusal(parsed: WebhookTarget | WebhookUrlRefusal): parsed is 
   return 'policy_denied' in parsed;
 }
 
-/** One sentence that says why a push may not go there and what would change that. */
+/** Why a push may not go there, and what would change that, in one sentence. */
 export function describeDenial(denial: Denial): string {
   return `is not allowed: ${denial.reason}; ${denial.allowed_by} would allow it`;
 }
 
-/** RFC 6761: these names mean this machine, whatever a name server says. */
+/** RFC 6761: these names always mean the local host, whatever a name server returns. */
 export function isLocalhostName(hostname: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost');
 }
@@ -116,7 +116,7 @@ const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']);
 const METADATA_ADDRESS = Uint8Array.of(169, 254, 169, 254);
 
-/** What a name says by itself; the addresses that it stands for are judged when a connection is made. */
+/** Judges a name by itself; its addresses are judged when a connection is made. */
 function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
   if (METADATA_NAMES.has(hostname)) {
     const denial = judgeAddress(METADATA_ADDRESS, policy);

@@ -2,12 +2,12 @@ import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock } from '../clock.ts';
 
 const TOPIC = 'backlog';
-/** What a node told counts for so long; while it is behind, it tells again before. */
+/** How long a report counts; a node that stays behind reports again before. */
 const REPORT_VALID_MS = 400;
-/** Nodes that are listened to. */
+/** Nodes whose reports are kept. */
 const NODES_MAX = 1_000;
 
-/** What waits in the other nodes of a cluster: whatever a node accepts goes into the lanes of all of them. */
+/** The deliveries that wait in the other nodes of a cluster: what one node accepts goes into the lanes of all of them. */
 export class ClusterBacklog {
   readonly #clock: Clock;
   readonly #cluster: Pick<ClusterStore, 'broadcast'> | null;
@@ -20,7 +20,7 @@ export class ClusterBacklog {
     this.#node_id = node_id;
   }
 
-  /** Deliveries that wait in other nodes which have no time to spare, as far as these told. */
+  /** Deliveries that wait in saturated nodes, by their reports. */
   get others(): number {
     if (this.#reports.size === 0) return 0;
     const now = this.#clock.now();
@@ -32,7 +32,7 @@ export class ClusterBacklog {
     return waiting;
   }
 
-  /** Tells the others that so much waits here, and that this node has no time to spare. */
+  /** Reports to the others that this node is saturated, and how many deliveries wait in it. */
   report(waiting: number): void {
     void this.#cluster?.broadcast(TOPIC, `${Math.round(waiting)} ${this.#node_id}`).catch(() => {});
   }

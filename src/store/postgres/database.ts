@@ -51,7 +51,7 @@ export function statement(sql: string): Statement {
 /** One connection while one call has it. */
 export class Session {
   readonly #connection: Connection;
-  /** What other nodes are told when the transaction is committed. */
+  /** Notifications that other nodes receive when the transaction is committed. */
   readonly messages: Message[] = [];
 
   constructor(connection: Connection) {
@@ -96,7 +96,7 @@ interface Waiter {
   reject: (error: unknown) => void;
 }
 
-/** The connections that calls share. They are made when they are needed, and anew after they were lost. */
+/** The connections that calls share. They are made when they are needed, and made again after they were lost. */
 export class Database {
   readonly #url: string;
   readonly #idle: Connection[] = [];
@@ -108,7 +108,7 @@ export class Database {
     this.#url = url;
   }
 
-  /** Runs statements that only read, each for itself. Again on another connection, when the first was lost. */
+  /** Runs statements that only read, each for itself; again on another connection, when the first was lost. */
   read<T>(run: (session: Session) => Promise<T>): Promise<T> {
     return this.#withRetry(async () => {
       const connection = await this.#take();
@@ -123,10 +123,10 @@ export class Database {
   /**
    * Runs a transaction; again, as long as it is certain that nothing of it was written.
    *
-   * @param tell writes what other nodes are told, within the transaction
+   * @param notify writes the notifications for other nodes, within the transaction
    * @throws StoreError; IN_DOUBT when the connection was lost while it was committed
    */
-  write<T>(run: (session: Session) => Promise<T>, tell: (session: Session) => Promise<void>): Promise<T> {
+  write<T>(run: (session: Session) => Promise<T>, notify: (session: Session) => Promise<void>): Promise<T> {
     return this.#withRetry(async () => {
       const connection = await this.#take();
       let is_committing = false;
@@ -134,7 +134,7 @@ export class Database {
         const session = new Session(connection);
         await connection.query('BEGIN');
         const result = await run(session);
-        await tell(session);
+        await notify(session);
         is_committing = true;
         await connection.query('COMMIT');
         return result;
@@ -193,7 +193,7 @@ export class Database {
     else waiter.resolve(connection);
   }
 
-  /** There is room for a connection, and somebody may wait for one. */
+  /** There is room for a connection, and a call may wait for one. */
   #serveNext(): void {
     const waiter = this.#waiting.shift();
     if (waiter !== undefined) this.#take().then(waiter.resolve, waiter.reject);

@@ -32,8 +32,8 @@ const QUEUED_COLUMNS = `
 const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
 /**
- * Pages of many lanes at once. A page is cut where its deliveries get long: the rows that come before its last one hold less
- * than the limit in characters, and fewer yet in UTF-16, by which it is cut to the letter.
+ * Pages of many lanes at once. The statement ends a page where its deliveries reach the limit in characters. UTF-16 has at
+ * least as many: `pageOfLane` then cuts by those exactly.
  */
 const LOAD_LANES = statement(`
   SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])
@@ -81,7 +81,7 @@ const BOUND_ASIDE = statement(`
   UPDATE deliveries SET next_attempt_at = $latest_ms
   WHERE state = 'pending' AND aside = 1 AND partition_no = ANY ($partitions::smallint[]) AND next_attempt_at > $latest_ms`);
 
-/** The front of each lane: what expires first stands first, but for what was queued again. */
+/** The front of each lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
 const EXPIRE_LANES = statement(`
   UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = $wall_ms
   WHERE state = 'pending' AND delivery_no = ANY (ARRAY(
@@ -100,7 +100,7 @@ const EXPIRE_ASIDE = statement(`
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
 const OF_MESSAGE = `d.delivery_no > m.message_no AND d.delivery_no <= ${LAST_OF_MESSAGE}`;
 
-/** A delivery of an instance that is owned; with everything owned, also one whose instance is gone. */
+/** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
 const FIND_OWNED = statement(`
   SELECT instance_id FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id::text IS NULL OR instance_id IN
@@ -112,7 +112,7 @@ const LOCK_DELIVERY = statement(
   'SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
 
-/** What failed for a former instance of the same id is not an owner's to push. */
+/** An owner may not push again what failed for an earlier instance with the same id. */
 const FIRST_OWNED = statement(
   `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
 );
@@ -121,7 +121,7 @@ const BRING_FORWARD = statement(
   'UPDATE deliveries SET next_attempt_at = $next_attempt_at WHERE delivery_no = $delivery_no',
 );
 
-/** Failed deliveries, pending again beside their lanes and due now; their badly answered attempts start anew. */
+/** Makes failed deliveries pending again, aside and due now; the count of their badly answered attempts starts at 0. */
 const REQUEUE = `
   UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
   WHERE state = 'failed' AND `;
@@ -130,7 +130,7 @@ const REQUEUE_OF_INSTANCE = statement(
   `${REQUEUE} instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
 );
 
-/** What was queued again by hand is tried at once, whatever its instance did before. */
+/** Deliveries that are queued again by hand are tried at once, whatever their instance did before. */
 const LIFT_BACKOFF = statement(
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
 );
@@ -169,7 +169,7 @@ const OLDEST_PENDING = statement(`
 const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => partition_no);
 
 export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }): Omit<DeliveryStore, 'settle'> {
-  /** A delivery_id that this database did not make stands for no row: numbers start far above 0. */
+  /** 0 for a delivery_id that this database did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
@@ -240,13 +240,13 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
       query = query.where('d.delivery_no', '<', before);
-      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
-      // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
+      // Newest first. Where the list is about some meetings, the query starts from their messages, newest first, each with its
+      // deliveries, which gives the same order: other meetings may have a million deliveries.
       const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
         const [first] = meeting_ids;
-        // Only what is equal to one value comes in the order of the rest of its index.
+        // Only a condition on a single value yields rows in the order of the rest of the index.
         const is_of_them =
           meeting_ids.length === 1
             ? sql<boolean>`m.meeting_id = ${first}`
@@ -276,7 +276,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (row === undefined) return null;
       const { instance_id, meeting_id } = row;
       if (row.state === 'pending') {
-        // In its lane it keeps its place and only its waiting ends; beside the lane it is due now.
+        // In its lane it keeps its place and only its wait ends; aside it is due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
       } else if (row.state === 'failed' && instance !== undefined) {

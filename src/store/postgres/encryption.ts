@@ -1,4 +1,4 @@
-/** Which data keys the database is under. All nodes must have the same one: checked when a node opens it. */
+/** The data keys of the database. All nodes must have the same one: checked when a node opens it. */
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
@@ -23,8 +23,8 @@ const REWRITE = statement(
 );
 
 /**
- * Finds the data key, and holds it to the check values in the database; the first node of all notes its own there. Runs
- * while no other node does.
+ * Finds the data key, and compares it with the check values in the database; the very first node stores its own there. No
+ * other node runs this at the same time.
  *
  * @throws StoreError when the key is missing, is another one, or may be read by others
  */
@@ -61,8 +61,8 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
 }
 
 /**
- * The key is the cluster's, and changed where it is set: a node that made a new one by itself would seal what the others
- * cannot open.
+ * The key belongs to the cluster, and is changed in the settings: a node that made a new one by itself would seal secrets that
+ * the others cannot open.
  */
 export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {
@@ -98,11 +98,11 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
       return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
     },
     async endChange() {
-      if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('something is under the former key');
+      if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('a row is still under the previous key');
       await session.run(FORGET_OTHERS, { key_id: keys.current.key_id });
     },
     async forgetPreviousKey() {
-      // It goes when the setting goes.
+      // The previous key is a setting, and goes with it.
     },
   };
 }

@@ -31,10 +31,10 @@ import { reportDamaged } from '../rows/stored_values.ts';
 import { SettlementWriter } from './writers/settlement_writer.ts';
 import type { RawChange } from './cluster/stored_rows.ts';
 
-/** How long what was accepted waits for what others stored before it to be read. */
+/** How long an accept waits until this node has read the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
-/** What the thread tells: answers, and changes by other nodes. */
+/** What the thread posts: answers, and changes by other nodes. */
 export interface ThreadPort {
   answer(answer: Answer): void;
   change(raw: RawChange): void;
@@ -69,7 +69,7 @@ export class Executor {
   /**
    * @param wall_ms what the wall clock says now
    * @param now_ms of a clock that is never set, by which other nodes are watched
-   * @throws StoreError that says why the database cannot be used, and what to do
+   * @throws StoreError with the reason why the database cannot be used, and what to do
    */
   static async open(
     url: string,
@@ -100,7 +100,7 @@ export class Executor {
     }
   }
 
-  /** Answers what is under way, and lets go. */
+  /** Answers the calls in flight, and closes the connections. */
   async close(): Promise<void> {
     await Promise.all(this.#in_flight);
     await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
@@ -156,7 +156,7 @@ export class Executor {
     const messages = batches.flat();
     try {
       const accepted = await this.#message_writer.accept(messages);
-      // What others stored before goes first: with a gap before them, these would be read from the table.
+      // The earlier batches of other nodes go first: with a gap before them, the engine would read these messages from the table.
       await this.#cluster.caughtUp(CATCH_UP_MS_MAX);
       let at = 0;
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
@@ -175,7 +175,7 @@ export class Executor {
     }
   }
 
-  /** What stands in some row was nonsense: the others of the batch do not suffer for it. */
+  /** Some row is damaged: the others of the batch are stored without it. */
   async #acceptEach(call: Call, messages: NewMessage[], started_ms: number): Promise<void> {
     const value: Accepted[] = [];
     let failure: Omit<Reply, 'id'> = {};
@@ -251,7 +251,7 @@ async function prepared(connection: Connection, key_source: KeySource, wall_ms: 
   return { keys: await openDataKeys(new Session(connection), key_source, wall_ms), tag: await tagOf(connection) };
 }
 
-/** A database that is just starting is waited for. */
+/** Waits for a database that is just starting. */
 async function openWithRetry<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   try {
     return await withRetry(() => exclusively(url, run));

@@ -11,11 +11,11 @@ import { IDEMPOTENCY_MS } from '../contract/messages.ts';
 import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
 import { CHANNEL } from './cluster/notifications.ts';
 
-/** The SQLSTATE of a run that is not known: its node was given up. */
+/** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
 /** How many batches of a run are noted at most; only the last one is ever asked for. */
 const BATCHES_KEPT = 100;
-/** Not an error that anybody sees: numbers were taken. */
+/** Raised and caught within take_numbers: the numbers are taken. */
 const TAKEN = 'CV002';
 
 /**
@@ -81,14 +81,14 @@ const LOCK_MEETINGS = `
       FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
         CROSS JOIN LATERAL (SELECT g.last_seq FROM meetings g WHERE g.meeting_id = w.meeting_id OFFSET 0 FOR UPDATE) g;`;
 
-/** Where a message with an Idempotency-Key finds the one that came before it with the same, and where it leaves its own. */
+/** How a message with an Idempotency-Key finds an earlier one with the same key, and how it stores its own. */
 interface Keys {
-  /** What the function is given of each message beside its key. */
+  /** The parameters of the function for each message beside its key. */
   parameters: string;
-  /** What is known of an item `i`, as lists of the function, behind its key. */
+  /** The columns of an item `i` behind its key, as lists of the function. */
   lists: string;
   names: string;
-  /** The rows `k` of former messages with the key of `i`, and which one of them counts. */
+  /** The rows `k` of earlier messages with the key of `i`, and which one of them counts. */
   former: string;
   latest: string;
   any: string;
@@ -147,7 +147,7 @@ const OF_SENDER: Keys = {
   updates: ', sender = excluded.sender',
 };
 
-/** Messages whose key came before, as a row of the answer: those of the items `i` for which `condition` holds. */
+/** Messages whose key was used before, as a row of the result: those of the items `i` for which `condition` holds. */
 function repeatedKeys({ former, latest }: Keys, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
@@ -158,14 +158,14 @@ function repeatedKeys({ former, latest }: Keys, items: string, condition: string
 }
 
 /**
- * Stores a batch. The meetings come in the order in which all nodes lock them, messages name theirs by its place in them. Of
- * messages with the same key in a meeting only the first comes here.
+ * Stores a batch. The meetings are in the order in which all nodes lock them; a message names its meeting by its place there.
+ * Of messages with the same key in a meeting the caller sends only the first.
  *
- * A hint is a seq of the meeting that the node knows of, or null: whatever it says, the answer is the same.
+ * A hint is a seq of the meeting that the node knows of, or null. It changes the cost and never the result.
  *
- * A batch that was stored already, whose answer got lost, is answered again: see the table batches.
+ * A batch that was stored already, whose result was lost, returns the same result again: see the table batches.
  *
- * Other nodes, if there are any, are told the numbers of the batch when it is committed, and read what concerns them: see
+ * Other nodes, if there are any, are notified of the numbers of the batch when it is committed, and read their part of it: see
  * change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so that nodes commit their batches one
  * after the other; a batch is large under load, and there are few of them.
  *
@@ -329,8 +329,8 @@ export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING);
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER);
 
 /**
- * Writes what attempts made of deliveries and instances: instances first, as everybody who writes both does. Epochs hold
- * while the lock is shared; whoever takes a partition over waits for it, and what comes after him finds another epoch.
+ * Writes the results of attempts: instances first, as every statement that writes both does. Epochs hold while the lock is
+ * shared; a node that takes a partition waits for it, and settlements after that find another epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(

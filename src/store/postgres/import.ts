@@ -1,8 +1,8 @@
 /**
  * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
- * leaves nothing of it. What others know stays what it is: the ids of messages and deliveries, seq, the keys, the audit log.
+ * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the audit log.
  *
- * Left behind are the sessions of browsers, which sign in again, and the data key of the file: secrets are sealed anew under
+ * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are sealed again under
  * that of the database.
  */
 import assert from 'node:assert/strict';
@@ -28,7 +28,7 @@ import { timestampText } from './timestamp.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { exclusively, migrate } from './schema.ts';
 
-/** Of a batch: what is in memory at a time. */
+/** The limits of a batch, which is in memory at a time. */
 const ROWS_MAX = 2_000;
 const CHARS_MAX = 4 << 20;
 
@@ -84,9 +84,9 @@ export interface ImportOptions {
 }
 
 /**
- * Moves all of it, compares what is there with what was read, and commits.
+ * Moves all rows, compares the database with the file, and commits.
  *
- * @throws StoreError that says what to do; the database is as empty as before then
+ * @throws StoreError that says what to do; the database is then as empty as before
  */
 export async function importDataFile({
   from,
@@ -148,7 +148,7 @@ function wholeFile(from: string) {
   return inspectCopy(from);
 }
 
-/** What the secrets in the file may be under: the key beside it, and those that are settings. */
+/** The keys that the secrets in the file may be under: the key file beside it, and the settings. */
 function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
   const beside = readKeyFile(join(dirname(from), KEY_FILE));
   const keys = [
@@ -169,7 +169,7 @@ function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[
 async function inTransaction<T>(connection: Connection, run: () => Promise<T>): Promise<T> {
   await connection.query('BEGIN');
   try {
-    // No node joins, and nobody else imports, until this is over.
+    // No node joins, and no other import starts, until this is over.
     await connection.query('LOCK TABLE nodes, this_database IN SHARE ROW EXCLUSIVE MODE');
     const result = await run();
     await connection.query('COMMIT', [], STATEMENT_MS_MAX);
@@ -226,7 +226,7 @@ function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) =>
   };
 }
 
-/** What a database holds that nobody has used yet: none of these. */
+/** Refuses a database that has been used. */
 async function assertUnused(connection: Connection): Promise<void> {
   const { rows: nodes } = await connection.query(
     'SELECT node_id FROM nodes WHERE lease_until > floor(extract(epoch FROM clock_timestamp()) * 1000)',
@@ -288,7 +288,7 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
   return rows;
 }
 
-/** What is no row of a table: the tag in every id, the numbers that are taken, the counts, and the head of the audit log. */
+/** Moves what is not a row: the tag in every id, the numbers that are taken, the counts, and the head of the audit log. */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query('UPDATE this_database SET tag = $1', [file.tag]);
   await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
@@ -296,7 +296,7 @@ async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query(
     'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',
   );
-  // Nobody waits for autovacuum to find out that the tables are not empty any more.
+  // Autovacuum would take a while to find out that the tables are not empty any more.
   await connection.query(`ANALYZE ${MOVED_TABLES.join(', ')}`, [], STATEMENT_MS_MAX);
 }
 

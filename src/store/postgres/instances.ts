@@ -28,12 +28,12 @@ const GET = statement(
   `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`,
 );
 
-/** Locked until the end of the transaction: what was read of it stays true. */
+/** Locked until the end of the transaction, so that the row stays as it was read. */
 const GET_PREVIOUS = statement(`
   SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
-/** Does nothing when somebody else was faster: then it is there, and registered again. */
+/** Does nothing when another transaction was faster: the caller then updates the row of that one. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
@@ -41,7 +41,7 @@ const CREATE = statement(`
     coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1))
   ON CONFLICT (instance_id) DO NOTHING`);
 
-/** Switched on, and nothing waits for a back-off any more. Headers and a secret that stay as they are are null. */
+/** Switches the instance on and ends its back-off. Headers and a secret that stay are null. */
 const UPDATE = statement(`
   UPDATE instances SET
     instance_name = $instance_name,
@@ -75,7 +75,7 @@ const PATCH = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
-/** Answers whether it backed off: only then there is something to tell the others, and most heartbeats have nothing. */
+/** Returns whether the instance backed off: only then other nodes are notified, which most heartbeats do not need. */
 const HEARTBEAT = statement(`
   WITH former AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
@@ -237,7 +237,7 @@ export function instanceOperations(
       return get(instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope) {
-      // Nobody is storing anything for it at this moment, and whoever comes next finds it switched off, or gone.
+      // No accept is storing a delivery for it now, and the next one finds it switched off, or gone.
       await session.all(WAIT_FOR_ACCEPTS);
       const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };

@@ -1,4 +1,4 @@
-/** Lists that an answer of the database has as JSON text; null where there was nothing to put into one. */
+/** Lists that a result of the database has as JSON text; null where a list would be empty. */
 
 export function numbersIn(json: string | null): number[] {
   return json === null ? [] : (JSON.parse(json) as number[]);

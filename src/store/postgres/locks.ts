@@ -1,4 +1,4 @@
-/** What nodes exclude each other from, beside rows: advisory locks of the database, all under the first number. */
+/** The advisory locks of the database, by which nodes exclude each other. All are under the first number. */
 
 const CONVOKE = 0x636f6e76;
 
@@ -6,9 +6,9 @@ const CONVOKE = 0x636f6e76;
 export const MIGRATION = `${CONVOKE}, 1`;
 /** Taking numbers for messages and deliveries: for microseconds. */
 export const NUMBERS = `${CONVOKE}, 2`;
-/** Removing an instance; shared by whoever accepts messages, so that nothing is stored for one that is being removed. */
+/** Held to remove an instance; accepts share it, so that nothing is stored for an instance that is being removed. */
 export const REMOVAL = `${CONVOKE}, 3`;
-/** Partitions change hands; shared by whoever settles, so that an epoch holds until what was settled under it is there. */
+/** Held to take partitions; settlements share it, so that an epoch lasts until what was settled under it is stored. */
 export const TAKEOVER = `${CONVOKE}, 4`;
 /** Leases are renewed one after the other. */
 export const LEASES = `${CONVOKE}, 5`;

@@ -11,16 +11,16 @@ import { build, type Session, statement } from './database.ts';
 import { IS_OWNED, ownedBy } from './ownership.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 
-/** Locked: it is not removed, and joins no other meeting, before this one is joined. */
+/** Locks the instance: it cannot be removed, or join another meeting, before this join is done. */
 const LOCK_INSTANCE = statement(
   `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
 );
 
-/** The messages so far came before this activity: see meetings in migrations.ts. */
+/** Notes the last seq as well, so that the activity counts as later than the messages so far: see meetings in migrations.ts. */
 const ACTIVE = `
   last_activity_at = $wall_ms, last_seq = greatest(meetings.last_seq, (SELECT max(m.seq) FROM messages m WHERE m.meeting_id = $meeting_id))`;
 
-/** Locks the row: whoever accepts a message for the meeting comes before this or sees what it does. */
+/** Locks the row: an accept for the meeting either commits before this or sees its result. */
 const TOUCH = statement(`
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms::bigint, $wall_ms)
   ON CONFLICT (meeting_id) DO UPDATE SET ${ACTIVE}`);

@@ -5,7 +5,7 @@ import { type Session, statement } from './database.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
-/** As far as the characters reach, and a row beyond, which says that there is more: it is cut to the letter where it arrives. */
+/** The rows that fit into the characters, and one more, which shows that there are others: `pageOfMessages` cuts the page exactly. */
 const list = (order: 'ASC' | 'DESC') =>
   statement(`
     SELECT message_no, seq, accepted_at, target_agents, message FROM (

@@ -27,11 +27,11 @@ import { changeOf } from './cluster/stored_rows.ts';
 const DISTANCES: Lingers = {
   accept: { ms: 30, batch_size: 200 },
   load: { ms: 20, batch_size: 200 },
-  // Nobody waits for results to be written; but what is not written yet is pushed again after a crash.
+  // No caller waits for results to be written; but after a crash every unwritten result means one more push.
   settle: { ms: 150, batch_size: 2_000 },
 };
 
-/** Short, whatever the tables hold. Others may take long, and hold nobody up. */
+/** Calls that are short however full the tables are. Others may take long, and hold up no other call. */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
 /**
@@ -39,9 +39,9 @@ const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch'
  *
  * @param url of the database; its schema is made, or brought up to date
  * @param data the directory of this node, for the file with the data key
- * @param keys what secrets are encrypted under, the same on every node; null takes the key from the file
- * @param observer is told of every commit
- * @param quotas how many there may be of what
+ * @param keys that encrypt secrets, the same on every node; null takes the key from the file
+ * @param observer is called for every commit
+ * @param quotas the limits of instances and memberships
  * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
  * database cannot be reached or used, is of a newer version, or under another key
  */

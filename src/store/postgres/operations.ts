@@ -19,7 +19,7 @@ import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import { sessionOperations } from './sessions.ts';
 
-/** What operations need beside their connection. */
+/** What operations share beside their connection. */
 export interface Parts {
   keys: DataKeys;
   ids: IdCodec;
@@ -37,14 +37,14 @@ export interface Operations {
   audit: AuditStore;
   sessions: SessionStore;
   storage: {
-    /** Writes something: that it can be written is the point. */
+    /** Writes a row, to check that writes succeed. */
     touch(): Promise<void>;
   };
 }
 
 const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
 
-/** One call needs one of them: the others are not made. */
+/** A call makes the one that it needs. */
 const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {
   instances: instanceOperations,
   meetings: meetingOperations,
@@ -61,7 +61,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
   }),
 };
 
-/** What only reads, and needs no transaction. */
+/** The methods that only read, and need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
   meetings: ['list', 'instances'],

@@ -1,8 +1,8 @@
-/** What a caller may touch and look at, as conditions of the statement itself: what is not his is not found. */
+/** What a caller may change and read, as conditions of the statement itself: a row that the caller may not see is not found. */
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
-/** For statements over instances, with the parameters that `ownedBy` makes. What nobody owns is false here, not null. */
+/** For statements over instances, with the parameters that `ownedBy` makes. An instance without an owner gives false here, not null. */
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';
 
@@ -22,7 +22,7 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 
 /**
  * For queries over the deliveries `d`, with their instances `i` where there are any. An owner sees those that were made
- * since his instance is there: the id may have belonged to somebody else before.
+ * since the instance was registered: its id may have belonged to another owner before.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];

@@ -4,8 +4,7 @@ import { type CursorKey, decodeCursor, PAGE_BYTES_MAX, type Weighed } from '../r
 import type { Session } from './database.ts';
 
 /**
- * The rows of a page as far as they fit, and one beyond, which says that there is more. The others are not read: what is long
- * in them stays where it is.
+ * The rows that fit into a page, and one more, which shows that there are others. Their long columns are not read.
  *
  * @param order how the query orders its rows, by names of its own columns
  */
@@ -21,7 +20,7 @@ export async function rowsOfPage<Row extends Weighed>(
   return (await session.query<Row>(text, parameters)).rows;
 }
 
-/** As the cursor was made; what is no number of a row, and no text that PostgreSQL takes, was never in one. */
+/** The key of a cursor. A number that no row has, or a text that PostgreSQL refuses, was never in a cursor that we made. */
 export function keyOf(cursor: string, types: ('string' | 'number')[]): CursorKey {
   const key = decodeCursor(cursor, types);
   if (key.every((part) => (typeof part === 'number' ? Number.isSafeInteger(part) : !part.includes('\0')))) return key;

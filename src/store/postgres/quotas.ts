@@ -1,4 +1,4 @@
-/** How many there may be: asked within the transaction that would make one more, behind a lock that two at once cannot pass. */
+/** Quotas, checked within the transaction that adds a row, behind a lock that only one transaction holds at a time. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Session, type Statement, statement } from './database.ts';
@@ -6,7 +6,7 @@ import { type Session, type Statement, statement } from './database.ts';
 /** The row of the count is locked: new instances are registered one after the other. */
 const COUNT = statement('SELECT instance_count FROM instance_count FOR UPDATE');
 
-/** Stops counting at the quota: more is not asked. */
+/** Counts no further than the quota. */
 const counted = (from: string): Statement =>
   statement(`SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT $quota) found`);
 
@@ -58,7 +58,7 @@ const LISTS_BESIDE = statement(`
 /**
  * The row of the meeting is locked by the caller.
  *
- * @throws Problem `quota_exceeded` when the lists of agents in the meeting would come to too much with this one
+ * @throws Problem `quota_exceeded` when the lists of agents in the meeting would be too long with this one
  */
 export async function assertRoomForAgents(
   session: Session,

@@ -1,4 +1,4 @@
-/** Brings a database to the schema of this version, and refuses one that would not keep what is promised. */
+/** Brings a database to the schema of this version, and refuses one that cannot keep our guarantees. */
 import { randomBytes } from 'node:crypto';
 import { makeTag } from '../../domain/id.ts';
 import { StoreError } from '../store_error.ts';
@@ -11,7 +11,7 @@ const VERSION_MIN = 140_000;
 
 /** Runs something that only one node may do at a time, from the first look at the schema on. */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
-  // A step may take its time, and whoever comes second waits for it.
+  // A step may take long, and the second node waits for it.
   const connection = await Connection.open(
     url,
     'SET statement_timeout = 0; SET idle_in_transaction_session_timeout = 0;',
@@ -25,8 +25,8 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
 }
 
 /**
- * Takes the steps that are missing, all of them or none. A schema that has more steps than this version knows stays as it
- * is, and is worked on when it says that it can be: see STEPS_KNOWN_MIN.
+ * Takes the steps that are missing, all of them or none. A schema with more steps than this version knows stays as it is; this
+ * version works on it when STEPS_KNOWN_MIN of that schema allows it.
  *
  * @returns the versions before and after
  * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is too new
@@ -96,7 +96,7 @@ async function versionOf(connection: Connection): Promise<{ version: number; ste
   return rows[0] ?? { version: 0, steps_known_min: 0 };
 }
 
-/** What stands in every id that this database makes. */
+/** The tag in every id that this database makes. */
 export async function tagOf(connection: Connection): Promise<string> {
   const { rows } = await connection.query<{ tag: string }>('SELECT tag FROM this_database');
   return rows[0]!.tag;

@@ -1,6 +1,6 @@
 import { reportDamaged } from '../rows/stored_values.ts';
 
-/** A timestamp as it stands in its row, where a string with a NUL could not. */
+/** A timestamp as its row stores it: PostgreSQL refuses a text with a NUL. */
 export function timestampText(timestamp: string): string {
   return timestamp === '' ? '' : JSON.stringify(timestamp);
 }

@@ -12,7 +12,7 @@ const APPEND = `
   INSERT INTO audit_log (seq, at, principal, address, action, target_kind, target_id, outcome, code, details, prev_hash, hash)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** The file has one writer, and each call is within its transaction: entries follow one another whoever makes them. */
+/** The file has one writer, and each call is within its transaction: entries follow one another. */
 export function auditOperations(db: Database): Sync<AuditStore> {
   function append(entry: NewAuditEntry, wall_ms: number): AuditHead {
     const head = (db.prepare(HEAD).get() as AuditHead | undefined) ?? { seq: 0, hash: CHAIN_START };
@@ -40,7 +40,7 @@ export function auditOperations(db: Database): Sync<AuditStore> {
       const oldest = db.prepare('SELECT seq, at, hash FROM audit_log ORDER BY seq LIMIT ?').all(limit);
       const removal = removalOf(oldest as unknown as Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[], before_ms);
       if (removal === null) return 0;
-      // The file lets go what its last entry says, and nothing else.
+      // A trigger permits the removal that the last entry names, and no other.
       append(removal.entry, wall_ms);
       db.prepare('DELETE FROM audit_log WHERE seq <= ?').run(removal.removed_to);
       return removal.removed;

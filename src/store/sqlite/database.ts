@@ -15,17 +15,17 @@ import { Statement } from './statement.ts';
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
-/** The log of the WAL is cut to this when it starts anew. */
+/** The log of the WAL is cut to this when it restarts. */
 const WAL_BYTES_MAX = 32 << 20;
 
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
-/** Of the year 2058 (src/domain/id.ts): a number above it is nonsense, and what is taken after it would be too. */
+/** A number of the year 2058 (src/domain/id.ts). A higher one is damaged, and must not be the start of new numbers. */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 
-/** One open file. All access is synchronous; whoever owns it decides in which thread. */
+/** One open file. All access is synchronous; the owner decides in which thread. */
 export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
@@ -60,7 +60,7 @@ export class Database {
       // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
       this.#db.exec('PRAGMA journal_mode = WAL');
-      // FULL: a commit is on disk when it returns; NORMAL could lose what was answered in a power cut.
+      // FULL: a commit is on disk when it returns; NORMAL could lose accepted messages in a power cut.
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
@@ -71,7 +71,7 @@ export class Database {
       // left, or takes the one that libuv keeps in reserve to turn connections away with, and then newcomers hang.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
-      // Whoever looks why, and starts again, finds the file free.
+      // The next start finds the file free.
       this.#db.close();
       if (isBusy(error)) {
         throw new StoreError(
@@ -101,7 +101,7 @@ export class Database {
     this.#db.exec('COMMIT');
   }
 
-  /** Stands in every id that this file makes. */
+  /** The tag in every id that this file makes. */
   get tag(): string {
     return (this.prepare('SELECT tag FROM this_file').get() as { tag: string }).tag;
   }
@@ -133,7 +133,7 @@ export class Database {
     return this.prepare(sql).all(...(parameters as SQLInputValue[])) as Row[];
   }
 
-  /** The same, row by row, for who may not want all of them. */
+  /** The same, row by row, for callers that may not need all of them. */
   each<Row>(query: Compilable<Row>): Iterable<Row> {
     const { sql, parameters } = query.compile();
     return this.prepare(sql).iterate(...(parameters as SQLInputValue[])) as Iterable<Row>;
@@ -159,7 +159,7 @@ export class Database {
     try {
       this.#db.exec('PRAGMA wal_checkpoint(PASSIVE)');
     } catch {
-      // What was committed is; the next checkpoint comes by itself.
+      // The commit itself succeeded; the next checkpoint follows by itself.
     }
   }
 
@@ -198,7 +198,7 @@ function assertVersion(): void {
   }
 }
 
-/** Secrets of instances are in it: nobody else on the machine may read it, nor the files that SQLite puts beside it. */
+/** The file holds secrets of instances: no other user of the host may read it, nor the files that SQLite puts beside it. */
 function createFile(file: string): void {
   if (existsSync(file)) return;
   mkdirSync(dirname(file), { recursive: true, mode: 0o700 });

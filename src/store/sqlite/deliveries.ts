@@ -57,7 +57,7 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** The front of a lane: what expires first stands first, but for what was queued again. */
+/** The front of a lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
 const LANE_FRONT = `
   SELECT delivery_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
@@ -67,17 +67,17 @@ const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
 const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_no + m.deliveries_queued';
 
-/** A delivery of an instance that is owned; with everything owned, also one whose instance is gone. */
+/** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
 const FIND_OWNED = `
   SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
-/** What failed for a former instance of the same id is not an owner's to push. */
+/** An owner may not push again what failed for an earlier instance with the same id. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
-  /** A delivery_id that this file did not make stands for no row: numbers start far above 0. */
+  /** 0 for a delivery_id that this file did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
 
   return {
@@ -166,8 +166,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
       query = query.where('d.delivery_no', '<', before);
-      // Newest first. In a meeting the messages lead the way, newest first, each to its deliveries: the numbers fall all the
-      // same. So they do for whoever sees some meetings only: there may be a million deliveries of others.
+      // Newest first. Where the list is about some meetings, the query starts from their messages, newest first, each with its
+      // deliveries, which gives the same order: other meetings may have a million deliveries.
       const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
@@ -191,7 +191,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
-        // In its lane it keeps its place and only its waiting ends; beside the lane it is due now.
+        // In its lane it keeps its place and only its wait ends; aside it is due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
@@ -317,7 +317,7 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
   return lanes;
 }
 
-/** Failed deliveries, pending again beside their lanes and due now; their badly answered attempts start anew. */
+/** Makes failed deliveries pending again, aside and due now; the count of their badly answered attempts starts at 0. */
 function requeue(
   db: Database,
   condition: string,
@@ -334,7 +334,7 @@ function requeue(
   return Number(changes);
 }
 
-/** What was queued again by hand is tried at once, whatever its instance did before. */
+/** Deliveries that are queued again by hand are tried at once, whatever their instance did before. */
 function liftBackoff(db: Database, instance_id: string): void {
   db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }

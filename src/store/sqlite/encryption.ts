@@ -1,4 +1,4 @@
-/** Which data keys the file is under: checked when it is opened, and changed while it is in use. */
+/** The data keys of the file: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
 import { type DataKey, isSealed, sealedPrefix, type SecretPlace } from '../secrets/secret_cipher.ts';
@@ -12,8 +12,8 @@ import type { Sync } from './sync.ts';
 const ROWS_PER_PAGE = 1_000;
 
 /**
- * Finds the data key, or makes it for a new file, and holds it to the check value in the file. What an older Convoke wrote
- * in plain text is encrypted now, and nothing of it is left in the file.
+ * Finds the data key, or makes it for a new file, and compares it with the check value in the file. Encrypts what an older
+ * Convoke wrote in plain text, and leaves no plain text in the file.
  *
  * @throws StoreError when the key is missing, does not fit, or may be read by others
  */
@@ -36,7 +36,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // A change was over but for this.
+    // A change of the key was complete except for this.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -56,7 +56,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Also when the transaction that made the key was undone: the key is in its file by now.
+      // Also when the transaction that made the key was undone: the key file holds it by now.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },
@@ -74,7 +74,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const left = db
         .prepare(`SELECT 1 FROM instances WHERE ${UNDER_ANOTHER_KEY} LIMIT 1`)
         .get(...otherKeyParameters(keys));
-      if (left !== undefined) throw new Error('something is under the former key');
+      if (left !== undefined) throw new Error('a row is still under the previous key');
       db.prepare('DELETE FROM encryption_keys WHERE key_id <> ?').run(keys.current.key_id);
     },
     forgetPreviousKey() {
@@ -101,7 +101,7 @@ function noteKey(db: Database, key: DataKey, wall_ms: number): void {
   ).run(key.key_id, checkValueOf(key), wall_ms);
 }
 
-/** Every secret of the file, a thousand rows at a time: they are many, and the caller's transaction holds them together. */
+/** Every secret of the file, a thousand rows at a time, all within the transaction of the caller. */
 function rewriteRows(db: Database, rewrite: (text: string, place: SecretPlace) => string): void {
   const next = db.prepare(
     `SELECT instance_id, ${SECRET_COLUMNS.join(', ')} FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?`,
@@ -125,8 +125,7 @@ function rewriteRow(db: Database, row: SecretRow, rewrite: (text: string, place:
 }
 
 /**
- * Rewrites a file that once held secrets in plain text: they would stay legible in pages that are free by now, and in the
- * log of the WAL.
+ * Rewrites a file that once held secrets in plain text: they would stay legible in free pages, and in the log of the WAL.
  */
 function removePlainText(db: Database): void {
   const { plain_text_left } = db.prepare('SELECT plain_text_left FROM this_file').get() as { plain_text_left: number };
@@ -140,7 +139,7 @@ function removePlainText(db: Database): void {
     if (!(known instanceof StoreError)) throw error;
     throw new StoreError(
       'PLAIN_TEXT_LEFT',
-      `The data file could not be rewritten (${known.code}), and webhook secrets of the former version may be legible in it: make room for as much as the file takes, beside it and in the directory for temporary files, and start again.`,
+      `The data file could not be rewritten (${known.code}), and webhook secrets of the previous version may be legible in it: make room for as much as the file takes, beside it and in the directory for temporary files, and start again.`,
     );
   }
 }

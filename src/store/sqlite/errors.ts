@@ -1,7 +1,7 @@
 /** Errors of SQLite as StoreError, and which of them pass by themselves. */
 import { StoreError } from '../store_error.ts';
 
-/** What people call the failures that can be met in operation (https://sqlite.org/rescode.html). */
+/** The names of the failures that happen in operation (https://sqlite.org/rescode.html). */
 const NAMES: Record<number, string> = {
   5: 'SQLITE_BUSY',
   8: 'SQLITE_READONLY',
@@ -15,27 +15,27 @@ const NAMES: Record<number, string> = {
 const SQLITE_BUSY = 5;
 const SQLITE_LOCKED = 6;
 
-/** SQLite's own code, without what it adds to it; undefined for errors of others. */
+/** SQLite's primary code, without the extension; undefined for other errors. */
 export function errcodeOf(error: unknown): number | undefined {
   return error instanceof Error && 'errcode' in error ? Number(error.errcode) & 0xff : undefined;
 }
 
-/** Whether another connection, or a transaction of this one, stood in the way. */
+/** Whether another connection, or a transaction of this one, held a lock. */
 export function isBusy(error: unknown): boolean {
   const errcode = errcodeOf(error);
   return errcode === SQLITE_BUSY || errcode === SQLITE_LOCKED;
 }
 
-/** SQLITE_ERROR, _TOOBIG, _CONSTRAINT, _MISMATCH: what stands in a row is not what the statement takes. */
+/** SQLITE_ERROR, _TOOBIG, _CONSTRAINT, _MISMATCH: a value in a row is damaged. */
 const OF_VALUES = new Set([1, 18, 19, 20]);
 
-/** Whether the storage failed, and not what stands in it. */
+/** Whether the storage failed, and not a damaged value in it. */
 export function isOfTheStorage(error: unknown): boolean {
   const errcode = errcodeOf(error);
   return errcode === undefined ? storeErrorOf(error) instanceof StoreError : !OF_VALUES.has(errcode);
 }
 
-/** Errors of SQLite and of the file system as StoreError; anything else, a defect, stays what it is. */
+/** Errors of SQLite and of the file system as StoreError; anything else is a defect and stays as it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   const errcode = errcodeOf(error);

@@ -14,7 +14,7 @@ import { Recipients } from './recipients.ts';
  * Runs calls that arrived together in one transaction, and so with one wait for the disk.
  *
  * A call that fails with a Problem undoes its own writes only. When the transaction itself fails, nothing of it was
- * written; the calls are then run one by one, so that one of them cannot make the others fail.
+ * written; the calls then run one by one, so that one of them cannot make the others fail.
  */
 export class GroupCommit {
   readonly #db: Database;
@@ -41,7 +41,7 @@ export class GroupCommit {
     try {
       return openDataKeys(this.#db, source, wall_ms);
     } catch (error) {
-      // Whoever puts the key right, and starts again, finds the file free.
+      // The next start finds the file free.
       this.#db.close();
       throw error;
     }

@@ -27,8 +27,8 @@ const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.inst
 const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = ?`;
 
 /**
- * New rows and old ones alike are switched on, and nothing waits for a back-off any more. Headers and a secret that stay as
- * they are are null for a row that is there: the SQL cannot compare what is encrypted.
+ * Switches the instance on, new or not, and ends its back-off. Headers and a secret that stay are null for an existing row:
+ * SQL cannot compare encrypted texts.
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,

@@ -9,7 +9,7 @@ import type { Recipients } from './recipients.ts';
 import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
-/** The version before stored keys without their senders: for a day they are anybody's. */
+/** The previous version stored keys without their senders: for a day such a key counts for every sender. */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
   ORDER BY created_at DESC LIMIT 1`;
@@ -63,7 +63,7 @@ export function messageOperations(
           'result',
           JSON.stringify([meeting_id, idempotency.key]),
         );
-        // What became of the first nobody can say: storing it again could say it twice.
+        // The result of the first is lost: storing the message again could deliver it twice.
         if (result === '{}') return { kind: 'damaged' };
         return { kind: 'repeated', message: JSON.parse(result) as AcceptedMessage };
       }
@@ -128,7 +128,7 @@ export function messageOperations(
         return batch.map(accept);
       } catch (error) {
         if (isOfTheStorage(error)) throw error;
-        // What stands in some row was nonsense: the others of the batch do not suffer for it.
+        // Some row is damaged: the others of the batch are stored without it.
         db.prepare('ROLLBACK TO call').run();
         recipients.forgetAll();
         return batch.map(acceptAlone);

@@ -13,9 +13,9 @@ import { Backups } from './file/backups.ts';
  * travel together, and everything that waits there is committed together.
  *
  * @param file path of the data file; created when missing
- * @param keys what secrets are encrypted under; null takes the key from a file beside the data, and makes it for a new one
- * @param observer is told of every commit
- * @param quotas how many there may be of what
+ * @param keys that encrypt secrets; null takes the key from a file beside the data, and makes one for a new data file
+ * @param observer is called for every commit
+ * @param quotas the limits of instances and memberships
  * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
  * file is in use, unreadable, of a newer version, or under another key
  */

@@ -34,7 +34,7 @@ export interface Operations {
   sessions: Sync<SessionStore>;
   file: Sync<FileStore>;
   storage: {
-    /** Writes something: that it can be written is the point. SQLite skips what would not change a row. */
+    /** Writes a row, to check that writes succeed. It changes a value, because SQLite skips a write without a change. */
     touch(): void;
   };
 }

@@ -48,7 +48,7 @@ const LISTS_BESIDE = `
   SELECT coalesce(sum(octet_length(agent_ids)), 0) AS bytes FROM memberships
   WHERE meeting_id = ? AND left_at IS NULL AND instance_id <> ?`;
 
-/** @throws Problem `quota_exceeded` when the lists of agents in the meeting would come to too much with this one */
+/** @throws Problem `quota_exceeded` when the lists of agents in the meeting would be too long with this one */
 export function assertRoomForAgents(db: Database, meeting_id: string, instance_id: string, list: string): void {
   const room = roomBeside(list);
   if (room === null) return;

@@ -23,9 +23,9 @@ interface Kept {
 }
 
 /**
- * Who is to hear a meeting. Kept from one message to the next, because reading a hundred members costs more than all else
- * that a message for one of them needs. The file has one writer, which is us: whoever changes a membership, or switches an
- * instance on or off, says so here, and a transaction that was undone takes everything back.
+ * The recipients of each meeting. Kept from one message to the next, because reading a hundred members costs more than the
+ * rest of a message for one of them. The file has one writer, this thread: code that changes a membership or switches an
+ * instance calls `forget` here, and a transaction that is undone forgets everything.
  */
 export class Recipients {
   readonly #db: Database;
@@ -50,7 +50,7 @@ export class Recipients {
     if (is_full) this.forgetAll();
     this.#meetings.set(meeting_id, { recipients: found, chars });
     this.#chars += chars;
-    // One for the meeting itself: meetings that nobody is in take room as well.
+    // One for the meeting itself: empty meetings take room as well.
     this.#memberships += found.length + 1;
     return found;
   }

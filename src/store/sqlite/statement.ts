@@ -61,7 +61,7 @@ export class Statement {
   }
 }
 
-/** The first that it reads from: of a join the log says no more. */
+/** The first table that it reads from: of a join the log names no other. */
 function tableIn(sql: string): string {
   return /\bFROM\s+"?(\w+)/i.exec(sql)?.[1] ?? 'a table';
 }
@@ -80,7 +80,7 @@ function withNumbers(row: Row, table: string): Row {
   return numbers;
 }
 
-/** What tells a row from others, whatever table it is of. */
+/** The columns that identify a row, whatever its table. */
 function nameOf(row: Row): string {
   const keys = Object.entries(row).filter(([column]) => /(?:_id|_no|^seq)$/.test(column));
   return JSON.stringify(Object.fromEntries(keys.map(([column, value]) => [column, String(value)])));

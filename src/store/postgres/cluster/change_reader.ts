@@ -6,7 +6,7 @@ import type { BatchRow, RawChange } from './stored_rows.ts';
 
 /** A statement reads batches with so many messages and deliveries, or a single larger one. */
 const NUMBERS_PER_READ_MAX = 5_000;
-/** Whoever is so far behind looks at everything instead. */
+/** A reader that is this far behind reports a resync instead. */
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
@@ -36,8 +36,8 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads what other nodes store, batch by batch in the order in which they were committed: in one look what would else be read
- * lane by lane, for six times as much.
+ * Reads what other nodes store, batch by batch in the order of their commits. Reading the same lane by lane costs six times as
+ * much.
  */
 export class ChangeReader {
   readonly #connection: DedicatedConnection;
@@ -74,7 +74,7 @@ export class ChangeReader {
     this.#reading ??= this.#readAll();
   }
 
-  /** Resolves when what was told is read: at once most of the time, and never later than after `ms_max`. */
+  /** Resolves when all notified batches are read: at once most of the time, and after `ms_max` at the latest. */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
     const { promise: timed_out, resolve: timeOut } = Promise.withResolvers<void>();

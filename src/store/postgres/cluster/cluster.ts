@@ -1,4 +1,4 @@
-/** What this node knows of the others, and tells them. */
+/** The leases of this node, and its notifications to and from the other nodes. */
 import { fairShare } from '../../../domain/partition.ts';
 import type { ClusterStore, Lease, NodeRow } from '../../contract/cluster.ts';
 import { StoreError } from '../../store_error.ts';
@@ -12,13 +12,13 @@ import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './no
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is asked whether it leads anywhere, and how soon it is made anew. */
+/** How often the listening connection is probed, and how soon it is made again after it was lost. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
 /**
- * Nodes of the version before sign nothing. While one is there, and for so long afterwards, what says where to look is believed
- * without a signature; whether one is there is asked this often at most.
+ * Nodes of the previous version sign nothing. While one is there, and for this long afterwards, notifications that only say
+ * where to look are accepted without a signature. At most this often the cluster checks whether one is there.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;
@@ -51,7 +51,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** This node's partitions, as the last lease said: of what others stored the deliveries there concern it. */
+  /** The partitions of this node by the last lease: it needs the deliveries in them that other nodes store. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
@@ -105,7 +105,7 @@ export class Cluster implements ClusterStore, NotifySource {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release };
-    // Each statement is a transaction: what one of them leaves undone the next renewal does.
+    // Each statement is a transaction: the next renewal does what an interrupted one left undone.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
       const rows = await session.all<NodesTable>(NODES);
@@ -153,12 +153,12 @@ export class Cluster implements ClusterStore, NotifySource {
     );
   }
 
-  /** Resolves when what others stored, as far as they told, is read, and never later than after `ms_max`. */
+  /** Resolves when all batches of other nodes that were notified are read, and after `ms_max` at the latest. */
   caughtUp(ms_max: number): Promise<void> {
     return this.#change_reader.caughtUp(ms_max);
   }
 
-  // ── what others are told ──────────────────────────────────────────────────────────────────────────────────────────
+  // ── notifications to others ──────────────────────────────────────────────────────────────────────────────────────────
 
   async broadcast(topic: string, text: string): Promise<void> {
     if (Buffer.byteLength(text) > NOTIFY_BYTES_MAX)
@@ -166,7 +166,7 @@ export class Cluster implements ClusterStore, NotifySource {
     await this.#notify([{ kind: 'broadcast', topic, text }]);
   }
 
-  /** Writes messages into the transaction of a session: others hear them when it is committed. */
+  /** Writes notifications into the transaction of a session: others receive them when it is committed. */
   async notifyWithin(session: Session, messages: Message[]): Promise<void> {
     if (messages.length > 0)
       await session.query(NOTIFY, [messages.flatMap((message) => this.#messages.payloadsOf(message))]);
@@ -176,9 +176,9 @@ export class Cluster implements ClusterStore, NotifySource {
     return this.#db.read((session) => this.notifyWithin(session, messages));
   }
 
-  // ── what others tell ──────────────────────────────────────────────────────────────────────────────────────────────
+  // ── notifications from others ──────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Listens until it is closed; resolves when it does for the first time. */
+  /** Listens until it is closed; resolves when it listens for the first time. */
   async listen(): Promise<void> {
     const connection = await Connection.open(this.#url);
     connection.onNotification((payload) => this.#hear(payload));
@@ -212,7 +212,7 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = heard;
     switch (message.kind) {
       case 'stored':
-        // What is taken at this moment is read as a whole by whoever takes it.
+        // A node that takes a partition now reads all of it: nothing is missed.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;
@@ -225,7 +225,7 @@ export class Cluster implements ClusterStore, NotifySource {
     }
   }
 
-  /** Anybody may have said it. Where a node may have, it is looked whether there is one. */
+  /** Whether to accept a notification without a signature, which anybody may have sent: only while a node is there that does not sign. */
   #hearsUnsigned(): boolean {
     const now = performance.now();
     if (now < this.#unsigned_until) return true;

@@ -1,15 +1,15 @@
-/** Leases as functions of the database, one statement each: whatever becomes of the node that called, nothing stays locked. */
+/** Leases as functions of the database, one statement each: nothing stays locked when the calling node dies. */
 import { LEASE_MS } from '../../../domain/partition.ts';
 import { LEASES, TAKEOVER } from '../locks.ts';
 
 const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 
-/** A node that was not seen for so long is forgotten, when it holds nothing any more. */
+/** A node that was not seen for this long is removed, when it holds no partition any more. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 
 /**
- * Renews the lease of a node, or lets it join; gives back what it names. What nobody took while the lease had ended it keeps,
- * with its epoch. Answers the number of the node.
+ * Renews the lease of a node, or lets it join; gives back the partitions that it names. A node whose lease had ended keeps the
+ * partitions that no other node took meanwhile, with their epochs. Returns the number of the node.
  */
 export const RENEW_LEASE = `
   CREATE FUNCTION renew_lease(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
@@ -35,7 +35,7 @@ export const RENEW_LEASE = `
   END $$;
 `;
 
-/** The same for a node that signs what it says; the version before, which does not, calls the other one. */
+/** The same for a node that signs its notifications; the previous version, which does not, calls the other one. */
 export const RENEW_LEASE_2 = `
   CREATE FUNCTION renew_lease_2(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
   LANGUAGE plpgsql AS $$
@@ -69,7 +69,7 @@ export const TAKE_PARTITIONS = `
 `;
 
 /**
- * Takes partitions that are free, or held by a node that is gone, up to a number. Who is gone says the node that asks, which
+ * Takes partitions that are free, or held by a node that is gone, up to a number. The calling node says who is gone: it
  * watched it: as long as it has not renewed since it was seen. An epoch is one that no other holder has, in no time that the
  * database went back from either.
  */

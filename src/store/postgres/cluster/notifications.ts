@@ -1,12 +1,12 @@
 /**
- * What nodes tell each other, as NOTIFY carries it: a line of JSON, and for `told` a text behind a line feed.
+ * The notifications between nodes, as NOTIFY carries them: a line of JSON, and for a broadcast a text behind a line feed.
  *
- * Who may connect to the database may NOTIFY and LISTEN there, without any right to a table. So a node signs what it says
+ * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs what it sends
  * under the data key, which only nodes have, and believes nothing else:
  *
  * - `from` is `NAME NUMBER MAC`: the name of the node, and a number that it uses once, so that nothing counts twice.
  * - Of `stored` the database adds the numbers, behind the MAC: they say where to read, and a MAC lets one look be made.
- * - What is `told` is sealed: it holds what happens on a node. The others say where something changed, and no more.
+ * - A broadcast is sealed: it holds what happens on a node. The other kinds only say where something changed.
  *
  * While the data key is changed everything is said under both keys, and heard once. To sign costs 4 µs and to check 7; for a
  * full text of events it is 25 and 20.
@@ -21,7 +21,7 @@ export const CHANNEL = 'convoke';
 export const NOTIFY_BYTES_MAX = 5_600;
 
 export type Message =
-  /** A batch of messages and deliveries with these numbers was stored: accept_messages says so. */
+  /** A batch of messages and deliveries with these numbers was stored; accept_messages sends it. */
   | ({ kind: 'stored' } & Range)
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
   | { kind: 'keys' }
@@ -37,12 +37,12 @@ export interface Range {
 const MAC_BYTES = 16;
 const FROM = /^(\S{1,64})(?: (\d{1,15})((?: [\w-]{22}){0,2}))?$/;
 
-/** More than a node says while its slowest transaction lasts: what was said first may be heard last. */
+/** More than a node sends during its slowest transaction: the first to be sent may arrive last. */
 const NUMBERS_REMEMBERED = 65_536;
 /** Names that are remembered with their numbers. Each start of a node has a new one. */
 const NAMES_MAX = 256;
 
-/** What one node says, and hears of the others. */
+/** Writes the notifications of one node, and reads those of the others. */
 export class NodeMessages {
   readonly name: string;
   readonly #keys: () => readonly DataKey[];
@@ -61,7 +61,7 @@ export class NodeMessages {
     return this.#signed(STORED);
   }
 
-  /** What is to be notified so that others hear a message. */
+  /** The payloads that carry a message. */
   payloadsOf(message: Message): string[] {
     if (message.kind !== 'broadcast') {
       const from = JSON.stringify(this.#signed(signedPart(message)));
@@ -135,7 +135,7 @@ export class NodeMessages {
   }
 }
 
-/** Which of the latest numbers of a node were heard; older ones count as heard. */
+/** Which of the latest numbers of a node were seen; older ones count as seen. */
 class HeardNumbers {
   readonly #heard = new Uint8Array(NUMBERS_REMEMBERED / 8);
   #highest = -1;
@@ -163,7 +163,7 @@ function derived(key: KeyObject, purpose: string): KeyObject {
   return createSecretKey(createHmac('sha256', key).update(purpose).digest());
 }
 
-/** A key for each start of a node: however long it speaks, no nonce comes twice under it. */
+/** A key for each start of a node, so that no nonce occurs twice under it. */
 function toldKeyOf({ key_id, key }: DataKey, name: string): DataKey {
   return { key_id, key: derived(key, `convoke seals what ${name} tells`) };
 }
@@ -197,7 +197,7 @@ function headOf(text: string): ({ from: string; kind: unknown } & Record<string,
   }
 }
 
-/** Its own fields and no others; null for what nobody says. */
+/** The fields of its kind and no others; null when it is not a message of a node. */
 function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unknown>): Message | null {
   switch (kind) {
     case 'stored': {

@@ -1,4 +1,4 @@
-/** What other nodes stored, as the database answers it: read in one thread, and unfolded in the one that delivers. */
+/** The batches of other nodes, as the database returns them: read in one thread, and unfolded in the one that delivers. */
 import { IdCodec } from '../../../domain/id.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
@@ -25,7 +25,7 @@ export interface BatchRow {
 }
 
 /**
- * A change as the store's thread tells it. Texts are copied between threads for next to nothing: a batch of 118 messages, half
+ * A change as the thread of the store posts it. Texts are copied between threads for next to nothing: a batch of 118 messages, half
  * of them for this node, costs both threads 90 µs together, and 230 when its objects are made in the one that reads.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };

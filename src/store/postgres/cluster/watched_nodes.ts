@@ -1,6 +1,6 @@
 import { LEASE_MS, LEASE_WATCHED_MS } from '../../../domain/partition.ts';
 
-/** What is seen of a node in its row. */
+/** The columns of a node that show whether it lives. */
 export interface SeenNode {
   node_no: number;
   /** Another one with each renewal. */
@@ -33,7 +33,7 @@ export class WatchedNodes {
   /** Takes note of the rows of all nodes. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // While nobody looked, the database may have been away for all of them.
+    // Since the last look the database may have been away for all nodes.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

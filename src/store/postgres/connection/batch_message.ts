@@ -20,7 +20,7 @@ export interface List {
 /**
  * `bigint[]`
  *
- * @throws RangeError for what is no safe integer, as those below
+ * @throws RangeError for a value that is no safe integer; so do those below
  */
 export function bigints(values: readonly (number | null)[]): List {
   return { type: INT8, values: integers(values) };
@@ -41,7 +41,7 @@ export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
 }
 
-/** As text, the server would refuse what is none; in binary it would become some other number. */
+/** The server refuses a text that is no integer; in binary it would read some other number. */
 function integers(values: readonly (number | null)[]): typeof values {
   for (const value of values) {
     if (value !== null && !Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
@@ -70,7 +70,7 @@ const KEPT_BYTES_MAX = 1 << 20;
 /** Describe the unnamed portal, Execute it, and Sync. */
 const RUN = Buffer.from('D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04', 'latin1');
 
-/** Writes for one connection: what it wrote is gone when it writes again. */
+/** The writer of one connection: each message overwrites the one before. */
 export class BatchMessage {
   #bytes = Buffer.allocUnsafeSlow(START_BYTES);
   #view = viewOf(this.#bytes);
@@ -92,7 +92,7 @@ export class BatchMessage {
     this.#int16(values.length);
     for (const value of values) this.#value(value);
     this.#room(2 + RUN.length);
-    // All that is answered comes as text.
+    // All results are text.
     this.#int16(0);
     this.#view.setInt32(1, this.#at - 1);
     this.#at += RUN.copy(this.#bytes, this.#at);
@@ -152,7 +152,7 @@ export class BatchMessage {
   }
 
   #text(text: string): void {
-    // What UTF-8 takes at most, if there is so much; else what it takes.
+    // Enough for the longest UTF-8, if there is that much room; otherwise for the actual length.
     if (this.#bytes.length - this.#at < 3 * text.length) this.#room(Buffer.byteLength(text));
     this.#at += this.#bytes.write(text, this.#at);
   }

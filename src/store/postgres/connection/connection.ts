@@ -8,9 +8,9 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * Every session: a commit is on disk when it is answered; nothing of us is held open by a node that stands still; and the
- * server finds out within half a minute when this machine is gone. Statements find rows by their indexes, a page of them at
- * most: where a join of whole tables or several processes seem to pay, the planner has guessed wrong how many there are.
+ * For every session: a commit is on disk when it returns, a node that stalls holds no transaction open, and the server finds
+ * out within half a minute when this host is gone. Statements find rows by indexes, a page of them at most: where the planner
+ * prefers a join of whole tables or several processes, it has guessed the number of rows wrong.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -28,9 +28,9 @@ const SESSION = `
 `;
 
 /**
- * A session for one statement, that accepts, settles or follows. It comes with up to ten thousand values: a plan that is made once
- * goes by the indexes, whatever the tables hold today, and made anew each time it would take as long as what it is for. Values
- * are joined with each other by their hashes: a nested loop is for what is looked up (LATERAL), and cannot be done otherwise.
+ * For a session with one statement, which accepts, settles or reads changes. It has up to ten thousand values. A plan that is
+ * made once uses the indexes, however full the tables are; planning each time would take as long as running. Values are joined
+ * with each other by hashes; a nested loop remains where rows are looked up (LATERAL), which has no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
@@ -40,18 +40,18 @@ export const BATCH_SESSION = `
   SET work_mem = '32MB';
 `;
 
-/** int2, int4, int8, and numeric: what is summed up. */
+/** int2, int4, int8, and numeric, the type of sums. */
 const NUMBER_TYPES = new Set([21, 23, 20, 1700]);
 const BOOLEAN_TYPE = 16;
 
 const asIs = (text: string): string => text;
 
-/** What goes back into a statement must be one that can: whatever stands in a row, it is no more than this. */
+/** Keeps the number of a damaged row within the range that a statement accepts. */
 function safeNumber(text: string): number {
   return Math.max(-Number.MAX_SAFE_INTEGER, Math.min(Number(text), Number.MAX_SAFE_INTEGER));
 }
 
-/** Numbers are numbers, below 2^53 all of them; everything else stays the text that it is. */
+/** Numbers become numbers, all of them below 2^53; everything else stays text. */
 const TYPES = {
   getTypeParser(type: number): (text: string) => unknown {
     if (NUMBER_TYPES.has(type)) return safeNumber;
@@ -67,10 +67,10 @@ export interface Result<Row> {
   changes: number;
 }
 
-/** The connection broke, or the server is not there: nobody knows what became of what was under way. */
+/** The connection broke, or the server is not there: the result of what was in progress is unknown. */
 export class ConnectionLost extends StoreError {}
 
-/** What this text is called in each session, so that it is parsed there only once. */
+/** The name of each text in every session, so that a session parses it once. */
 const names = new Map<string, string>();
 
 function nameOf(text: string): string {
@@ -79,19 +79,19 @@ function nameOf(text: string): string {
   return name;
 }
 
-/** Of several servers none is one that can be worked with. */
+/** None of several servers can be used. */
 export const NO_SERVER = 'NO_SERVER';
-/** As the server itself says of a statement that writes. */
+/** The code of the server itself for a statement that writes. */
 const READS_ONLY = '25006';
 
-/** Of each connection string, which of its servers was taken last. */
+/** For each connection string, the index of the server that was used last. */
 const taken_last = new Map<string, number>();
 
 /** One connection. After a ConnectionLost it is of no more use. */
 export class Connection {
   readonly #client: pg.Client;
   #batch_message = new BatchMessage();
-  /** Whether the socket has let go of what stands there. */
+  /** Whether the socket has written the last message, so that its memory may be used again. */
   #is_written = true;
   #lost: ConnectionLost | null = null;
 
@@ -100,10 +100,10 @@ export class Connection {
   }
 
   /**
-   * Of several servers it asks one after the other, and first the one that was taken last: each connection chooses, so all of
-   * them follow when another server becomes the one that writes.
+   * Tries several servers one after the other, first the one that was used last. Each connection chooses, so all of them
+   * follow when another server becomes the primary.
    *
-   * @throws StoreError that says why there is none; ConnectionLost when there may be one later
+   * @throws StoreError with the reason; ConnectionLost when a later try may succeed
    */
   static async open(url: string, session = ''): Promise<Connection> {
     const { servers, must_write } = parseDatabaseUrl(url)!;
@@ -146,7 +146,7 @@ export class Connection {
     return connection;
   }
 
-  /** @throws ConnectionLost when the server only reads: it is a standby, or says so by its settings */
+  /** @throws ConnectionLost when the server only reads: it is a standby, or its settings make it read-only */
   async #assertWrites(): Promise<void> {
     const { rows } = await this.#within(CONNECT_MS_MAX, this.#client.query('SHOW transaction_read_only'));
     if ((rows[0] as { transaction_read_only: string }).transaction_read_only === 'off') return;
@@ -170,7 +170,7 @@ export class Connection {
     return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
   }
 
-  /** The same for a statement that comes with many values. */
+  /** The same for a statement with many values. */
   batch<Row>(text: string, values: readonly BatchValue[], ms_max: number): Promise<Result<Row>> {
     const name = nameOf(text);
     if (!this.#is_written) this.#batch_message = new BatchMessage();
@@ -210,7 +210,7 @@ export class Connection {
     await this.#client.query(text);
   }
 
-  /** Lets go at once, without a word to the server. */
+  /** Closes the socket at once, without a message to the server. */
   destroy(): void {
     this.#lose(new Error('the connection was given up'));
     // There is no public way: end() waits for a server that may not be there any more.
@@ -227,7 +227,7 @@ export class Connection {
     this.#lost ??= new ConnectionLost('CONNECTION_LOST', error.message);
   }
 
-  /** Whoever waits for longer gives the connection up: it may be one that leads nowhere. */
+  /** After a longer wait the connection is destroyed: it may be dead. */
   async #within<T>(ms_max: number, answer: Promise<T>): Promise<T> {
     const timer = setTimeout(() => {
       this.#lose(new Error(`no answer for ${ms_max / 1000} s`));
@@ -251,7 +251,7 @@ export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
 
-/** Errors of the server and of the network as StoreError; a statement that is wrong in itself stays the defect that it is. */
+/** Errors of the server and of the network as StoreError; a wrong statement is a defect and stays as it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   if (error instanceof pg.DatabaseError) {

@@ -1,7 +1,7 @@
 import { StoreError } from '../../store_error.ts';
 import { BATCH_SESSION, Connection, ConnectionLost } from './connection.ts';
 
-/** A connection that one kind of batch has for itself; made when it is needed, and anew after it was lost. */
+/** A connection for one kind of batch alone; made when it is needed, and made again after it was lost. */
 export class DedicatedConnection {
   readonly #url: string;
   #connection: Connection | null = null;

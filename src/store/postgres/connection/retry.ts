@@ -1,15 +1,16 @@
 import { setTimeout as pause } from 'node:timers/promises';
 import { ConnectionLost, isCollision } from './connection.ts';
 
-/** How long a call looks for the database before it fails: a restart is over by then. */
+/** How long a call tries to reach the database before it fails: a restart is over by then. */
 export const RETRY_WINDOW_MS = 5_000;
 export const RETRY_PAUSE_MS = 100;
 
 /**
- * Runs it again while the database is away, or another transaction is in its way: for what may be run twice.
+ * Runs a function again while the database is away, or when another transaction collides with it. The function must be safe
+ * to run twice.
  *
- * @param isOver whether it is of no use to go on
- * @throws what the last one threw
+ * @param isOver whether to stop trying
+ * @throws the error of the last try
  */
 export async function withRetry<T>(run: () => Promise<T>, isOver: () => boolean = () => false): Promise<T> {
   const until_ms = performance.now() + RETRY_WINDOW_MS;

@@ -1,9 +1,9 @@
 import { NUMBERS_PER_MS } from '../../../domain/id.ts';
 
 /**
- * What a node knows of the numbers that the database gave to its messages and deliveries. A database that went back (a standby
- * took over that had not heard everything, or an older backup was put back) does not know of the last ones, and may give them
- * again when its clock is behind as well: ids are made of them, and receivers take what has the same id for the same.
+ * The highest numbers that the database gave to messages and deliveries of this node. A database that went back (a standby
+ * took over that had not received everything, or an older backup was restored) does not know of the last ones, and may give
+ * them again when its clock is behind as well. Ids are made of them, and receivers treat two pushes with one id as the same.
  */
 export class GivenNumbers {
   readonly #now_ms: () => number;
@@ -27,7 +27,7 @@ export class GivenNumbers {
     return this.#last;
   }
 
-  /** At least so high is by now what the database may have given to any node; 0 before the first. */
+  /** A lower bound of the numbers that the database may have given to any node by now; 0 before the first. */
   get reached(): number {
     return this.#last === 0 ? 0 : Math.floor(this.#ahead + this.#now_ms() * NUMBERS_PER_MS);
   }

@@ -12,30 +12,30 @@ import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 
-/** An answer that takes longer is not waited for: the batch is sent again, and found or stored. */
+/** How long the writer waits for a result. After that it sends the batch again, which is then found or stored. */
 const ANSWER_MS_MAX = 2_500;
 
 /** Of how many meetings a seq is remembered. */
 const HINTS_MAX = 20_000;
 
 /**
- * The run is known only where the last batch of it is that was answered, $19: elsewhere the database is behind what this node
- * knows, and its run is another one.
+ * A run counts as known only where the last batch with a result, $19, is stored. Otherwise the database is behind this node,
+ * and the run of that number may be another one.
  */
 const ACCEPT = `SELECT * FROM accept_messages_2(
   CASE WHEN $19::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $19::bigint) THEN $1 END,
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`;
 
-/** Waits until nothing of the run is under way any more: whatever it was storing is stored by then, or never. */
+/** Waits until nothing of the run is in progress: its last batch is stored by then, or never will be. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
-/** Says whether the database knows less than this node. */
+/** Returns whether the database is behind this node. */
 const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 
 /**
- * The number of a run is a random one: a database that went back would give one in turn to two nodes. Nodes of the version
- * before take theirs in turn, far below.
+ * The number of a run is random: a database that went back would give the same sequence number to two nodes. Nodes of the
+ * previous version take theirs from a sequence, far below.
  */
 const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` takes a range of less than 2^48. */
@@ -53,43 +53,43 @@ interface AcceptedRow {
   former_fingerprints: string | null;
 }
 
-/** What the database says of one message. */
+/** The result of one message. */
 interface Stored {
-  /** Among those that were sent, from 1. */
+  /** Its place among the messages of the batch, from 1. */
   place: number;
   message_no: number;
   seq: number;
   deliveries_queued: number;
   accepted_at: number;
   deliveries: AcceptedDelivery[];
-  /** Of the message that came before with its key. */
+  /** Of the earlier message with the same key; null when there is none. */
   fingerprint: string | null;
 }
 
-/** The columns of a batch, as accept_messages_2 takes them, and what stands in it twice. */
+/** The columns of a batch, as accept_messages_2 takes them, with repeated keys sent once. */
 interface Batch {
   columns: BatchValue[];
   /** For each message its place among those that are sent, from 0. */
   places: number[];
 }
 
-/** Who tells others of what it stored: what says once that it did, and its node once that has joined. */
+/** The sender of notifications about stored batches. `signedName` signs one of them; `node_id` is null until the node has joined. */
 export interface NotifySource {
   signedName(): string;
   readonly node_id: string | null;
 }
 
 /**
- * Stores messages, one batch at a time, so that answers come in the order of seq.
+ * Stores messages, one batch at a time, so that results follow the order of seq.
  *
- * When the connection is lost before the answer, nobody knows whether the batch was stored. It is sent again under the same
- * number, and what was stored already is answered and not stored again. If the database does not come back in time, the
- * batch is given up; it may be there all the same. Before the next one it is decided whether it is, and whoever delivers
- * looks for it; a seq that is missing says that what came before and after is not all there is.
+ * When the connection is lost before the result, the batch may or may not be stored. The writer sends it again under the same
+ * number, and the database returns what it stored already instead of storing it twice. If the database does not return in
+ * time, the writer fails the batch, which may be stored all the same. It settles that before the next batch, and the engine
+ * then looks for it: a missing seq shows that there is more than it has seen.
  *
- * The database may be behind what this node knows: a standby took over that had not heard everything, or an older backup was
- * put back. It says so when it is asked for the last batch, or for its numbers. Then the batch is stored in a new run, above
- * all numbers that were given, and whoever delivers looks at everything.
+ * The database may be behind this node: a standby took over that had not received everything, or an older backup was
+ * restored. The check of the last batch, or of the numbers, shows it. The writer then stores the batch in a new run, above
+ * all numbers that were given, and the engine looks at everything.
  */
 export class MessageWriter {
   readonly #connection: DedicatedConnection;
@@ -97,7 +97,7 @@ export class MessageWriter {
   readonly #notify_source: NotifySource;
   readonly #onUncertain: () => void;
   readonly #numbers = new GivenNumbers();
-  /** A seq of each meeting: what comes next is looked for from there on. */
+  /** A known seq of each meeting: the search for its last seq starts there. */
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
@@ -109,7 +109,7 @@ export class MessageWriter {
   #uncertain_run: number | null = null;
 
   /**
-   * @param notify_source who tells other nodes of what is stored
+   * @param notify_source signs the notifications about stored batches
    * @param onUncertain is told when it is decided whether a batch that was given up is stored (it may be), and when the database
    * is behind
    */
@@ -162,7 +162,7 @@ export class MessageWriter {
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
-        // Nobody else ends it: the database is behind, and has nothing of this batch either.
+        // No other node ends a run: the database is behind, and has nothing of this batch either.
         const is_behind = isRunUnknown(error);
         if (is_behind) {
           this.#run_no = null;
@@ -234,7 +234,7 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
     const deliveries_queued = queued_counts[i]!;
     const fingerprint = fingerprints[i] ?? null;
     const deliveries: AcceptedDelivery[] = [];
-    // Of what came before there are none here. The numbers of its deliveries follow its own.
+    // An earlier message lists no deliveries here. The numbers of deliveries follow that of their message.
     const count = fingerprint === null ? deliveries_queued : 0;
     for (let n = 1; n <= count; n++, deliveries_at++) {
       deliveries.push({

@@ -8,7 +8,7 @@ const ANSWER_MS_MAX = 10_000;
 
 const SETTLE = `SELECT settle_deliveries(${Array.from({ length: 22 }, (_, i) => `$${i + 1}`).join(', ')})`;
 
-/** Writes what attempts made, one batch at a time. Saying it twice changes nothing: a batch whose answer got lost is sent again. */
+/** Writes the results of attempts, one batch at a time. A batch whose result is lost is sent again: writing it twice changes nothing. */
 export class SettlementWriter {
   readonly #connection: DedicatedConnection;
   readonly #ids: IdCodec;
@@ -30,8 +30,8 @@ export class SettlementWriter {
 }
 
 /**
- * One settlement for each delivery: a statement takes a row once, and which of several it took nobody could say. What was
- * said after a delivery was no longer pending is void, as it would be if they were written one after the other.
+ * One settlement for each delivery: a statement updates a row once, with an arbitrary one of several values. A settlement
+ * after the one that ended a delivery is void, as it would be if they were written one after the other.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -59,7 +59,7 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchV
   ];
 }
 
-/** One more than a damaged row counted may be no safe integer, and would stop all settlements of the node. */
+/** The count of a damaged row plus one may be no safe integer, which would stop all settlements of the node. */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);
 }

@@ -16,16 +16,16 @@ import { errorOf, failureOf, type Reply } from '../../thread/thread_protocol.ts'
 import { storeErrorOf } from '../errors.ts';
 import type { GroupCommit } from '../group_commit.ts';
 
-/** So long a copy is kept, or made, that nobody asks for. */
+/** A copy that nobody asks for is dropped after this. */
 const FORGOTTEN_MS = 60_000;
 
-/** Must stay free beside the copy: a full disk would stop the sending. */
+/** This much must stay free beside the copy: a full disk would stop sends. */
 const FREE_BYTES_MIN = 256 << 20;
 
-/** What is told to the thread. */
-type Told = 'copy' | 'cancel';
-/** What it says. */
-type Heard = BackupProgress | 'whole' | Omit<Reply, 'id'>;
+/** What this side posts to the thread. */
+type Command = 'copy' | 'cancel';
+/** What the thread posts. */
+type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
 /** In the data directory, whose rights it shares. */
 function copyOf(file: string): string {
@@ -40,7 +40,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The side of whoever calls the store. */
+/** The side of the caller of the store. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -54,7 +54,7 @@ export class Backups implements BackupStore {
     this.#file = file;
     this.#path = copyOf(file);
     this.#forgotten_ms = forgotten_ms;
-    port.on('message', (heard: Heard) => this.#hear(heard));
+    port.on('message', (report: Report) => this.#onReport(report));
     port.on('close', () => this.#fail(new StoreError('STORE_CLOSED', 'the store is closed')));
     port.unref();
   }
@@ -64,7 +64,7 @@ export class Backups implements BackupStore {
     assertRoom(this.#file);
     const backup_id = randomUUID();
     const ended = Promise.withResolvers<void>();
-    // Whoever waits hears of a failure; nobody has to.
+    // `wait` reports a failure; without a caller nothing has to.
     ended.promise.catch(() => {});
     this.#copying = {
       backup_id,
@@ -76,7 +76,7 @@ export class Backups implements BackupStore {
       forgotten: null,
     };
     this.#isAskedFor(this.#copying);
-    this.#tell('copy');
+    this.#command('copy');
     return { backup_id };
   }
 
@@ -89,7 +89,7 @@ export class Backups implements BackupStore {
     await Promise.race([copying.ended.promise, late]).finally(() => abort.abort());
     const { pages_total, pages_left, is_whole } = copying;
     if (!is_whole) return { pages_total, pages_left, path: null };
-    // Of two who wait for it, one gets it.
+    // When two calls wait for it, one gets it.
     if (this.#copying !== copying) return null;
     this.#forget();
     return { pages_total, pages_left, path: this.#path };
@@ -103,20 +103,20 @@ export class Backups implements BackupStore {
   #abandon(copying: Copying): void {
     copying.is_abandoned = true;
     if (copying.is_whole) this.#remove();
-    else this.#tell('cancel');
+    else this.#command('cancel');
   }
 
-  #hear(heard: Heard): void {
+  #onReport(report: Report): void {
     if (this.#copying === null) return;
-    if (heard === 'whole') {
+    if (report === 'whole') {
       this.#copying.is_whole = true;
       this.#copying.ended.resolve();
       // It was whole before it could be cancelled.
       if (this.#copying.is_abandoned) this.#remove();
-    } else if ('pages_total' in heard) {
-      Object.assign(this.#copying, heard);
+    } else if ('pages_total' in report) {
+      Object.assign(this.#copying, report);
     } else {
-      this.#fail(errorOf(heard) ?? new Error('the copy failed'));
+      this.#fail(errorOf(report) ?? new Error('the copy failed'));
     }
   }
 
@@ -136,12 +136,12 @@ export class Backups implements BackupStore {
     this.#copying = null;
   }
 
-  #tell(told: Told): void {
-    this.#port.postMessage(told);
+  #command(command: Command): void {
+    this.#port.postMessage(command);
   }
 }
 
-/** The side of the thread: copies when it is told to. */
+/** The side of the thread: makes the copy. */
 export class CopyMaker {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -153,20 +153,20 @@ export class CopyMaker {
     this.#port = port;
     this.#file = file;
     this.#group_commit = group_commit;
-    // One that a crash left.
+    // A copy that a crash left behind.
     rmSync(copyOf(file), { force: true });
-    port.on('message', (told: Told) => {
-      this.#is_cancelled = told === 'cancel';
-      if (told === 'copy') this.#making = this.#make();
+    port.on('message', (command: Command) => {
+      this.#is_cancelled = command === 'cancel';
+      if (command === 'copy') this.#making = this.#make();
     });
     port.unref();
   }
 
-  /** Ends what is being copied: nobody may be reading the file when it is closed. */
+  /** Ends a copy in progress: nothing may read the file when it is closed. */
   async close(): Promise<void> {
     this.#is_cancelled = true;
     await this.#making;
-    // One that nobody has fetched.
+    // A copy that nobody fetched.
     rmSync(copyOf(this.#file), { force: true });
     this.#port.close();
   }
@@ -174,24 +174,24 @@ export class CopyMaker {
   async #make(): Promise<void> {
     const path = copyOf(this.#file);
     try {
-      // One that was handed over is gone already, unless whoever took it could not remove it.
+      // A copy that was handed over is gone already, unless its caller could not remove it.
       rmSync(path, { force: true });
       await this.#group_commit.copyTo(path, (progress) => {
         if (this.#is_cancelled) throw new StoreError('BACKUP_CANCELLED', 'the backup was cancelled');
-        this.#say(progress);
+        this.#report(progress);
       });
-      this.#say('whole');
+      this.#report('whole');
     } catch (error) {
-      this.#say(failureOf(storeErrorOf(error)));
+      this.#report(failureOf(storeErrorOf(error)));
     }
   }
 
-  #say(heard: Heard): void {
-    this.#port.postMessage(heard);
+  #report(report: Report): void {
+    this.#port.postMessage(report);
   }
 }
 
-/** Looking at a file opens none. */
+/** Reads the size of the file without opening it. */
 function assertRoom(file: string): void {
   const { bavail, bsize } = statfsSync(dirname(file));
   const needed_bytes = statSync(file).size + FREE_BYTES_MIN;

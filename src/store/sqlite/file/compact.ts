@@ -5,10 +5,10 @@ import { DatabaseSync } from 'node:sqlite';
 import { StoreError } from '../../store_error.ts';
 import { storeErrorOf } from '../errors.ts';
 
-/** Must stay free beside it. */
+/** This much must stay free beside it. */
 const FREE_BYTES_MIN = 64 << 20;
 
-/** What is in use is written twice: into a file for the time being, and into the log of the WAL. */
+/** The used pages are written twice: into a temporary file, and into the log of the WAL. */
 const TIMES = 2;
 
 /**
@@ -22,7 +22,7 @@ export function compactDataFile(file: string): { bytes_before: number; bytes: nu
     const bytes_before = statSync(file).size;
     const db = new DatabaseSync(file);
     try {
-      // As the service does: who starts one meanwhile is refused.
+      // As the service does: a service that starts meanwhile is refused.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);

@@ -1,4 +1,4 @@
-/** A data file as one file that was copied at one moment: made, and held to what it must be. */
+/** Copies of a data file: makes one, and verifies it. */
 import { closeSync, fdatasync, fsyncSync, openSync, rmSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { backup, DatabaseSync } from 'node:sqlite';
@@ -11,22 +11,22 @@ import { entryOf } from '../../rows/audit.ts';
 import { errcodeOf, isBusy, storeErrorOf } from '../errors.ts';
 import type { AuditLogTable } from '../../rows/tables.ts';
 
-/** 1 MiB: what is to be stored meanwhile waits for some 2 ms. */
+/** 1 MiB: writes wait some 2 ms for each step. */
 const PAGES_PER_STEP = 256;
 
-/** Written to the disk bit by bit: the last step syncs what is left, and sends wait for it. */
+/** Synced to the disk bit by bit: the last step syncs the rest, and sends wait for it. */
 const BYTES_PER_SYNC = 32 << 20;
 
 /** Audit entries that are read at a time. */
 const ENTRIES_PER_PAGE = 1_000;
 
-/** What is stored already when a copy begins: the copy must hold it. */
+/** The last rows when a copy begins: the copy must hold them. */
 interface CopyFloor {
   last_message: { meeting_id: string; seq: number } | null;
   audit_head: AuditHead;
 }
 
-/** What is in a copy that is whole. */
+/** The figures of a whole copy. */
 export interface CopyFacts {
   bytes: number;
   /** The number of schema steps that its writer knew. */
@@ -97,7 +97,7 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
   }
 }
 
-/** Copies a data file that no service has open. Its schema stays what it is. */
+/** Copies a data file that no service has open. Its schema stays as it is. */
 export async function copyDataFile(
   file: string,
   to: string,
@@ -106,7 +106,7 @@ export async function copyDataFile(
   try {
     const db = new DatabaseSync(file);
     try {
-      // As the service does: whoever starts one meanwhile is refused, instead of writing into what is being copied.
+      // As the service does: a service that starts meanwhile is refused, instead of writing into the file.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       db.exec('COMMIT');
@@ -119,7 +119,7 @@ export async function copyDataFile(
   }
 }
 
-/** Makes one file of it that needs none beside it, and holds it to what was there when it was begun. */
+/** Makes a single file of the copy, and checks that it holds the last rows from when it was begun. */
 function finishCopy(path: string, floor: CopyFloor): void {
   const db = new DatabaseSync(path);
   try {
@@ -161,10 +161,10 @@ function floorOf(db: DatabaseSync): CopyFloor {
 }
 
 /**
- * Reads all of a copy: every page and index of it, whether what is pending has what it needs to be delivered, and the chain
+ * Reads all of a copy: every page and index of it, whether every pending delivery has its message, and the chain
  * of the audit log.
  *
- * @throws StoreError BACKUP_DAMAGED that says what is wrong
+ * @throws StoreError BACKUP_DAMAGED with the fault
  */
 export function inspectCopy(path: string): CopyFacts {
   try {
@@ -242,7 +242,7 @@ function damaged(path: string, why: string): StoreError {
   return new StoreError('BACKUP_DAMAGED', `${path} is not a whole copy of a data file: ${why}`);
 }
 
-/** Has what was copied written to the disk now and then, beside everything else. */
+/** Syncs the copied pages to the disk now and then, while copying goes on. */
 function syncEvery(
   file: number,
   bytes: number,
@@ -255,7 +255,7 @@ function syncEvery(
       const copied_pages = pages_total - pages_left;
       if (syncing !== null || copied_pages - synced_pages < pages) return;
       synced_pages = copied_pages;
-      // What it cannot write, the last step cannot either, and says so.
+      // When this sync fails, the last step fails too, and reports it.
       syncing = promisify(fdatasync)(file)
         .catch(() => {})
         .then(() => void (syncing = null));

@@ -2,7 +2,7 @@ import type { FileSpace, FileStore } from '../../contract/file.ts';
 import type { Database } from '../database.ts';
 import type { Sync } from '../sync.ts';
 
-/** Pages that are moved before it is looked at the clock: a fifth of a millisecond. */
+/** Pages that are moved between two looks at the clock: a fifth of a millisecond. */
 const PAGES_AT_ONCE = 8;
 
 /** `PRAGMA auto_vacuum`: free pages may be given back bit by bit. */
