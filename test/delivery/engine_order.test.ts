@@ -468,6 +468,30 @@ describe('acceptance', () => {
     assert.deepEqual(node.transport.seqsTo('i1'), upTo(202));
   });
 
+  test('waits for what arrives behind a backlog whose turn it is, and not for the backlog', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', ...namesOf('i', 30));
+    node.transport.script = () => HANGS;
+    await node.sendMany('m', 200);
+    const { promise: gate, resolve: open } = Promise.withResolvers<void>();
+    await node.crash(false);
+    node.transport.script = () => ({ says: 200, after_ms: 1 });
+    node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
+    await node.started();
+    await node.clock.advance(100);
+    await node.sendMany('m', 140);
+    let accepted = false;
+    const sent = node.send('m').then(() => (accepted = true));
+    await node.clock.advance(200);
+    assert.equal(accepted, false);
+    node.meddle = null;
+    open();
+    await node.clock.advance(MINUTE);
+    await sent;
+    await everythingDelivered(node);
+    assert.deepEqual(firstAttempts(node.transport.to('i1')).at(-1), 341);
+  });
+
   test('refuses when too much waits to be stored, and takes more when it is', async (t) => {
     const node = await startNode(t);
     await node.meeting('m', 'i');

@@ -121,7 +121,9 @@ export class Backpressure {
     for (const recipient of this.#recipients.all()) {
       for (const lane of recipient.lanes.values()) {
         this.#memory.trim(lane, this.#memory.limitFor(recipient, lane, now));
-        if (isMoving(recipient, now) && lane.held_until <= now) moving += lane.length - lane.queued_read;
+        if (isMoving(recipient, now) && lane.held_until <= now) {
+          moving += lane.length - lane.queued_read + lane.unread;
+        }
       }
     }
     return moving - this.#dispatcher.in_flight + this.#expected;

@@ -29,6 +29,8 @@ export class Backlog {
   tail_to = 0;
   /** The lane was too long, or memory full: it gets no tail until all of it is read. */
   is_closed = false;
+  /** How many of it would be in memory if no message had been missed: they count for backpressure. */
+  unread_estimate = 0;
   /** Results of attempts must be written before it is read, or they would be made again. */
   is_unsettled = false;
   /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
@@ -138,6 +140,10 @@ export class Lane {
   /** Deliveries in memory. */
   get length(): number {
     return this.queue.length + this.tail_length;
+  }
+
+  get unread(): number {
+    return this.backlog === null ? 0 : this.backlog.unread_estimate;
   }
 
   /** The next delivery: behind the backlog where there is one. */

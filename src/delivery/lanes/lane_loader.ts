@@ -119,7 +119,8 @@ export class LaneLoader {
     const reaches_tail = before_tail.length < rows.length;
     // The table knows better than the tail, of which nothing is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
-    else if (is_last || reaches_tail) lane.joinTail();
+    else if (is_last || reaches_tail) this.#memory.joinTail(lane);
+    else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }
 }
 

@@ -29,6 +29,8 @@ export class LaneMemory {
   /** Of these, deliveries that were read from the table and not tried since. */
   #queued_read = 0;
   #bytes = 0;
+  /** The estimates of all backlogs. */
+  #unread = 0;
   /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first read ends. */
   #reserved = 0;
   /** How long a push takes lately, on the average of all. */
@@ -39,9 +41,12 @@ export class LaneMemory {
     return this.#queued;
   }
 
-  /** Deliveries in memory that were not read from the table: a backlog is no reason to accept less, however large it is. */
+  /**
+   * Deliveries in memory, and those that would be there if they had not been accepted for lanes that have to be read. A
+   * backlog is no reason to accept less, however large it is: only what was added to it since is.
+   */
   get waiting(): number {
-    return this.#queued - this.#queued_read;
+    return this.#queued - this.#queued_read + this.#unread;
   }
 
   get isFull(): boolean {
@@ -151,6 +156,24 @@ export class LaneMemory {
   invalidate(lane: Lane): void {
     this.trim(lane, 0);
     lane.invalidate();
+  }
+
+  /** Nothing of a lane is on disk only. */
+  joinTail(lane: Lane): void {
+    if (lane.backlog === null) return;
+    this.setUnread(lane.backlog, 0);
+    lane.joinTail();
+  }
+
+  /** Some more was added to a backlog. As many count as the lane would hold. */
+  countUnread(recipient: Recipient, lane: Lane, backlog: Backlog, now: number): void {
+    const room = this.limitFor(recipient, lane, now) - lane.length;
+    this.setUnread(backlog, Math.min(backlog.unread_estimate + 1, Math.max(backlog.unread_estimate, room)));
+  }
+
+  setUnread(backlog: Backlog, unread: number): void {
+    this.#unread += unread - backlog.unread_estimate;
+    backlog.unread_estimate = unread;
   }
 }
 

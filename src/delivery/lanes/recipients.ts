@@ -77,7 +77,7 @@ export class Recipients {
       // An attempt in flight ends by itself; it settles nothing, because the row is no longer pending. A load in flight finds
       // nobody to load for.
       this.#memory.trim(lane, 0);
-      lane.joinTail();
+      this.#memory.joinTail(lane);
     }
     recipient.dropped = true;
     this.#turns.end(recipient);

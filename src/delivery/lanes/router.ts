@@ -54,6 +54,7 @@ export class Router {
       if (only_on_disk) {
         const backlog = this.#memory.spillTail(lane);
         if (is_long) backlog.is_closed = true;
+        if (!recipient.is_behind || recipient.turn !== null) this.#memory.countUnread(recipient, lane, backlog, now);
       } else {
         this.#memory.append(lane, {
           delivery_id,
