@@ -15,14 +15,14 @@ export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply
     .send(documentOf(problem));
 }
 
-/** The whole answer as bytes, for a connection on which there is no request that could be answered. */
+/** The whole response as text, for a connection without a request that could get one. */
 export function answerOf(problem: Problem): string {
   const document = documentOf(problem);
   const head = Object.entries(lastHeadersOf(problem, document)).map(([name, value]) => `${name}: ${value}\r\n`);
   return `HTTP/1.1 ${problem.status} ${STATUS_CODES[problem.status]}\r\n${head.join('')}\r\n${document}`;
 }
 
-/** Answers a request that no route sees, and closes its connection. */
+/** Responds to a request that no route sees, and closes its connection. */
 export function endWithProblem(response: ServerResponse, problem: Problem): void {
   const document = documentOf(problem);
   response.writeHead(problem.status, lastHeadersOf(problem, document)).end(document);
@@ -50,7 +50,7 @@ function documentOf({ code, message: detail, errors }: Problem): string {
   });
 }
 
-/** RFC 6750, section 3: whoever gave a key is told that it is the key. */
+/** RFC 6750, section 3: a client that sent a key learns that the key is the problem. */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }

@@ -2,7 +2,7 @@ import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { PROBLEM_HEADERS, ProblemSchema } from './schemas/problem.ts';
 
-/** What a request can be answered before its route sees it, or because of what all routes need. */
+/** The problems of a request before its route sees it, and of what all routes need. */
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',

@@ -11,22 +11,22 @@ import { sendProblem } from './problems.ts';
 import { addStalls } from './intake/stalls.ts';
 import { validatorCompiler } from './intake/validate.ts';
 
-/** Bodies of routes that name no limit of their own: a few ids, escaped to the last character. */
+/** Bodies of routes that name no limit of their own: a few ids with every character escaped. */
 const BODY_BYTES_MAX = 16_384;
 /** A percent-encoded id of 200 characters of four bytes each. */
 const PARAM_CHARS_MAX = 200 * 4 * 3;
-/** A slow request is cut off: its headers after 5 s, all of it after 30 s. Without the interval nobody looks. */
+/** A slow request is cut off: its headers after 5 s, all of it after 30 s. Without the interval nothing checks. */
 const HEADERS_TIMEOUT_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const CONNECTIONS_CHECK_MS = 500;
-/** A connection without a request. Longer than proxies keep theirs (60 s): who closes first must not be us. */
+/** A connection without a request. Longer than proxies keep theirs (60 s), because the proxy must close first. */
 const KEEP_ALIVE_MS = 72_000;
-/** A connection on which no byte moves while an answer is made or written. */
+/** A connection on which no byte moves while its response is made or written. */
 const STALLED_MS = 60_000;
 
 /**
- * localhost, 127.0.0.0/8 and [::1], with or without a port. No name below localhost: a page could come by as many as it likes,
- * and have the connections of each.
+ * localhost, 127.0.0.0/8 and [::1], with or without a port. No name below localhost: a page could use any number of them, each with
+ * connections of its own.
  */
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
@@ -52,8 +52,8 @@ export async function createServer(
 ): Promise<App> {
   const connections = new Connections(context.max_connections, context.clock);
   const app: App = Fastify({
-    // Fastify's own log makes a logger and listeners for each request, though it has nothing to say of most. What went wrong
-    // is logged below; where we listen says whoever starts the service.
+    // Fastify's own log makes a logger and listeners for each request and reports little. Errors are logged below, and the command
+    // that starts the service prints its address.
     logger: false,
     bodyLimit: BODY_BYTES_MAX,
     requestTimeout: REQUEST_TIMEOUT_MS,
@@ -62,7 +62,7 @@ export async function createServer(
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
       connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
-      // Refused below, with a problem: Node would answer nothing but a status.
+      // Refused by the intake with a problem: Node would send a status only.
       requireHostHeader: false,
     },
     schemaController: { compilersFactory: COMPILERS },
@@ -71,7 +71,7 @@ export async function createServer(
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
     clientErrorHandler: (error, socket) => connections.refuse(error, socket),
     forceCloseConnections: 'idle',
-    // While stopping, what still comes is answered like everything else.
+    // During a stop, late requests get a response like all others.
     return503OnClosing: false,
   });
   app.setErrorHandler((error, request, reply) => answerError(error as FastifyError, request, reply, context));
@@ -105,9 +105,9 @@ export async function createServer(
 }
 
 /**
- * While the API is open: names that resolve to us (DNS rebinding) and pages of other origins are kept out. With keys there
- * is no need: a browser adds no key by itself, as it would a cookie, and asks us before it sends one that a page gave it,
- * which gets no permission.
+ * While the API is open, refuses names that resolve to this machine (DNS rebinding) and pages of other origins. With keys there is
+ * no need: a browser adds no key by itself, as it does a cookie, and it asks for permission (CORS), which it never gets, before it
+ * sends a key for a page of another origin.
  */
 function assertLocalCaller({ url, headers }: FastifyRequest): void {
   const { host, origin } = headers;
@@ -117,8 +117,8 @@ function assertLocalCaller({ url, headers }: FastifyRequest): void {
 }
 
 /**
- * An image, a script or a frame that a page elsewhere asks for has no Origin, but browsers say where it comes from (Fetch
- * Metadata). Whether it loads tells the page what there is. Somebody who follows a link to a page of ours is welcome.
+ * A request for an image, a script or a frame of a page elsewhere has no Origin, but the browser names the site (Fetch Metadata).
+ * Whether it loads would tell that page what exists here. A person who follows a link to a page of this service is welcome.
  */
 function isOfForeignPage(url: string, headers: IncomingHttpHeaders): boolean {
   const site = headers['sec-fetch-site'] ?? 'none';

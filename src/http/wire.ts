@@ -1,4 +1,4 @@
-/** How rows are told to callers. */
+/** Rows as they go over the wire. */
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';

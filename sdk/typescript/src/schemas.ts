@@ -24,7 +24,7 @@ export interface ApiKey {
   previous_token_expires_at: string | null;
 }
 
-/** A key with its token, which is answered only when it is made. */
+/** A key with its token, which only the response that makes it contains. */
 export interface ApiKeyWithToken extends ApiKey {
   /** Sent as `authorization: Bearer`. It is not shown again. */
   token: string;
@@ -39,7 +39,7 @@ export interface Attempt {
   /** How long it took. */
   duration_ms: number;
   outcome: Outcome;
-  /** The status that was answered; null when no status line came. */
+  /** The status of the response; null when no status line arrived. */
   status_code: number | null;
   /** What happened, in words; empty after a success. */
   detail: string;
@@ -84,7 +84,7 @@ export interface AuditEntry {
    * convoke serve), service, unknown (no right key).
    */
   principal: string;
-  /** From where; for strangers of IPv6 the /64. Null for a local command. */
+  /** The address of the client; the /64 of an anonymous IPv6 client. Null for a local command. */
   address: string | null;
   action: AuditAction;
   /** To what kind of thing. */
@@ -193,12 +193,12 @@ export interface Demo {
 export interface Diagnosis {
   /** Whether a delivery with this answer would be delivered. */
   success: boolean;
-  /** The status that was answered; null when no status line came. */
+  /** The status of the response; null when no status line arrived. */
   status_code: number | null;
   outcome: Outcome;
   /** How long all of it took. */
   duration_ms: number;
-  /** How far it came, stage by stage. */
+  /** The result of each stage that was reached. */
   stages: DiagnosisStage[];
   /** The beginning of the answer's body. */
   response_excerpt: string;
@@ -247,12 +247,12 @@ export interface Instance {
   /** Whether the instance takes part at all. */
   is_active: boolean;
   success_statuses: SuccessStatuses;
-  /** The names of the headers sent with every push; their values are never answered. */
+  /** The names of the headers sent with every push; no response contains their values. */
   webhook_header_names: string[];
   health: Health;
   /** Failed attempts since the last success. */
   consecutive_failures: number;
-  /** When a push was last answered with a success, up to a second late; null before the first. */
+  /** When a push last succeeded, up to a second late; null before the first. */
   last_success_at: string | null;
   /** The last attempt that failed; null when none did. */
   last_failure: LastFailure | null;
@@ -286,7 +286,7 @@ export interface LastFailure {
   /** When the attempt ended. */
   at: string;
   outcome: Outcome;
-  /** The status that was answered; null when no status line came. */
+  /** The status of the response; null when no status line arrived. */
   status_code: number | null;
   /** What happened, in words. */
   detail: string;
@@ -302,7 +302,7 @@ export interface LeaveMeetingInput {
   meeting_id: string | number;
 }
 
-/** What came of leaving a meeting. */
+/** The result of leaving a meeting. */
 export interface LeftMeeting {
   /** The key of an instance. */
   instance_id: string;
@@ -385,7 +385,7 @@ export interface OpenSession {
   created_at: string;
   /** When it ends by itself. */
   expires_at: string;
-  /** Whether the request came with it. */
+  /** Whether this request uses it. */
   is_current: boolean;
 }
 
@@ -404,7 +404,7 @@ export type Outcome =
   | 'not_200'
   | 'ok';
 
-/** An error as it is answered: RFC 9457, application/problem+json. */
+/** An error: RFC 9457, application/problem+json. */
 export interface ProblemDetails {
   /** `urn:convoke:problem:` and the code. */
   type: string;
@@ -426,13 +426,13 @@ export interface RecoverInput {
   since: string;
 }
 
-/** What a recovery came to. */
+/** The result of a recovery. */
 export interface Recovered {
   /** How many failed deliveries were queued again. */
   recovered: number;
 }
 
-/** What a step of changing the data key came to. */
+/** The result of one step of changing the data key. */
 export interface Reencryption {
   /** The data key that secrets are encrypted under from now on. */
   key_id: string;
@@ -453,8 +453,8 @@ export interface RegisterInput {
   /** Where pushes are sent: http or https, no user name or password in it. */
   webhook_url: string;
   /**
-   * Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace
-   * all that were there; absent: they stay.
+   * Headers sent with every push, such as authorization. No response contains their values. Given headers replace all
+   * old ones; without this field the old ones stay.
    */
   webhook_headers?: Record<string, string> | undefined;
   /** Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the first registration makes one. */
@@ -569,8 +569,8 @@ export interface UpdateInstanceInput {
   /** Whether pushes are sent. */
   webhook_enabled?: boolean | undefined;
   /**
-   * Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace
-   * all that were there; absent: they stay.
+   * Headers sent with every push, such as authorization. No response contains their values. Given headers replace all
+   * old ones; without this field the old ones stay.
    */
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;

@@ -13,23 +13,23 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
-    /** What a key and an address may do only so often. */
+    /** The limit on how often a key and an address may call the route. */
     limited?: Limited;
   }
   interface FastifyRequest {
-    /** Whoever makes the request. On public routes nobody asks. */
+    /** Who makes the request; null on public routes. */
     principal: Principal;
-    /** What the request stands on; null on public routes. */
+    /** What the request depends on; null on public routes. */
     standing: Standing | null;
   }
 }
 
-/** What OpenAPI calls the way in which keys are given. */
+/** The name of the security scheme in the OpenAPI document. */
 export const SECURITY_SCHEME = 'api_key';
 
 /**
- * Puts a guard before a route, which finds out who makes the request, and whether too often, before its body is read, asks
- * again when the body is there, and says in the OpenAPI document what it wants. Called for every route as it is made.
+ * Puts a guard before a route. It identifies the request and checks its rate before the body is read, and checks again when the
+ * body is there. It also adds the security of the route to the OpenAPI document. Called for every route.
  *
  * @throws Error when the route does not say in its `config.access` who may call it: the service does not start then
  */
@@ -51,18 +51,18 @@ export function guard(
         request.principal = standing.principal;
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
-        // Admins answer for what they do.
+        // Admins may fill the audit log: it has their names.
         if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
         done();
       } catch (error) {
         done(error as Error);
       }
     };
-    // A session is asked of the store; a key is known here.
+    // The store has the sessions; the keys are in memory.
     if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
     else admit(null);
   };
-  /** A body can be held back for half a minute: meanwhile the key may have been revoked, or the first one made. */
+  /** A client can hold its body back for half a minute. Meanwhile the key may be revoked, or the first key made. */
   const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
     const { standing, signed_in } = request;
     const code = standing?.revocationReason() ?? null;
@@ -76,7 +76,7 @@ export function guard(
   route.preValidation = [identifyAgain, ...[route.preValidation ?? []].flat()];
 }
 
-/** Requests without a body: nothing lies between the two. */
+/** Requests without a body: no time passes between the two checks. */
 const READING = new Set(['GET', 'HEAD']);
 
 /** Who may call a route. */
@@ -87,14 +87,14 @@ export function accessOf({ config, method, url }: RouteOptions): Access {
   throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);
 }
 
-/** Whoever changes something leaves an entry in the audit log; a new route cannot forget to say which. */
+/** A route that changes something must say which entry it leaves in the audit log. */
 export function assertAudited({ config, method, url }: RouteOptions): void {
   const is_reading = [method].flat().every((each) => each === 'GET' || each === 'HEAD' || each === 'OPTIONS');
   if (is_reading || config?.audit !== undefined || !url.startsWith('/api/')) return;
   throw new Error(`${String(method)} ${url} does not say what the audit log is told: give it config.audit`);
 }
 
-/** One way in for each scope that is enough: OpenAPI lets any of them do. */
+/** One alternative for each scope that is enough. */
 function securityOf(access: Access) {
   if (access === 'public') return [];
   return [...new Set<Scope>([...access, 'admin'])].map((scope) => ({ [SECURITY_SCHEME]: [scope] }));

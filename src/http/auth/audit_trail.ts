@@ -1,4 +1,4 @@
-/** What the audit log is told: by whom and from where, what was done, and what was refused. */
+/** Writes the audit log: who did what, from where, and what was refused. */
 import type { FastifyRequest } from 'fastify';
 import type { Author } from '../../changes/author.ts';
 import type { Clock, Timer } from '../../delivery/clock.ts';
@@ -12,7 +12,7 @@ import type { Limits } from './limits.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** What the route does and to what: every route that changes something says so, or `none` and why in a comment. */
+    /** What the route does, and to what. Every route that changes something says so; `none` needs a reason in a comment. */
     audit?: { action: AuditAction; target: AuditTarget } | 'none';
   }
 }
@@ -25,15 +25,15 @@ export interface AuditTrailParts {
   onError: (error: unknown) => void;
 }
 
-/** The like of a refusal is written once in this time, and after it how often it came again. */
+/** Equal refusals are written once in this time, and at its end their number. */
 const REFUSALS_MS = 60_000;
 
-/** Kinds of refusals told apart in that time; the others are only counted, so that no flood of them fills the disk. */
+/** Kinds of refusals that are told apart in that time. The others are only counted, so that a flood cannot fill the disk. */
 const REFUSALS_MAX = 100;
 
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
-  /** Apart, so that strangers cannot keep what keys do from being written. */
+  /** Apart, so that anonymous callers cannot crowd out the refusals of keys. */
   readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 
@@ -70,8 +70,8 @@ export class AuditTrail {
   }
 
   /**
-   * A request was refused. The answer does not wait for the entry: nothing was changed, and whoever compares answers must
-   * not see which of them is written. Whatever the store is asked next comes after it.
+   * A request was refused. The response does not wait for the entry: nothing was changed, and its time must not show which
+   * refusals are written. The store writes the entry before it answers any later call.
    */
   refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;
@@ -82,7 +82,7 @@ export class AuditTrail {
     (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
-  /** Writes what was only counted so far; call it before the store is closed. */
+  /** Writes what is only counted so far; call it before the store is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
   }
@@ -129,7 +129,7 @@ interface Refusal {
   again: number;
 }
 
-/** Refusals, the like of each written once in a minute. */
+/** Refusals; equal ones are written once a minute. */
 class Refusals {
   readonly #parts: Pick<AuditTrailParts, 'store' | 'clock' | 'onError'>;
   #kinds = new Map<string, Refusal>();
@@ -184,7 +184,7 @@ class Refusals {
   }
 }
 
-/** Refusals of more kinds than are told apart. */
+/** The entry for refusals of more kinds than are told apart. */
 const OTHERS = {
   principal: 'unknown',
   address: null,
@@ -200,7 +200,7 @@ function targetOf({ params, body }: FastifyRequest, target: AuditTarget): string
   return typeof id === 'string' && id.length <= ID_CHARS_MAX ? id : null;
 }
 
-/** The names of what was given, and where it was about a meeting, which one; no other value. */
+/** The names of the fields in the body, and the id of the meeting; no other value. */
 function detailsOf(body: unknown): AuditDetails {
   if (typeof body !== 'object' || body === null) return {};
   const meeting_id = fieldOf(body, 'meeting_id');
@@ -211,7 +211,7 @@ function detailsOf(body: unknown): AuditDetails {
   };
 }
 
-/** What is refused may have any names in it, as many as it likes: none of them is worth the room. */
+/** A refused body may have any number of fields with any names: unknown names are left out. */
 const KNOWN_FIELD = /^[a-z_]{1,40}$/;
 const FIELDS_MAX = 20;
 

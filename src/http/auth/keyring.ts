@@ -6,29 +6,29 @@ import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
 
-/** A key as it is looked up: its digests as bytes, and what a request with one of its tokens stands on. */
+/** A key as the keyring finds it: its digests as bytes, and the standing of a request with each of its tokens. */
 interface KnownKey {
   key: ApiKey;
   digest: Buffer;
   previous_digest: Buffer;
   by_current: TokenStanding;
   by_previous: TokenStanding;
-  /** When its last use was noted. */
+  /** When its last use was recorded. */
   noted_at: number;
-  /** How the last token that was right ended. */
+  /** The end of the last token that was right. */
   right_end: string | null;
 }
 
-/** What a request says of its key, before anybody looks whether that is true. */
+/** What a request claims about its key, before the claim is verified. */
 export interface TokenHint {
   key_id: string;
   /** Whether there is such a key, and it can be used. */
   is_in_use: boolean;
-  /** Whether the token ends as one of this key that was right since the start. */
+  /** Whether the token has the same end as one that was verified since the start. */
   verified_before: boolean;
 }
 
-/** What stands on a token of a key. */
+/** The standing of a request with a token of a key. */
 class TokenStanding implements Standing {
   readonly principal: Principal;
   readonly token: Token;
@@ -49,21 +49,21 @@ class TokenStanding implements Standing {
 const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
-/** The use of a key is noted once in this time, and written this much later, together with that of others. */
+/** The use of a key is recorded once in this time, and written this much later, together with the use of other keys. */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;
 const DIGEST_BYTES = 32;
 
-/** Beside what other nodes tell, which may be lost: how old what a node knows of the keys can be. */
+/** How old a node's knowledge of the keys can be when a message of another node is lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Equal to no digest, as far as anybody can find one. */
+/** No token has this digest, as far as anybody knows. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
- * The keys in memory: finding out who makes a request takes a map and one SHA-256. Whoever changes a key says so with
- * `put` before the answer, so that a revoked one is refused from then on. Where several nodes share a store, each of them
- * asks it when another one says that keys were changed, and twice a second besides: `follow`.
+ * The keys in memory: to identify a request takes a map and one SHA-256. A change of a key calls `put` before the response is
+ * sent, so a revoked key is refused from then on. Nodes that share a store read the changed keys when another node reports a
+ * change, and twice a second besides: `follow`.
  */
 export class Keyring {
   readonly #clock: Clock;
@@ -71,7 +71,7 @@ export class Keyring {
   readonly #onError: (error: unknown) => void;
   readonly #keys = new Map<string, KnownKey>();
   readonly #uses = new Map<string, number>();
-  /** While no key was ever made. */
+  /** The standing of every request as long as no key was ever made. */
   readonly #open: Standing = {
     principal: EVERYTHING_ALLOWED,
     token: null,
@@ -81,7 +81,7 @@ export class Keyring {
   #timer: Timer | null = null;
   #following: Timer | null = null;
   #is_closed = false;
-  /** Called when a key was made or changed: what stands on it may have ended. */
+  /** Called when a key was made or changed: sessions and feeds that stand on it may have to end. */
   onChange: () => void = () => {};
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
@@ -90,26 +90,26 @@ export class Keyring {
     this.#onError = onError;
   }
 
-  /** Whether no key was ever made: everybody may do everything then. A revoked key counts: this never comes back. */
+  /** Whether no key was ever made: then everybody may do everything. A revoked key counts, so the API never opens again. */
   get is_open(): boolean {
     return this.#keys.size === 0;
   }
 
-  /** Reads what was changed since the last time; everything at the first. */
+  /** Reads the keys that changed since the last call; all keys at the first call. */
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {
       this.put(key);
-      // Not in `put`: what this node changes itself may come after what another one changed, which is still to be read.
+      // Not in `put`: a change of this node may have a higher number than one of another node that is still to be read.
       this.#change_no = key.change_no;
     }
   }
 
-  /** Goes on reading what other nodes change. */
+  /** Reads what other nodes change, from now on. */
   follow(): void {
     if (this.#is_closed) return;
     this.#following = this.#clock.after(FOLLOW_EVERY_MS, () => {
       const again = (): void => this.follow();
-      // A store that does not answer is reported by those who ask it for more than this.
+      // Other calls report a store that does not respond.
       this.refresh().then(again, again);
     });
   }
@@ -139,7 +139,7 @@ export class Keyring {
     return key.scopes.includes('instance') || key.scopes.includes('admin');
   }
 
-  /** Whom a key makes of a request that came with something that stands for it, and until when; null when there is no such key. */
+  /** A key and the principal of its requests; null when there is no such key. */
   known(key_id: string): { principal: Principal; key: ApiKey } | null {
     const known = this.#keys.get(key_id);
     return known === undefined ? null : { principal: known.by_current.principal, key: known.key };
@@ -156,12 +156,12 @@ export class Keyring {
     return digest === key.previous_digest && now < (key.previous_until ?? 0) ? null : 'api_key_unknown';
   }
 
-  /** Who does something without a key. */
+  /** The principal in the audit log for a request without a key. */
   get nameless(): 'open' | 'local command' {
     return 'open';
   }
 
-  /** What a request claims; null when it gives nothing in the shape of a token. Makes no digest. */
+  /** What a request claims; null when it has nothing in the shape of a token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
@@ -176,8 +176,8 @@ export class Keyring {
    * Who makes a request, and what it stands on.
    *
    * @param authorization the header
-   * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (a wrong secret is answered so as well),
-   * `api_key_revoked`, `api_key_expired`: the last two only to whoever has the secret
+   * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (also for a wrong secret),
+   * `api_key_revoked`, `api_key_expired`: the last two only with the right secret
    */
   identify(authorization: string | undefined): Standing {
     if (this.is_open) return this.#open;
@@ -189,7 +189,7 @@ export class Keyring {
     return this.#standingOf(token, key_id);
   }
 
-  /** The same steps whether there is such a key or not: a digest is always made, and always compared with two. */
+  /** The same steps whether there is such a key or not: always one digest, and always two comparisons. */
   #standingOf(token: string, key_id: string): Standing {
     const now = this.#clock.wall();
     const digest = Buffer.from(digestOf(token), 'hex');
@@ -221,12 +221,12 @@ export class Keyring {
     try {
       await this.#store.recordUse(uses);
     } catch (error) {
-      // A use that was not noted harms nobody; the next one is.
+      // A use that is not recorded does no harm; the next one is.
       this.#onError(error);
     }
   }
 
-  /** Writes what was noted; call it before the store is closed. */
+  /** Writes the uses that are recorded in memory; call it before the store is closed. */
   close(): Promise<void> {
     this.#is_closed = true;
     this.#following?.cancel();
@@ -234,13 +234,13 @@ export class Keyring {
   }
 }
 
-/** What is no digest is equal to none. */
+/** A damaged digest equals no other. */
 function digestIn(hex: string): Buffer {
   const bytes = Buffer.from(hex, 'hex');
   return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;
 }
 
-/** For whoever holds the data file itself: one token, made for the moment, may do everything, whatever keys there are. */
+/** For the owner of the data file: one token, made for this process, may do everything, whatever keys there are. */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');
   readonly #standing: Standing = { principal: EVERYTHING_ALLOWED, token: null, revocationReason: () => null };

@@ -1,4 +1,4 @@
-/** How often somebody may do something: one place for all routes, next to the one that asks who he is. */
+/** How often a key or an address may do something: one place for all routes. */
 import type { FastifyRequest } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
@@ -21,13 +21,13 @@ export interface LimitSettings {
   trust_proxy: readonly Cidr[];
 }
 
-/** What a route may be limited in. `change`: whatever leaves an entry in the audit log, which nothing ever removes. */
+/** What a route may be limited in. `change`: every request that leaves an entry in the audit log, because nothing removes entries. */
 export type Limited = 'send' | 'register' | 'change';
 
-/** A token was given, and it was wrong. Without one nobody guesses. */
+/** The request had a token, and it was wrong. A request without a token guesses nothing. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
 
-/** Whoever has no address comes from this machine, over something else than TCP. */
+/** A client without an address is on this machine and does not use TCP. */
 const NO_ADDRESS = 'none';
 
 interface Limit {
@@ -67,7 +67,7 @@ export class Limits {
         : { address, key: new TokenBuckets(settings.auth_failure_rate) };
   }
 
-  /** From where a request comes; null when that cannot be said. */
+  /** The address of the client; null when it is not known. */
   addressOf({ socket, headers }: Pick<FastifyRequest, 'socket' | 'headers'>): string | null {
     const forwarded_for = headers['x-forwarded-for'];
     return clientAddress(
@@ -77,16 +77,16 @@ export class Limits {
     );
   }
 
-  /** Whether a request came by https, as far as a trusted proxy says so: the service itself does not speak it. */
+  /** Whether the client used https, as a trusted proxy says: the service itself has no TLS. */
   isHttps({ socket, headers }: Pick<FastifyRequest, 'socket' | 'headers'>): boolean {
     if (this.#trust_proxy.length === 0) return false;
     return isForwardedHttps(socket.remoteAddress, headers['x-forwarded-proto'], this.#trust_proxy);
   }
 
   /**
-   * Somebody tries something that could be guessed, so often and no more.
+   * Runs `attempt`, which throws when the client guessed wrong, and limits how often an address may fail.
    *
-   * @throws Problem `rate_limited` from an address with too many failures, and whatever `attempt` throws
+   * @throws Problem `rate_limited` from an address with too many failures, and what `attempt` throws
    */
   limitFailures(request: FastifyRequest, attempt: () => void): void {
     const failures = this.#failures;
@@ -102,10 +102,10 @@ export class Limits {
     }
   }
 
-  /** @throws Problem `rate_limited` when the key or the address does it too often; nothing is taken from either then */
+  /** @throws Problem `rate_limited` when the key or the address does it too often; then it counts for neither */
   assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
     const { key, address } = this.#pairs[limited];
-    // Open and without limits: nothing is looked at.
+    // Without limits there is nothing to check.
     if (key === null && address === null) return;
     const now = this.#clock.now();
     const by_key = key === null || key_id === null ? null : { ...key, name: key_id };
@@ -118,13 +118,12 @@ export class Limits {
   }
 
   /**
-   * Finds out who makes a request, and bounds how often somebody may guess.
+   * Identifies who makes a request, and limits how often an address may guess.
    *
-   * From an address with too many failures no digest is made any more, with two exceptions, so that whoever shares it with
-   * an attacker gets in all the same: a token that ends as one that was right before (who does not have it guesses these
-   * 35 bits once in 5 · 10^10 times), and any token of a key that is in use, as long as there were not too many failures
-   * with this very key. So an attacker can hold up nobody whose key_id he does not know, and nobody whose key was used since
-   * the start.
+   * For an address with too many failures no digest is computed any more. Two exceptions let other clients at the same address in:
+   * a token with the same end as one that was right before (35 bits, which a guess hits once in 5 · 10^10 times), and any token
+   * of a key in use, until there are too many failures with this key. So an attacker who does not know a key_id cannot delay its
+   * clients, and an attacker who knows it cannot delay clients whose token was right since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */

@@ -1,11 +1,14 @@
 /**
- * Signing in on a page: a key is given once and exchanged for a cookie, which no script can read. What it stands for is
- * kept in the store, and asked for with every request: who signs out is out, on every node.
+ * Signing in on a page: the page sends a key once and gets a cookie, which no script can read. The store has the session, and
+ * every request reads it, so signing out holds on every node.
  *
- * A browser adds a cookie by itself, to whatever a page of whatever origin asks for, and over http also sends it to every
- * other port of this host. So it is sent to no other site (SameSite=Strict), a request that it comes with must be from a page
- * of this origin, and it must carry a second value. That one is answered once, when somebody signs in, and kept where only
- * pages of this origin read it: the cookie alone gives nothing.
+ * A browser adds a cookie by itself to the requests of any page, and over http also sends it to every other port of this host.
+ * Three things protect it. The cookie goes to no other site (SameSite=Strict). A request with it must be from a page of this
+ * origin. And the request must have a second value, csrf_token, which only the response to signing in contains, and which the
+ * page keeps where only pages of this origin can read it. So the cookie alone gives no access.
+ *
+ * The cookie is written and parsed here, in ten lines: one name, one value of 43 characters that need no quoting, and fixed
+ * attributes. A library would bring quoting, decoding and signing that must not happen to this value.
  */
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
@@ -21,7 +24,7 @@ import type { Keyring } from './keyring.ts';
 import type { Limits } from './limits.ts';
 import type { Standing, Token } from './standing.ts';
 
-/** With the first a browser takes care that nobody but this very host over https has set it. */
+/** A browser accepts the prefix __Host- only from this host over https. */
 const SECURE_COOKIE = '__Host-convoke_session';
 const PLAIN_COOKIE = 'convoke_session';
 export const CSRF_HEADER = 'convoke-csrf';
@@ -35,16 +38,16 @@ const LINKS_MAX = 10;
 
 const SAFE_METHODS = new Set(['GET', 'HEAD', 'OPTIONS']);
 
-/** Who came with a cookie. */
+/** A session that a request has signed in with. */
 export interface SignedIn {
   session: Session;
-  /** Sent with every request of the page. */
+  /** Every request of the page has it as a header. */
   csrf_token: string;
 }
 
 declare module 'fastify' {
   interface FastifyRequest {
-    /** What the cookie of the request stands for; null when it came with none, or with a key. */
+    /** The session of the request's cookie; null without a cookie, and with a key. */
     signed_in: SignedIn | null;
   }
 }
@@ -58,7 +61,7 @@ export interface SessionParts {
   clock: Clock;
 }
 
-/** A session, and the token of the key that it was begun with. */
+/** Depends on a session, and on the token of the key that began it. */
 class SessionStanding implements Standing {
   readonly principal: Principal;
   /** A session begins no other. */
@@ -80,7 +83,7 @@ class SessionStanding implements Standing {
   revocationReason(): ProblemCode | null {
     if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
     const code = this.#by === null ? null : this.#keyring.revocationReason(this.#by);
-    // The key is still one: what is not taken any more is the token that somebody signed in with.
+    // The key is valid; the token that began the session is not.
     return code === 'api_key_unknown' ? 'session_ended' : code;
   }
 }
@@ -96,7 +99,7 @@ export class Sessions {
     this.#parts = parts;
   }
 
-  /** Whether a request is to be judged by its cookie: with a key it is judged by that. */
+  /** Whether the cookie of a request identifies it. A key has precedence. */
   isUsedBy({ headers }: FastifyRequest): boolean {
     return headers.authorization === undefined && headers.cookie !== undefined && !this.#parts.keyring.is_open;
   }
@@ -104,7 +107,7 @@ export class Sessions {
   /**
    * Who makes a request; null when there is no cookie of ours.
    *
-   * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and what stands against its key
+   * @throws Problem `session_ended`, `origin_not_allowed`, `csrf_token_wrong`, and those of a key that cannot be used
    */
   async identify(request: FastifyRequest): Promise<Standing | null> {
     const token = this.#tokenOf(request);
@@ -123,12 +126,12 @@ export class Sessions {
     return standing;
   }
 
-  /** Why a session is none any more; null while it is one. Asks the store. */
+  /** Why a session has ended; null while it holds. Asks the store. */
   async storedRevocationReason(session: Session): Promise<ProblemCode | null> {
     return (await this.ended([session])).length > 0 ? 'session_ended' : null;
   }
 
-  /** Which of some sessions are none any more. Asks the store once for all of them. */
+  /** Which of these sessions have ended. Asks the store once for all of them. */
   async ended(sessions: readonly Session[]): Promise<Session[]> {
     if (sessions.length === 0) return [];
     const { store, clock } = this.#parts;
@@ -138,7 +141,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** Those that were begun by links of processes that are no more. */
+  /** Those that began with the sign-in link of a process that has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);
@@ -150,7 +153,7 @@ export class Sessions {
   /**
    * Begins a session, and sets its cookie.
    *
-   * @param by the token that was given; null for who came by a link
+   * @param by the token of the request; null for a sign-in link
    */
   async begin(
     author: Pick<Author, 'storeFor'>,
@@ -177,7 +180,7 @@ export class Sessions {
     return { session, csrf_token };
   }
 
-  /** Those that somebody can use, the latest first. A page of them may be shorter than asked for. */
+  /** Those that can be used, the latest first. A page of them may be shorter than its limit. */
   async list(page: PageRequest): Promise<Page<Session>> {
     const { store, clock } = this.#parts;
     const { data, next_cursor } = await store.sessions.list(page, clock.wall());
@@ -185,7 +188,7 @@ export class Sessions {
     return { data: data.filter((session) => !lost.includes(session)), next_cursor };
   }
 
-  /** Ends a session for its holder, or for an admin, and everything that listens by it. Null when there is none. */
+  /** Ends a session for its holder or for an admin, and the feeds that it opened. Null when there is none. */
   async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
     const { sessions } = author.storeFor();
     const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);
@@ -193,7 +196,7 @@ export class Sessions {
     return ended;
   }
 
-  /** Takes the cookie away. */
+  /** Removes the cookie. */
   forget(request: FastifyRequest, reply: FastifyReply): void {
     this.#setCookie(request, reply, '', 0);
   }
@@ -215,8 +218,8 @@ export class Sessions {
   }
 
   /**
-   * Makes the token of a link that signs in once, as an admin, within five minutes, on this node; one that is made while the
-   * API is open ends with that.
+   * Makes the token of a link that signs in an admin: once, within five minutes, on this node. A link that is made while the API
+   * is open ends with the first key.
    */
   makeLink(): string {
     const token = randomBytes(TOKEN_BYTES).toString('base64url');
@@ -229,7 +232,7 @@ export class Sessions {
     return token;
   }
 
-  /** @throws Problem `sign_in_link_not_valid` when it was used, or never was one */
+  /** @throws Problem `sign_in_link_not_valid` when it was used before, has expired, or was never made */
   useLink(token: string): void {
     if (!this.#take(digestOf(token))) throw new Problem('sign_in_link_not_valid');
   }
@@ -249,8 +252,8 @@ export class Sessions {
 }
 
 /**
- * A browser says from where a request comes: in Sec-Fetch-Site, which no page can set, where the connection is secure or
- * local, and in Origin otherwise, with all that changes something. What says neither is no page of ours.
+ * A browser names the origin of a request: in Sec-Fetch-Site, which no page can set, on a secure or local connection, and
+ * otherwise in Origin, on every request that changes something. A request with neither is not from a page of this service.
  *
  * @throws Problem `origin_not_allowed`
  */
@@ -258,7 +261,7 @@ function assertSameOrigin({ method, headers }: FastifyRequest): void {
   const site = headers['sec-fetch-site'];
   const is_safe = SAFE_METHODS.has(method);
   if (site !== undefined) {
-    // `none`: somebody typed the address.
+    // `none`: a person typed the address.
     if (site === 'same-origin' || (site === 'none' && is_safe)) return;
     throw notOurs();
   }
@@ -275,7 +278,7 @@ function hostOf(origin: string): string | null {
   return URL.canParse(origin) ? new URL(origin).host : null;
 }
 
-/** Digests of the version before may be empty. */
+/** Digests that the previous version wrote may be empty. */
 function isEqual(digest: string, kept: string): boolean {
   return digest.length === kept.length && timingSafeEqual(Buffer.from(digest), Buffer.from(kept));
 }

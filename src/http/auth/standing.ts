@@ -9,23 +9,23 @@ export interface Token {
   readonly digest: string;
 }
 
-/** What a request, a session or a feed stands on: a token of a key, a session, or that no key was made. When it ends, they do. */
+/** What a request, a session or a feed depends on: a token of a key, a session, or that no key was made. When it ends, they end. */
 export interface Standing {
   readonly principal: Principal;
-  /** Null where it is none. */
+  /** Null when it is a session, or when no key was made. */
   readonly token: Token | null;
-  /** Why it does not hold any more; null while it does. Asks only what this node knows. */
+  /** Why it has ended; null while it holds. Asks only what this node knows. */
   revocationReason(): ProblemCode | null;
 }
 
-/** How often it is asked whether what goes on for long may still. */
+/** How often a long download checks its standing. */
 const LOOK_EVERY_MS = 500;
 
 /**
- * Looks after something that goes on for long, until it is over.
+ * Watches the standing of something that takes long.
  *
  * @param onEnd called once, when the standing ends
- * @returns call it when it is over
+ * @returns a function that ends the watch
  */
 export function watchStanding(standing: Standing, clock: Clock, onEnd: (code: ProblemCode) => void): () => void {
   let timer = clock.after(LOOK_EVERY_MS, look);

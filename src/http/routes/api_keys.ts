@@ -47,7 +47,7 @@ const CREATE = {
   schema: {
     operationId: 'createKey',
     tags: ['keys'],
-    summary: 'Make a key; its token is answered only now',
+    summary: 'Make a key; only this response contains its token',
     description:
       'While there is no key, everybody on this machine may make one, and it must be an admin key. From then on every request needs a key.',
     body: CreateKeyBody,
@@ -80,7 +80,7 @@ const LIST = {
   schema: {
     operationId: 'listKeys',
     tags: ['keys'],
-    summary: 'List the keys, revoked ones included, in the order of their making',
+    summary: 'List the keys, revoked ones included, in the order in which they were made',
     description: 'Without their tokens, which nobody can ask for again.',
     querystring: ListKeysQuery,
     response: responses({ 200: ['A page of keys.', pageOf(ApiKeySchema)], codes: [] }),
@@ -113,7 +113,7 @@ const REVOKE = {
   schema: {
     operationId: 'revokeKey',
     tags: ['keys'],
-    summary: 'Revoke a key; it is refused from the answer on',
+    summary: 'Revoke a key; it is refused from the response on',
     description: 'Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.',
     params: KeyParams,
     response: responses({ 204: ['Revoked.'], codes: ['key_does_not_exist', 'last_admin_key'] }),
@@ -138,8 +138,8 @@ const ROTATE = {
   schema: {
     operationId: 'rotateKey',
     tags: ['keys'],
-    summary: 'Make a new token for a key; the one before is taken as well until the overlap ends',
-    description: 'The key keeps its id, its scopes and its limits. The new token is answered only now.',
+    summary: 'Make a new token for a key; the old one works too until the overlap ends',
+    description: 'The key keeps its id, its scopes and its limits. Only this response contains the new token.',
     params: KeyParams,
     body: RotateKeyBody,
     response: responses({

@@ -34,7 +34,7 @@ const LIST_DELIVERIES = {
     operationId: 'listDeliveries',
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
-    description: 'What became of each message at each instance. Those that are settled are removed after a while.',
+    description: 'What became of each message at each instance. Settled deliveries are removed after a while.',
     querystring: ListDeliveriesQuery,
     response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
   },
@@ -55,7 +55,7 @@ const GET_DELIVERY = {
     operationId: 'getDelivery',
     tags: ['deliveries'],
     summary: 'One delivery with every attempt',
-    description: 'What was answered to each attempt, when the next one comes, and what the delivery waits for.',
+    description: 'The response to each attempt, the time of the next one, and what the delivery waits for.',
     params: DeliveryParams,
     response: responses({
       200: ['The delivery.', DeliveryWithAttemptsSchema],

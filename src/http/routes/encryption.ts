@@ -21,7 +21,7 @@ const REENCRYPT = {
     summary: 'Change the data key that secrets are encrypted under at rest',
     description:
       'Makes a new key and encrypts every secret again while everything goes on; continues a change that was begun. Call it until `done` is true.',
-    response: responses({ 200: ['How far it came.', ReencryptionSchema], codes: ['encryption_key_given'] }),
+    response: responses({ 200: ['The progress.', ReencryptionSchema], codes: ['encryption_key_given'] }),
   },
 } satisfies RouteShape;
 

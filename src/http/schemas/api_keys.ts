@@ -81,7 +81,7 @@ export const ApiKeyWithTokenSchema = Type.Object(
       examples: ['cvk_4f7k2m9q0a1b_…'],
     }),
   },
-  named('ApiKeyWithToken', 'A key with its token, which is answered only when it is made.'),
+  named('ApiKeyWithToken', 'A key with its token, which only the response that makes it contains.'),
 );
 
 export const CreateKeyBody = Type.Object(

@@ -13,7 +13,10 @@ export const AuditEntrySchema = Type.Object(
     seq: Type.Integer({ description: 'From 1, without gaps.' }),
     at: time('When it was done or refused.'),
     principal: Type.String({ description: `Who did it: a key_id, or ${PRINCIPALS}.` }),
-    address: nullable(Type.String(), 'From where; for strangers of IPv6 the /64. Null for a local command.'),
+    address: nullable(
+      Type.String(),
+      'The address of the client; the /64 of an anonymous IPv6 client. Null for a local command.',
+    ),
     action: AuditAction,
     target_kind: enumOf(AUDIT_TARGETS, { description: 'To what kind of thing.' }),
     target_id: nullable(Type.String(), 'To what; null where it was not said.'),

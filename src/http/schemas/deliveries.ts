@@ -42,7 +42,7 @@ const AttemptSchema = Type.Object(
     started_at: time('When it began.'),
     duration_ms: Type.Number({ description: 'How long it took.' }),
     outcome: OutcomeSchema,
-    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     detail: Type.String({ description: 'What happened, in words; empty after a success.' }),
     response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
   },

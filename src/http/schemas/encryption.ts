@@ -7,5 +7,5 @@ export const ReencryptionSchema = Type.Object(
     rewritten: Type.Integer({ description: 'Instances whose secrets this call encrypted again.' }),
     done: Type.Boolean({ description: 'Whether the data key before is dropped. While false, call again.' }),
   },
-  named('Reencryption', 'What a step of changing the data key came to.'),
+  named('Reencryption', 'The result of one step of changing the data key.'),
 );

@@ -49,7 +49,7 @@ const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   additionalProperties: { type: 'string', maxLength: 4096, pattern: '^[\\t\\x20-\\x7e\\x80-\\xff]*$' },
   maxProperties: 32,
   description:
-    'Headers sent with every push, such as authorization. Their values are never answered. Those that are given replace all that were there; absent: they stay.',
+    'Headers sent with every push, such as authorization. No response contains their values. Given headers replace all old ones; without this field the old ones stay.',
   examples: [{ authorization: 'Bearer 3f9c20d1' }],
   ...bytesMax(WEBHOOK_HEADERS_BYTES_MAX),
   ...expected(
@@ -82,7 +82,7 @@ const LastFailure = Type.Object(
   {
     at: time('When the attempt ended.'),
     outcome: OutcomeSchema,
-    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     detail: Type.String({ description: 'What happened, in words.' }),
     advice: Type.String({ description: 'One sentence: what to do about it.' }),
   },
@@ -99,13 +99,13 @@ export const InstanceSchema = Type.Object(
     is_active: Type.Boolean({ description: 'Whether the instance takes part at all.' }),
     success_statuses: SuccessStatuses,
     webhook_header_names: Type.Array(Type.String(), {
-      description: 'The names of the headers sent with every push; their values are never answered.',
+      description: 'The names of the headers sent with every push; no response contains their values.',
     }),
     health: Health,
     consecutive_failures: Type.Integer({ description: 'Failed attempts since the last success.' }),
     last_success_at: nullable(
       time('A time.'),
-      'When a push was last answered with a success, up to a second late; null before the first.',
+      'When a push last succeeded, up to a second late; null before the first.',
     ),
     last_failure: nullable(LastFailure, 'The last attempt that failed; null when none did.'),
     pending_deliveries: Type.Integer({ description: 'Deliveries that are not settled yet.' }),
@@ -224,7 +224,7 @@ export const RecoverBody = Type.Object(
 
 export const RecoveredSchema = Type.Object(
   { recovered: Type.Integer({ description: 'How many failed deliveries were queued again.' }) },
-  named('Recovered', 'What a recovery came to.'),
+  named('Recovered', 'The result of a recovery.'),
 );
 
 export const WebhookTestBody = Type.Object(
@@ -249,10 +249,10 @@ const DiagnosisStage = Type.Object(
 export const DiagnosisSchema = Type.Object(
   {
     success: Type.Boolean({ description: 'Whether a delivery with this answer would be delivered.' }),
-    status_code: nullable(Type.Integer(), 'The status that was answered; null when no status line came.'),
+    status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     outcome: OutcomeSchema,
     duration_ms: Type.Number({ description: 'How long all of it took.' }),
-    stages: Type.Array(DiagnosisStage, { description: 'How far it came, stage by stage.' }),
+    stages: Type.Array(DiagnosisStage, { description: 'The result of each stage that was reached.' }),
     response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
     advice: Type.String({ description: 'One sentence: what to do about it.' }),
   },

@@ -50,7 +50,7 @@ export const LeftMeetingSchema = Type.Object(
     meeting_id: MeetingId,
     left_at: nullable(time('A time.'), 'When it left; null when there was nothing to leave.'),
   },
-  named('LeftMeeting', 'What came of leaving a meeting.'),
+  named('LeftMeeting', 'The result of leaving a meeting.'),
 );
 
 export const MembershipSchema = Type.Object(

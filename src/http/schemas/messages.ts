@@ -76,7 +76,7 @@ export const SendHeaders = Type.Object({
     Type.String({
       pattern: '^[\\x21-\\x7e]([\\x20-\\x7e]{0,253}[\\x21-\\x7e])?$',
       description:
-        'Repeats by the same API key are answered with the first result for 24 hours; what another API key sends with it is another message. 1 to 255 printable ASCII characters.',
+        'For 24 hours, a repeat by the same API key gets the first result; a send with another API key is another message. 1 to 255 printable ASCII characters.',
       ...expected('must be one header of 1 to 255 printable ASCII characters'),
     }),
   ),

@@ -1,4 +1,4 @@
-/** A long list comes in pages. */
+/** A long list has pages. */
 import Type, { type TSchema } from 'typebox';
 import { expected, nullable } from './fields.ts';
 

@@ -21,7 +21,7 @@ export const ProblemSchema = Type.Object(
     }),
     errors: Type.Optional(Type.Array(FieldErrorSchema, { description: 'The fields that are not valid.' })),
   },
-  named('Problem', 'An error as it is answered: RFC 9457, application/problem+json.'),
+  named('Problem', 'An error: RFC 9457, application/problem+json.'),
 );
 
 const retry_after = Type.Integer({

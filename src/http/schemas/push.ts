@@ -76,14 +76,14 @@ export const WEBHOOKS = {
       parameters: PUSH_HEADERS,
       requestBody: {
         required: true,
-        description: 'The message. Verify the signature over the bytes as they came.',
+        description: 'The message. Verify the signature over the bytes as they arrive.',
         content: { 'application/json': { schema: PushBody } },
       },
       responses: {
         200: { description: 'It is delivered. What the body says is not looked at.' },
         '2XX': {
           description:
-            'It is delivered if the success_statuses of the instance is 2xx. Otherwise it failed, and is not tried again: what answered may have begun to work.',
+            'It is delivered if the success_statuses of the instance is 2xx. Otherwise it failed, and is not tried again: the receiver may have begun to work.',
         },
         410: { description: 'It failed, and the webhook of the instance is switched off.' },
         429: { description: 'It is tried again.', headers: retried },

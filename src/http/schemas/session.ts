@@ -34,7 +34,7 @@ export const OpenSessionSchema = Type.Object(
     key_id: nullable(Type.String(), 'The key that somebody signed in with; null for a link of convoke serve.'),
     created_at: time('When somebody signed in.'),
     expires_at: time('When it ends by itself.'),
-    is_current: Type.Boolean({ description: 'Whether the request came with it.' }),
+    is_current: Type.Boolean({ description: 'Whether this request uses it.' }),
   },
   named('OpenSession', 'Somebody is signed in on a page.'),
 );
@@ -61,7 +61,7 @@ const set_cookie = Type.String({
 /** Headers of answers that begin or end a session. */
 export const CookieHeaders = { 'set-cookie': set_cookie };
 
-/** Headers of the answer to who is signed in. */
+/** Headers of the response that says who is signed in. */
 export const SessionHeaders = {
   'cache-control': Type.String({ description: 'no-store: the answer is of this moment.' }),
   'set-cookie': set_cookie,
