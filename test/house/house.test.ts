@@ -56,6 +56,44 @@ test('control: an import that points outwards is found', () => {
   ]);
 });
 
+/** One circle of files that import each other, imports of types included; empty when there is none. */
+function circleIn(imports: Import[]): string[] {
+  const imported = new Map<string, string[]>();
+  for (const { from, to } of imports) {
+    if (!to.startsWith('.')) continue;
+    imported.set(from, [...(imported.get(from) ?? []), posix.join(posix.dirname(from), to)]);
+  }
+  const done = new Set<string>();
+  const visit = (file: string, path: string[]): string[] => {
+    if (path.includes(file)) return [...path.slice(path.indexOf(file)), file];
+    if (done.has(file)) return [];
+    for (const next of imported.get(file) ?? []) {
+      const circle = visit(next, [...path, file]);
+      if (circle.length > 0) return circle;
+    }
+    done.add(file);
+    return [];
+  };
+  for (const file of imported.keys()) {
+    const circle = visit(file, []);
+    if (circle.length > 0) return circle;
+  }
+  return [];
+}
+
+test('no files import each other in a circle, not even types', async () => {
+  assert.deepEqual(circleIn(await importsOf('src/**/*.ts')), []);
+});
+
+test('control: a circle is found', () => {
+  const imports = [
+    { from: 'src/store/a.ts', to: './b.ts' },
+    { from: 'src/store/b.ts', to: '../domain/c.ts' },
+    { from: 'src/domain/c.ts', to: '../store/a.ts' },
+  ];
+  assert.deepEqual(circleIn(imports), ['src/store/a.ts', 'src/store/b.ts', 'src/domain/c.ts', 'src/store/a.ts']);
+});
+
 /** What the pages may be made of, beside themselves. */
 const OF_PAGES = /^(\.|@convoke\/sdk$|preact(\/hooks)?$|uplot(\/|$))/;
 

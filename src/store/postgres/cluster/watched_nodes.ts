@@ -17,8 +17,8 @@ interface Watched {
 
 /**
  * Which nodes are gone, as one node sees it by its own clock: those that did not renew for as long as their lease lasts. The
- * clock of the database may be set meanwhile, ahead or back, and nothing comes of it. Only of a node that is seen for the first
- * time it says whether the lease has ended: whoever starts after a long time need not wait.
+ * clock of the database may be set meanwhile, ahead or back, without effect. It only counts for a node that is seen for the
+ * first time, and says whether its lease has ended: after a long pause a node that starts need not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;

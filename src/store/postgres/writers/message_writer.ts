@@ -110,8 +110,8 @@ export class MessageWriter {
 
   /**
    * @param notify_source signs the notifications about stored batches
-   * @param onUncertain is told when it is decided whether a batch that was given up is stored (it may be), and when the database
-   * is behind
+   * @param onUncertain is called when the writer has settled a failed batch, which may be stored, and when the database is
+   * behind
    */
   constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
     this.#connection = new DedicatedConnection(url);
