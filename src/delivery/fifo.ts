@@ -1,6 +1,9 @@
+/** What a queue holds that holds nothing: tens of thousands of them are empty. */
+const NOTHING: undefined[] = [];
+
 /** A queue. An array would move all its thousands of items each time one is taken from the front. */
 export class Fifo<T> {
-  #items: (T | undefined)[] = [];
+  #items: (T | undefined)[] = NOTHING;
   #head = 0;
 
   get length(): number {
@@ -12,14 +15,18 @@ export class Fifo<T> {
   }
 
   push(item: T): void {
-    this.#items.push(item);
+    if (this.#items === NOTHING) this.#items = [item];
+    else this.#items.push(item);
   }
 
   shift(): T | undefined {
     if (this.#head === this.#items.length) return undefined;
     const item = this.#items[this.#head];
     this.#items[this.#head++] = undefined;
-    if (this.#head > 1024 && this.#head * 2 > this.#items.length) {
+    if (this.#head === this.#items.length) {
+      this.#items = NOTHING;
+      this.#head = 0;
+    } else if (this.#head > 1024 && this.#head * 2 > this.#items.length) {
       this.#items = this.#items.slice(this.#head);
       this.#head = 0;
     }
@@ -28,6 +35,7 @@ export class Fifo<T> {
 
   /** Drops all but the first `length` items and returns the dropped ones, in order. */
   truncate(length: number): T[] {
+    if (this.length <= length) return [];
     return this.#items.splice(this.#head + length) as T[];
   }
 }

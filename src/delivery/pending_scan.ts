@@ -4,7 +4,8 @@ import type { Clock } from './clock.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
-const PAGE = 1_000;
+/** A page is a leap in the index for each lane, and what is accepted meanwhile waits for it. */
+const PAGE = 250;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
 

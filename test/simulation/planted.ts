@@ -152,7 +152,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   'what was spilled is overtaken': [
     {
       file: ROUTER,
-      find: 'requested_at < recipient.invalidated_at || staysOnDisk(lane);',
+      find: 'requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);',
       replace: 'requested_at < recipient.invalidated_at;',
     },
     { file: LANE, find: 'else this.backlog.push(delivery);', replace: 'else this.appendRead(delivery);' },

@@ -136,6 +136,7 @@ export class Dispatcher {
   #endTurnIfDone(recipient: Recipient): void {
     if (recipient.turn === null || recipient.isActive) return;
     this.#turns.end(recipient);
+    recipient.registration.forgetKeys();
     if (!recipient.isSpilled && recipient.registration.health.backoff_step === 0) recipient.is_behind = false;
   }
 
@@ -192,8 +193,8 @@ export class Dispatcher {
   /** What has a backlog leaves room for what has none: of attempts in flight, of results to write, and of memory. */
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);
-    const { turns_max } = this.#saturation;
-    const may_go = this.#in_flight_behind < turns_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
+    const { attempts_max, turns_max } = this.#saturation;
+    const may_go = this.#in_flight_behind < attempts_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
     const { in_turn } = this.#turns;
     const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
     const recipient = this.#turns.next(may_go, may_begin);

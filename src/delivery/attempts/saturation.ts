@@ -3,19 +3,24 @@ const SATURATED = 0.75;
 /** How often that is measured. */
 export const CHECK_MS = 100;
 /**
- * Instances with a backlog whose turn it is at a time, and attempts in flight to such: so many while this thread is saturated,
- * because whatever else it does waits for as many responses; and otherwise more and more, up to a share of all attempts.
+ * Attempts in flight to instances with a backlog: at most so many while this thread is saturated, because whatever else it does
+ * waits for as many responses; and otherwise more and more, up to a share of all attempts.
  */
-const TURNS_MIN = 256;
-const TURNS_SHARE = 0.75;
-const TURNS_GROWTH = 1.5;
+const ATTEMPTS_MIN = 96;
+const ATTEMPTS_SHARE = 0.75;
+/** The first are few, and become more with each measurement: after a start nothing is compiled, and everything is read. */
+const ATTEMPTS_FIRST = 8;
+const GROWTH = 1.5;
+const GROWTH_SATURATED = 1.1;
+/** Instances whose turn it is, for each of these attempts: while one is pushed to, another reads what it is pushed next. */
+const TURNS_PER_ATTEMPT = 2;
 
 /** How busy this thread is, and how much of its work may therefore be backlog. */
 export class Saturation {
   readonly #load: () => number;
-  /** The most turns there may be, whatever the load. */
-  readonly #turns_most: number;
-  #turns_max: number;
+  /** The most attempts there may be, whatever the load. */
+  readonly #attempts_most: number;
+  #attempts_max: number;
   #is_saturated = false;
   #measured_at = -Infinity;
 
@@ -25,13 +30,18 @@ export class Saturation {
    */
   constructor(load: () => number, max_in_flight: number) {
     this.#load = load;
-    this.#turns_most = Math.ceil(max_in_flight * TURNS_SHARE);
-    this.#turns_max = Math.min(TURNS_MIN, this.#turns_most);
+    this.#attempts_most = Math.ceil(max_in_flight * ATTEMPTS_SHARE);
+    this.#attempts_max = Math.min(ATTEMPTS_FIRST, this.#attempts_most);
   }
 
-  /** Turns at a time, and attempts in flight in turns, as of the last measurement. */
+  /** Attempts in flight to instances with a backlog, as of the last measurement. */
+  get attempts_max(): number {
+    return this.#attempts_max;
+  }
+
+  /** Such instances whose turn it is. */
   get turns_max(): number {
-    return this.#turns_max;
+    return this.#attempts_max * TURNS_PER_ATTEMPT;
   }
 
   /** Whether this thread is saturated; measured at most every `CHECK_MS`. */
@@ -39,8 +49,8 @@ export class Saturation {
     if (now - this.#measured_at < CHECK_MS) return this.#is_saturated;
     this.#measured_at = now;
     this.#is_saturated = this.#load() >= SATURATED;
-    const wanted = this.#is_saturated ? TURNS_MIN : Math.ceil(this.#turns_max * TURNS_GROWTH);
-    this.#turns_max = Math.min(this.#turns_most, wanted);
+    const grown = Math.ceil(this.#attempts_max * (this.#is_saturated ? GROWTH_SATURATED : GROWTH));
+    this.#attempts_max = Math.min(this.#attempts_most, this.#is_saturated ? Math.min(ATTEMPTS_MIN, grown) : grown);
     return this.#is_saturated;
   }
 }

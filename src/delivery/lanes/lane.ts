@@ -22,7 +22,7 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
 
 /** The part of a lane that is on disk only. There is one exactly while there is such a part. */
 export class Backlog {
-  /** What follows it without a gap; in a cluster only. */
+  /** What follows it without a gap. */
   tail: Fifo<LaneDelivery> | null = null;
   /** The seqs of the first and the last of the tail. */
   tail_from = Infinity;

@@ -20,7 +20,7 @@ export const LANE_PAGE = 64;
 /** Lanes read in one batch. */
 const LANES_READ_MAX = 500;
 /** About so many deliveries are read in one batch: what is accepted meanwhile waits for it. */
-const DELIVERIES_READ_MAX = 1_500;
+const DELIVERIES_READ_MAX = 500;
 /** How much the latest page counts in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
 /** A page that ends a lane, and brings no more than this, found no backlog. */
@@ -45,6 +45,8 @@ export class LaneLoader {
   readonly #recipients: Recipients;
   readonly #dispatcher: Dispatcher;
   readonly #latestDue: () => number;
+  /** What has no backlog is not read behind the pages of what has one. */
+  readonly #first_reads: Batcher<LaneRequest, QueuedDelivery[]>;
   readonly #reads: Batcher<LaneRequest, QueuedDelivery[]>;
   /** Deliveries of a page lately, on the average. */
   #page_length = LANE_PAGE / 2;
@@ -56,9 +58,13 @@ export class LaneLoader {
     this.#recipients = recipients;
     this.#dispatcher = dispatcher;
     this.#latestDue = latestDue;
-    const lingers = store.lingers ?? NO_LINGER;
-    this.#reads = new Batcher(
-      clock,
+    this.#first_reads = this.#batchedReads(store);
+    this.#reads = this.#batchedReads(store);
+  }
+
+  #batchedReads({ lingers = NO_LINGER, deliveries }: Store): Batcher<LaneRequest, QueuedDelivery[]> {
+    return new Batcher(
+      this.#clock,
       {
         items_max: () => Math.min(LANES_READ_MAX, Math.ceil(DELIVERIES_READ_MAX / this.#page_length)),
         weight_max: Infinity,
@@ -66,7 +72,7 @@ export class LaneLoader {
         consumer_coalesces: true,
         linger: () => lingers.load,
       },
-      (requests) => store.deliveries.loadLanes(requests),
+      (requests) => deliveries.loadLanes(requests),
     );
   }
 
@@ -80,7 +86,8 @@ export class LaneLoader {
     const { meeting_id, last_seq: after_seq, generation } = lane;
     const { is_unsettled, changes } = backlog;
     this.#memory.reserve(limit);
-    const read = () => this.#reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
+    const reads = recipient.goes_first ? this.#first_reads : this.#reads;
+    const read = () => reads.add({ instance_id: recipient.instance_id, meeting_id, after_seq, limit }, 1);
     backlog.is_unsettled = false;
     void (is_unsettled ? this.#settlements.flush().then(read) : read()).then(
       (rows) => {

@@ -18,11 +18,11 @@ export class Recipient {
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are empty, by meeting, the longest empty first. In a cluster only, so that the next message needs no read. */
-  readonly lane_cursors = new Map<string, LaneCursor>();
+  lane_cursors: Map<string, LaneCursor> | null = null;
   /** Lanes that are in the state `ready`, in turn. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that stepped aside and are due: see retries.ts. */
-  readonly aside = new Lane('', 0, true);
+  /** The deliveries that stepped aside and are due: see retries.ts. Null until one did. */
+  #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
   /** What was requested before this time of the invalidation clock may have been changed by another node since. */
@@ -50,6 +50,15 @@ export class Recipient {
     this.instance_id = instance_id;
     this.partition = partition;
     this.invalidated_at = partition.acquired_at;
+  }
+
+  get aside(): Lane {
+    return (this.#aside ??= new Lane('', 0, true));
+  }
+
+  /** Its lanes, and the one of what stepped aside. */
+  get allLanes(): Lane[] {
+    return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
   /** Takes over what a row says. */
@@ -115,6 +124,8 @@ export class Recipient {
   }
 
   get isIdle(): boolean {
-    return this.lanes.size === 0 && this.in_flight === 0 && this.aside.isEmpty && this.aside_due_at === null;
+    return (
+      this.lanes.size === 0 && this.in_flight === 0 && (this.#aside?.isEmpty ?? true) && this.aside_due_at === null
+    );
   }
 }

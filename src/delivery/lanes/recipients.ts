@@ -64,7 +64,7 @@ export class Recipients {
       const { health_dirty, reading } = recipient.registration;
       if (!recipient.isIdle || health_dirty || reading !== 'none') continue;
       this.#recipients.delete(instance_id);
-      this.#cursors -= recipient.lane_cursors.size;
+      this.#cursors -= recipient.lane_cursors?.size ?? 0;
       left--;
     }
     // When most have something to do, looking through all of them at each new one would cost their square.
@@ -73,7 +73,7 @@ export class Recipients {
 
   /** It was deleted, or is another node's: nothing is started for it any more. */
   drop(recipient: Recipient): void {
-    for (const lane of [...recipient.lanes.values(), recipient.aside]) {
+    for (const lane of recipient.allLanes) {
       // An attempt in flight ends by itself; it settles nothing, because the row is no longer pending. A load in flight finds
       // nobody to load for.
       this.#memory.trim(lane, 0);
@@ -90,12 +90,12 @@ export class Recipients {
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
     if (known !== undefined) return known;
-    const cursor = recipient.lane_cursors.get(meeting_id);
+    const cursor = recipient.lane_cursors?.get(meeting_id);
     const lane = new Lane(meeting_id, cursor?.last_seq ?? known_to ?? 0);
     recipient.lanes.set(meeting_id, lane);
     if (cursor !== undefined) {
       lane.contiguous_from = cursor.contiguous_from;
-      recipient.lane_cursors.delete(meeting_id);
+      recipient.lane_cursors?.delete(meeting_id);
       this.#cursors--;
     } else if (known_to === null) {
       lane.spill().is_unsettled = true;
@@ -110,7 +110,8 @@ export class Recipients {
     if (lane.contiguous_from !== null && !recipient.dropped) this.#cacheCursor(recipient, lane);
   }
 
-  #cacheCursor({ lane_cursors }: Recipient, { meeting_id, contiguous_from, last_seq }: Lane): void {
+  #cacheCursor(recipient: Recipient, { meeting_id, contiguous_from, last_seq }: Lane): void {
+    const lane_cursors = (recipient.lane_cursors ??= new Map());
     if (lane_cursors.size >= CURSORS_OF_INSTANCE_MAX || this.#cursors >= CURSORS_MAX) {
       const [longest] = lane_cursors.keys();
       if (longest === undefined) return;
@@ -121,8 +122,8 @@ export class Recipients {
     this.#cursors++;
   }
 
-  dropCursors({ lane_cursors }: Recipient): void {
-    this.#cursors -= lane_cursors.size;
-    lane_cursors.clear();
+  dropCursors(recipient: Recipient): void {
+    this.#cursors -= recipient.lane_cursors?.size ?? 0;
+    recipient.lane_cursors = null;
   }
 }

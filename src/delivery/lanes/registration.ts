@@ -19,7 +19,7 @@ export class Registration {
   #freshness: Freshness = 'unknown';
   reading: Reading = 'none';
   #target: Target | null = null;
-  #health: InstanceHealth = { ...NO_HEALTH };
+  #health: InstanceHealth = NO_HEALTH;
   /** Health is not on disk yet. */
   health_dirty = false;
   /** A 410 arrived for what was registered at this `updated_at`; null when none did. */
@@ -71,6 +71,11 @@ export class Registration {
     this.#target = target;
     this.#freshness = 'current';
     if (this.#resets_when_replaced) this.resetBackoff();
+  }
+
+  /** Nothing is pushed for now. */
+  forgetKeys(): void {
+    if (this.#target !== null) this.#target.keys = null;
   }
 
   /** Ends the back-off; the rest of the health stays what the attempts say. */

@@ -11,8 +11,8 @@ import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
 import type { Recipients } from './recipients.ts';
 
-/** Rows read at once. */
-const BATCH_MAX = 500;
+/** Rows read at once: what is accepted meanwhile waits for them. */
+const BATCH_MAX = 100;
 /** How soon an instance whose secrets do not open is read, and logged, again. Giving it new ones ends the wait. */
 const UNREADABLE_RETRY_MS = 60_000;
 
@@ -35,6 +35,8 @@ export class Registrations {
   readonly #settlements: Settlements;
   readonly #recipients: Recipients;
   readonly #dispatcher: Dispatcher;
+  /** What has no backlog is not read behind what has one. */
+  readonly #first_reads: Batcher<string, Instance | StoreError | null>;
   readonly #reads: Batcher<string, Instance | StoreError | null>;
 
   constructor({ clock, timers, store, transport, settlements, recipients, dispatcher }: RegistrationsParts) {
@@ -45,8 +47,13 @@ export class Registrations {
     this.#settlements = settlements;
     this.#recipients = recipients;
     this.#dispatcher = dispatcher;
-    this.#reads = new Batcher(
-      clock,
+    this.#first_reads = this.#batchedReads();
+    this.#reads = this.#batchedReads();
+  }
+
+  #batchedReads(): Batcher<string, Instance | StoreError | null> {
+    return new Batcher(
+      this.#clock,
       { items_max: () => BATCH_MAX, weight_max: Infinity, in_flight_max: 2 },
       (instance_ids) => this.#read(instance_ids),
     );
@@ -60,8 +67,9 @@ export class Registrations {
     const { version, health, may_need_reset, gone_as_of } = registration;
     // A row that is older than what attempts made cannot tell whether somebody reset the back-off, or switched it on again.
     const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
+    const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     void written
-      .then(() => this.#reads.add(instance_id, 1))
+      .then(() => reads.add(instance_id, 1))
       .then(
         (row) => {
           registration.reading = 'none';

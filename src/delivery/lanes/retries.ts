@@ -52,10 +52,10 @@ export class Retries {
 
   /** Has what is due read, now or when it is; while some of it is in memory, the end of that checks again. */
   check(recipient: Recipient): void {
-    const lane = recipient.aside;
     const due_at = recipient.aside_due_at;
-    if (recipient.dropped) return;
-    if (due_at === null || lane.queue.length > 0 || lane.isBusy || lane.backlog !== null) return;
+    if (recipient.dropped || due_at === null) return;
+    const lane = recipient.aside;
+    if (lane.queue.length > 0 || lane.isBusy || lane.backlog !== null) return;
     if (due_at > this.#clock.now()) {
       this.#timers.schedule(due_at, () => {
         this.check(recipient);

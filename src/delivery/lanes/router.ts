@@ -47,7 +47,7 @@ export class Router {
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
       // It may have been cancelled while the response was on the way.
-      let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(lane);
+      let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
       if (is_long) only_on_disk = recipient.is_behind = true;
       recipient.touch(now);
@@ -84,7 +84,7 @@ export class Router {
   }
 }
 
-/** Whether what follows the backlog of a lane is on disk only: without a cluster, always. */
-function staysOnDisk({ backlog, contiguous_from }: Lane): boolean {
-  return backlog !== null && (contiguous_from === null || backlog.is_closed);
+/** Whether what follows the backlog of a lane is on disk only: without a cluster, where the instance has more of a backlog. */
+function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
+  return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));
 }

@@ -1,6 +1,6 @@
 import { pushBody } from '../../domain/message.ts';
 import { signPush } from '../../domain/signature.ts';
-import type { Target } from './target.ts';
+import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';
 
 /** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */
@@ -90,10 +90,6 @@ export function pushOf(
 ): Push {
   const body = pushBody(delivery.body_head, delivery.target_agents, delivery.timestamp);
   const timestamp_s = Math.floor(wall_ms / 1000);
-  const keys =
-    target.previous_key !== null && wall_ms < target.previous_key_until
-      ? [target.key, target.previous_key]
-      : [target.key];
   return {
     instance_id: delivery.instance_id,
     url: target.url,
@@ -103,7 +99,7 @@ export function pushOf(
       'user-agent': user_agent,
       'webhook-id': delivery.delivery_id,
       'webhook-timestamp': String(timestamp_s),
-      'webhook-signature': signPush(keys, delivery.delivery_id, timestamp_s, body),
+      'webhook-signature': signPush(signingKeysOf(target, wall_ms), delivery.delivery_id, timestamp_s, body),
       'idempotency-key': delivery.delivery_id,
       'convoke-message-id': delivery.message_id,
       'convoke-seq': String(delivery.seq),

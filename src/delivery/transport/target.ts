@@ -1,14 +1,21 @@
 import { type Instance, isSwitchedOn } from '../../domain/instance.ts';
 import { type SigningKey, signingKey } from '../../domain/signature.ts';
 
+interface Keys {
+  current: SigningKey;
+  previous: SigningKey | null;
+}
+
 /** What an instance needs to be pushed to, decoded once per registration. */
 export interface Target {
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
-  key: SigningKey;
-  previous_key: SigningKey | null;
-  previous_key_until: number;
+  secret: string;
+  previous_secret: string | null;
+  previous_secret_until: number;
+  /** Of both secrets. Null while nothing is pushed: a key takes a kilobyte, most of it outside of the heap. */
+  keys: Keys | null;
   switched_on: boolean;
   /** Tells one version of the registration from the next. */
   updated_at: number;
@@ -19,10 +26,23 @@ export function targetOf(instance: Instance): Target {
     url: instance.webhook_url,
     headers: instance.webhook_headers,
     success_statuses: instance.success_statuses,
-    key: signingKey(instance.webhook_secret),
-    previous_key: instance.previous_secret === null ? null : signingKey(instance.previous_secret),
-    previous_key_until: instance.previous_secret_until ?? 0,
+    secret: instance.webhook_secret,
+    previous_secret: instance.previous_secret,
+    previous_secret_until: instance.previous_secret_until ?? 0,
+    keys: keysOf(instance.webhook_secret, instance.previous_secret),
     switched_on: isSwitchedOn(instance),
     updated_at: instance.updated_at,
   };
+}
+
+/** What a push is signed with at a time: the current key, and the previous one while a rotation overlaps. */
+export function signingKeysOf(target: Target, wall_ms: number): SigningKey[] {
+  const { secret, previous_secret, previous_secret_until } = target;
+  target.keys ??= keysOf(secret, previous_secret);
+  const { current, previous } = target.keys;
+  return previous !== null && wall_ms < previous_secret_until ? [current, previous] : [current];
+}
+
+function keysOf(secret: string, previous_secret: string | null): Keys {
+  return { current: signingKey(secret), previous: previous_secret === null ? null : signingKey(previous_secret) };
 }
