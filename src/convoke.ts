@@ -1,8 +1,8 @@
 /**
- * The composition root: which parts there are, and who is given whom. Read this first, then src/delivery/engine.ts.
+ * The composition root: builds all parts and gives each what it needs. Read this first, then src/delivery/engine.ts.
  * What only a command needs is loaded when it runs.
  *
- *   http ──► engine ──► transport ──► the machines
+ *   http ──► engine ──► transport ──► receivers
  *     │        │
  *     └────────┴──► store
  */
@@ -39,13 +39,13 @@ import { Sessions } from './http/auth/sessions.ts';
 import { openStore } from './store/open.ts';
 import { VERSION } from './version.ts';
 
-/** How long a stop waits for requests under way; attempts under way take 5 s at most, and all of it 7. */
+/** How long a stop waits for requests in progress. Attempts in flight take 5 s at most, and the whole stop 7. */
 const CLIENTS_MS_MAX = 5_500;
 
 const HOSTNAME_CHARS_MAX = 64;
 const NODE_ID_BYTES = 6;
 
-/** Instances that the log names at the start; of the others it gives the number. */
+/** Instances with a refused URL that the log names at the start; it counts the others. */
 const REFUSED_URLS_NAMED_MAX = 20;
 
 /** A running node. */
@@ -57,23 +57,23 @@ export interface Convoke {
   /** Makes the address of the page that signs in an admin, once, within five minutes. Nobody else may see it. */
   signInLink(): string;
   /**
-   * Lets nobody new in, lets attempts under way end, writes what they made, and lets go of everything.
+   * Accepts no new connections, ends the attempts in flight, writes their results, and closes everything.
    *
-   * @param drain_ms how long those whose connections are open are still answered, what they send is stored, and they are
-   * told that theirs closes; 0 when absent: idle ones are cut off
+   * @param drain_ms how long requests on open connections are still served, each with `connection: close`; 0 when absent: idle
+   * connections are closed at once
    */
   close(drain_ms?: number): Promise<void>;
 }
 
-/** Other machines could reach the service, and nothing would keep strangers out: there is no key. */
+/** Other machines could reach the service, and without a key everybody could use it. */
 export class NoKeyError extends Error {
   readonly code = 'NO_KEY';
 }
 
 /**
- * Starts a node; when it resolves, requests are answered.
+ * Starts a node; when it resolves, it serves requests.
  *
- * @throws StoreError when the data file cannot be used; NoKeyError when strangers would get in; the system's error when
+ * @throws StoreError when the data file cannot be used; NoKeyError when everybody could get in; the system's error when
  * the port cannot be bound
  */
 export async function createConvoke(
@@ -215,7 +215,7 @@ export async function createConvoke(
     warnOfClock(expiry.heldAt(clock.now()), log);
     await store.deliveries.noteTime(expiry.timeAt(clock.now()));
     await store.audit.append(startOf(config), clock.wall());
-    // For localhost, Fastify would make a second server at its other address, which nothing here looks after.
+    // For localhost, Fastify would make a second server at its other address, which nothing here would limit or stop.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
@@ -251,7 +251,7 @@ export async function createConvoke(
       const clients_gone = once(server.server, 'close');
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
-      // Now whoever listens comes back on a new connection, and so to another node.
+      // Listeners of the feed now resume on a new connection, and so on another node.
       feed.stop();
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
@@ -267,7 +267,7 @@ export async function createConvoke(
   };
 }
 
-/** What the audit log is told of a start: of the settings only the names. */
+/** The audit entry of a start: of the settings only the names. */
 function startOf({ changed_settings }: Config): NewAuditEntry {
   return {
     principal: 'service',
@@ -281,7 +281,7 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
-/** Whether the clock is wrong, or the service was off, nobody here can know. */
+/** Convoke cannot know whether the clock is wrong, or the service was off. */
 function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(
@@ -290,7 +290,7 @@ function warnOfClock(held_ms: number, log: Log): void {
   );
 }
 
-/** Of instances that the present policy lets nothing be sent to: who runs the service should not learn it from silence. */
+/** Warns of instances that the policy refuses now, so that the operator does not learn it from missing pushes. */
 async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Log): Promise<void> {
   let instances = 0;
   for await (const refused of refused_urls) {
@@ -302,7 +302,7 @@ async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Log): Promis
   }
 }
 
-/** Tells one start of a node from every other; the name of the machine is there for people. */
+/** An id for this start of a node; the host name in it is for people. */
 function newNodeId(): string {
   return `${hostname().slice(0, HOSTNAME_CHARS_MAX)}-${randomBytes(NODE_ID_BYTES).toString('hex')}`;
 }
@@ -311,7 +311,7 @@ function urlOf({ family, address, port }: AddressInfo): string {
   return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
 }
 
-/** Others do not find this machine at an address that stands for all of them. */
+/** Replaces an address that stands for all addresses by the host name, which others can reach. */
 function reachableUrlOf(bound: AddressInfo): string {
   return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
 }

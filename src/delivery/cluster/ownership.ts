@@ -17,7 +17,7 @@ import type { InvalidationClock } from './invalidation_clock.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
-/** How often a node of a cluster scans for lanes that it was not told of, unless that takes long. */
+/** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
 const POLL_MS = 30_000;
 
 export interface OwnershipParts {
@@ -128,8 +128,8 @@ export class Ownership implements PartitionsListener {
   }
 
   /**
-   * Anything may have been missed. The database may even be behind what this node knows (a standby took over that had not
-   * heard everything, or an older backup was put back), and give seqs again: lanes are read from their beginning.
+   * Anything may have been missed. The database may even be behind what this node knows (a standby without the last commits took over, or
+   * an older backup was restored), and may give a seq again: lanes are read from their beginning.
    */
   async #resyncAll(): Promise<void> {
     const { invalidations, seen_ranges, recipients, partitions } = this.#parts;
@@ -167,7 +167,7 @@ export class Ownership implements PartitionsListener {
     dispatcher.offer(recipient, lane);
   }
 
-  /** Stands behind what other nodes tell: what they told while nobody listened, or could not tell, is found here. */
+  /** Finds what the broadcasts of other nodes missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients } = this.#parts;
     // What has something in memory is delivered first, and found then if there is more.

@@ -7,21 +7,21 @@ const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /** How long a stop waits for the store to take back what this node holds; without it the lease runs out. */
 const LEAVE_MS_MAX = 500;
-/** What a node tells the others when there is something to take, or to give: they renew at once. */
+/** The topic of a broadcast that there are partitions to take or to give: the others renew at once. */
 const TOPIC = 'partitions';
 const SOLO = -1;
 
-/** A partition while this node holds it. When it comes back after it was lost, it is another object with another epoch. */
+/** A partition while this node holds it. After a loss it returns as another object with another epoch. */
 export class Partition {
   readonly partition_no: number;
   readonly epoch: number;
-  /** Attempts under way to its instances. */
+  /** Attempts in flight to its instances. */
   in_flight = 0;
   /** `Engine.#invalidations` when it was taken: what was asked for before says nothing of it. */
   acquired_at = 0;
   /** Every lane with something pending is known: what is not in memory has nothing on disk, but for what others bring. */
   discovered = false;
-  /** No attempt is started: it is being given back, or attempts of its former epoch are still under way. */
+  /** Starts no attempt: it is being released, or attempts of its previous epoch are still in flight. */
   paused = false;
   /** Called when the last attempt ended. */
   onIdle: (() => void) | null = null;
@@ -45,7 +45,7 @@ export class Partition {
   }
 }
 
-/** What comes of holding partitions: the engine. */
+/** Reacts to gains and losses of partitions: the engine. */
 export interface PartitionsListener {
   /** Whatever was pending in them is to be found; resolves when it was. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
@@ -82,8 +82,8 @@ export interface NodeIdentity {
  *   free ── renew ──► held ── too many, or the node stops ──► paused ── attempts ended, results written, renew ──► free
  *                     held, paused ── another node took it when the lease had ended ──► lost
  *
- * The lease is renewed every 3 s. `isLeaseValid` is asked before every attempt: a process that was paused, or that the store
- * did not answer, knows by its own clock alone that it must not start any more. Without a cluster everything is held for ever.
+ * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first: a process that was paused, or gets no response from the store,
+ * knows by its own clock that it must start no more. Without a cluster the node holds everything for ever.
  */
 export class Partitions {
   readonly #clock: Clock;
@@ -96,9 +96,9 @@ export class Partitions {
   readonly #solo: Partition | null;
   /** Being given back. */
   readonly #releasing = new WeakSet<Partition>();
-  /** Paused, with nothing under way and everything written: to be given back. */
+  /** Paused, with nothing in flight and everything written: ready to be released. */
   readonly #released = new Set<Partition>();
-  /** Lost while attempts were under way, by number. */
+  /** Lost while attempts were in flight, by number. */
   readonly #ending = new Map<number, Partition>();
   #asked_at: number | null = null;
   #lease_valid_until: number;
@@ -180,7 +180,7 @@ export class Partitions {
 
   // ── the lease ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Asks for a renewal; while one is under way, for another after it. */
+  /** Renews; if a renewal is in progress, renews again after it. */
   #renew(): Promise<void> {
     if (this.#left) return Promise.resolve();
     if (this.#renewing !== null) {
@@ -233,7 +233,7 @@ export class Partitions {
     if (gone.size > 0) this.#listener?.onRevoked(gone);
     void this.#find(taken);
     this.#listener?.onRenewed();
-    // Whoever joins waits for what others give back; and what was given back, others may take.
+    // A joining node waits for partitions that others release, and others may take released ones.
     if (given_back.length > 0 || !this.#joined) this.#tellOthers();
     this.#joined = true;
     this.#node_count = lease.nodes.length;
@@ -275,13 +275,13 @@ export class Partitions {
     try {
       if (taken.length > 0) await this.#listener?.onAcquired(taken);
     } catch {
-      // The node stops: whoever takes them next finds it.
+      // The node stops: the next owner finds what is pending.
     }
     this.#found_first.resolve();
   }
 
   #tellOthers(): void {
-    // Those who do not hear of it renew within 3 s anyway.
+    // Nodes that miss this renew within 3 s anyway.
     void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }
 
@@ -315,7 +315,7 @@ export class Partitions {
 
   // ── the end ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Begins to give everything back; what has no attempt under way goes at once. */
+  /** Begins to release everything; partitions without an attempt in flight go at once. */
   drain(): void {
     this.#stopping = true;
     this.#found_first.resolve();
@@ -324,7 +324,7 @@ export class Partitions {
     if (this.#joined) void this.#renew();
   }
 
-  /** Gives back what is left, and leaves the cluster. Nothing may be under way any more. */
+  /** Releases the rest and leaves the cluster. Nothing may be in flight any more. */
   async leave(): Promise<void> {
     if (this.#cluster === null) return;
     this.#left = true;

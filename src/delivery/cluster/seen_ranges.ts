@@ -1,12 +1,11 @@
 import { GenerationCache } from '../../domain/generation_cache.ts';
 
-/** Of how many meetings it is remembered from when on all their messages were seen. */
+/** Meetings for which the start of the seen range is kept. */
 const MEETINGS_MAX = 50_000;
 
 /**
- * What a node of a cluster has seen of each meeting. Its messages come through any node: this one stores some itself, and is
- * told what others stored. As long as none is missing they are one range, and whatever of them is not in the lanes of this
- * node is not pending there.
+ * What a node of a cluster has seen of each meeting. It stores some messages itself, and learns what others stored. As long as no message
+ * is missing they are one range: what the lanes of this node do not hold of the range is not pending.
  */
 export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);
@@ -23,7 +22,7 @@ export class SeenRanges {
     return from;
   }
 
-  /** What was seen says nothing of what comes: whatever follows begins a range. */
+  /** Forgets all ranges: the next message of each meeting begins a new one. */
   clear(): void {
     this.#ranges = new GenerationCache(MEETINGS_MAX);
   }

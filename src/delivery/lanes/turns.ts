@@ -1,12 +1,12 @@
 /**
- * Whose step is next. Nobody who is up to date waits for another's backlog:
+ * Whose step is next. An instance without a backlog never waits for the backlog of another:
  *
- * first:   instances without a backlog, each step in turn. Also one with a backlog for whose sake a message was just accepted:
- *          each message is worth one attempt here, so that whoever has but little to catch up with does so.
- * waiting: instances with a backlog. A few hundred of them have their _turn_ at a time, and go on until a page of their
- *          deliveries was tried: so each is read from the table by the page, and pushed over one connection.
+ * first:   instances without a backlog, one step each. An accepted message also puts its instance here for one attempt if that has a
+ *          backlog, so that a small backlog ends soon.
+ * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of their deliveries was tried, so
+ *          each is read from the table by the page and pushed over one connection.
  *
- * Those with a backlog get a share when the first list is never empty, and never more than their room.
+ * Instances with a backlog get a share even when the first list is never empty, and never more than their room.
  */
 import { Fifo } from '../fifo.ts';
 import type { Recipient } from './recipient.ts';
