@@ -100,7 +100,7 @@ describe('webhook-test:', { concurrency: true }, () => {
     [202, 'not_200', /2xx/],
     [302, 'bad_status', /redirects are never followed/],
     [404, 'bad_status', /path/],
-    [410, 'gone', /register it again/],
+    [410, 'gone', /register the instance again/],
     [500, 'bad_status', /log/],
   ] as const) {
     test(`${status}: ${outcome}, with advice`, async (t) => {
