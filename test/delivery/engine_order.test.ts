@@ -478,7 +478,8 @@ describe('acceptance', () => {
     node.transport.script = () => ({ says: 200, after_ms: 1 });
     node.meddle = (name) => (name === 'deliveries.loadLanes' ? gate : undefined);
     await node.started();
-    await node.clock.advance(100);
+    // By then it is the turn of all of them.
+    await node.clock.advance(SECOND);
     await node.sendMany('m', 140);
     let accepted = false;
     const sent = node.send('m').then(() => (accepted = true));
