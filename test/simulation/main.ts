@@ -5,13 +5,10 @@
  * Without `--nodes`, several nodes share the store in a share of the worlds.
  */
 import { parseArgs } from 'node:util';
-import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS } from './planted.ts';
+import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS, SEEDS_PER_BUG } from './planted.ts';
 import { run } from './run.ts';
 import { runOnAllCores } from './shares.ts';
 import { World } from './world.ts';
-
-/** A bug that so many worlds do not show counts as not found. */
-const SEEDS_PER_BUG = 3_000;
 
 const { values } = parseArgs({
   options: {

@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS } from './planted.ts';
+import { plant, PLANTED_BUGS, PLANTED_IN_CLUSTERS, SEEDS_PER_BUG } from './planted.ts';
 import { run } from './run.ts';
 import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
@@ -12,8 +12,6 @@ import { World, type WorldOptions } from './world.ts';
 const BUDGET_MS = 2_500;
 const SQLITE_WORLDS = 60;
 const CLUSTERS = 48;
-/** Where each planted bug is found within, from seed 1 on. */
-const SEEDS_PER_BUG = 1_000;
 
 const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
 /** The same worlds every time, so that a red run means a change; `npm run simulate` looks at new ones. */
