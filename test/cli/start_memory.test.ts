@@ -6,6 +6,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
+import { Worker } from 'node:worker_threads';
 
 const url = (path: string): string => JSON.stringify(new URL(path, import.meta.url).href);
 
@@ -34,4 +35,19 @@ test('a start on a data file loads no driver of PostgreSQL, no query builder, no
   assert.notDeepEqual(of(/^undici\//), [], 'control: what it needs is seen');
   assert.deepEqual(of(/^(kysely|pg|pg-[^/]*|ajv|@fastify\/ajv-compiler)\/|^fast-json-stringify\/index/), []);
   assert.deepEqual(of(/^undici\/(index\.js|lib\/(web\/(fetch\/index|websocket)|cache|mock))/), []);
+});
+
+test('the threads of a service give memory back at the same time: V8 has its flags once for all of them', async () => {
+  const program = `
+    import(${url('../../src/store/thread/start_memory.ts')}).then(({ releaseStartMemory }) => {
+      for (let i = 0; i < 100; i++) releaseStartMemory();
+    });
+  `;
+  const exits = [1, 2, 3].map(async () => {
+    const worker = new Worker(program, { eval: true });
+    const { promise, resolve, reject } = Promise.withResolvers<number>();
+    worker.once('error', reject).once('exit', resolve);
+    return promise;
+  });
+  assert.deepEqual(await Promise.all(exits), [0, 0, 0]);
 });

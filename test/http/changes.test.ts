@@ -211,11 +211,13 @@ describe('every route that changes something', () => {
   });
 
   test('control: changes that forget the feed, the audit log or the engine are found', async (t) => {
+    // oxlint-disable-next-line typescript/unbound-method -- it is called with a feed below
     const publish = Feed.prototype.publish;
     t.mock.method(Feed.prototype, 'publish', function (this: Feed, event: FeedEvent) {
       // The walk itself waits for this one.
       if (event.name === 'instance.registered' && event.data.instance_name === MARK) publish.call(this, event);
     });
+    // oxlint-disable-next-line typescript/unbound-method -- it is called with an audit trail below
     const authorOf = AuditTrail.prototype.authorOf;
     t.mock.method(AuditTrail.prototype, 'authorOf', function (this: AuditTrail, request: FastifyRequest): Author {
       const author = authorOf.call(this, request);

@@ -116,8 +116,13 @@ export class Connection extends ListNode {
  * closures nearly all data of requests outlived two collections of the young generation and was left to those of the whole heap (13
  * of 16 MB; without, nothing).
  */
-export function onResponseClosed(this: ServerResponse): void {
+function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];
   exchange?.release?.();
   exchange?.connection.end(exchange);
+}
+
+/** Ends the exchange of a response when the response is written or its connection is gone. */
+export function endExchangeOnClose(response: ServerResponse): void {
+  response.on('close', onResponseClosed);
 }

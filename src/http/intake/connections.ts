@@ -8,7 +8,7 @@ import {
   Connection,
   EXCHANGE,
   type Exchange,
-  onResponseClosed,
+  endExchangeOnClose,
   PIPELINED_MAX,
   READ_LIMITS,
   type Watched,
@@ -252,7 +252,7 @@ export class Connections {
     };
     (request as Watched)[EXCHANGE] = exchange;
     connection.begin(exchange);
-    response.on('close', onResponseClosed);
+    endExchangeOnClose(response);
     if (!this.#is_looking) {
       this.#is_looking = true;
       this.#clock.after(LOOK_MS, () => this.#look());

@@ -31,8 +31,8 @@ try {
     void executor.close().finally(() => port.close());
   });
   port.postMessage('open');
-  releaseStartMemory();
 } catch (error) {
   port.postMessage(failureOf(error));
   port.close();
 }
+releaseStartMemory();

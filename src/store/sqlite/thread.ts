@@ -56,11 +56,11 @@ try {
     port.postMessage(run(calls));
   });
   port.postMessage('open');
-  releaseStartMemory();
 } catch (error) {
   port.postMessage(failureOf(storeErrorOf(error)));
   port.close();
 }
+releaseStartMemory();
 
 function receive(): Call[] | 'close' | undefined {
   return receiveMessageOnPort(port)?.message;

@@ -115,23 +115,21 @@ class Calls {
       this.#fail(error);
       reject(error);
     };
-    let is_open = false;
     onDamagedValue((damaged) => observer.damaged?.(damaged));
     worker.on(
       'message',
       (message: 'open' | Omit<Reply, 'id'> | Answer | { raw: never } | { damaged: DamagedValue }) => {
-        if (message === 'open') {
-          is_open = true;
-          resolve();
-        } else if ('raw' in message) {
+        if (message === 'open') resolve();
+        else if ('raw' in message) {
           // A change may arrive before the store is open.
           this.#onRawChange(() => changeOf(message.raw), observer);
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
-        } else if (!is_open) {
-          fail(errorOf(message as Omit<Reply, 'id'>) ?? new Error('the store did not open'));
+        } else if (!('replies' in message)) {
+          // What a thread says last, when it cannot open or cannot go on.
+          fail(errorOf(message) ?? new Error('the store did not open'));
         } else {
-          const { replies, ...commit } = message as Answer;
+          const { replies, ...commit } = message;
           observer.committed?.(commit);
           this.#settle(replies);
           this.stall.onReplies();
