@@ -11,7 +11,7 @@
  * does not move, or memory is full, the rest of the lane stays on disk only, as its backlog, and is read in its order when the
  * front has been delivered. After a start every lane is a backlog.
  */
-import { jittered, RETRY_AFTER_MS_MAX } from '../domain/delivery.ts';
+import { jittered, RETRY_AFTER_MS_MAX } from '../domain/retry_delay.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import type { Change } from '../store/contract/cluster.ts';
 import type { LaneKey } from '../store/contract/deliveries.ts';

@@ -1,6 +1,7 @@
 import type { Attempt, Outcome } from './outcome.ts';
 import { OUTCOMES } from './outcome.ts';
 import { DOWN_AFTER_FAILURES, type InstanceHealth } from './instance.ts';
+import { jittered, retryDelayMs } from './retry_delay.ts';
 
 export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] as const;
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
@@ -15,9 +16,6 @@ export type WaitingFor = (typeof WAITING_FOR)[number];
 
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
-
-/** Retry-After is never obeyed beyond this. */
-export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /** A clock that jumped ahead at the start by more than this share of the time until deliveries expire is not believed. */
 export const BELIEVED_SHARE = 1 / 3;
@@ -59,32 +57,8 @@ export function verdictOf(
 
   const scheduled_ms = schedule_ms[answered_badly - 1];
   if (scheduled_ms === undefined) return { state: 'failed', reason: 'exhausted' };
-  let delay_ms = jittered(scheduled_ms, random);
-  if (result.status_code === 429 || result.status_code === 503) {
-    const asked_ms = retryAfterMs(result.retry_after, wall_ms);
-    if (asked_ms !== null) delay_ms = Math.max(delay_ms, Math.min(asked_ms, RETRY_AFTER_MS_MAX));
-  }
+  const delay_ms = retryDelayMs(result, scheduled_ms, wall_ms, random);
   return { state: 'retry', delay_ms, aside: answered_badly >= LANE_HELD_THROUGH_ATTEMPT };
-}
-
-/** ±20 %. */
-export function jittered(delay_ms: number, random: number): number {
-  return Math.round(delay_ms * (0.8 + 0.4 * random));
-}
-
-/**
- * The value of a Retry-After header (RFC 9110, section 10.2.3) in milliseconds from now; null when it says nothing
- * usable. Never NaN, never negative; the caller clamps it from above.
- */
-export function retryAfterMs(value: string | null, wall_ms: number): number | null {
-  if (value === null) return null;
-  const text = value.trim();
-  if (/^\d+$/.test(text)) return Math.min(Number(text) * 1000, Number.MAX_SAFE_INTEGER);
-  // An HTTP date starts with the name of a day; anything else that Date.parse would take ("-5", "1e99") is garbage.
-  if (!/^[A-Za-z]{3,9},? /.test(text)) return null;
-  // All three forms of RFC 9110 are in GMT, and the asctime form does not say so.
-  const at = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`);
-  return Number.isNaN(at) ? null : Math.max(0, at - wall_ms);
 }
 
 /**

@@ -3,12 +3,8 @@
  * crash or a failing disk leaves open what happened, the checker allows both; it never asks the engine what it thinks.
  * Of the store it reads what is committed, as an operator could.
  */
-import {
-  BACKOFF_FIRST_MS,
-  BACKOFF_MAX_MS,
-  LANE_HELD_THROUGH_ATTEMPT,
-  RETRY_AFTER_MS_MAX,
-} from '../../src/domain/delivery.ts';
+import { BACKOFF_FIRST_MS, BACKOFF_MAX_MS, LANE_HELD_THROUGH_ATTEMPT } from '../../src/domain/delivery.ts';
+import { RETRY_AFTER_MS_MAX } from '../../src/domain/retry_delay.ts';
 import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';

@@ -97,9 +97,9 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'const again_at = now + verdict.delay_ms / 2;',
   },
   'ignores Retry-After': {
-    file: DELIVERY,
-    find: 'if (asked_ms !== null) delay_ms',
-    replace: 'if (asked_ms === -1) delay_ms',
+    file: 'src/domain/retry_delay.ts',
+    find: 'return asked_ms === null ? delay_ms',
+    replace: 'return asked_ms !== -1 ? delay_ms',
   },
   'retries a 202': {
     file: DELIVERY,

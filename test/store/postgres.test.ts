@@ -6,12 +6,9 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
-import {
-  ACCEPT_MESSAGES_2,
-  RAISE_NUMBERS,
-  SETTLE_DELIVERIES,
-  TAKE_NUMBERS,
-} from '../../src/store/postgres/functions.ts';
+import { ACCEPT_MESSAGES_2 } from '../../src/store/postgres/functions/accept_messages.ts';
+import { SETTLE_DELIVERIES } from '../../src/store/postgres/functions/settle_deliveries.ts';
+import { RAISE_NUMBERS, TAKE_NUMBERS } from '../../src/store/postgres/functions/take_numbers.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';

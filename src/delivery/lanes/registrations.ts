@@ -1,4 +1,5 @@
-import { BACKOFF_MAX_MS, jittered } from '../../domain/delivery.ts';
+import { BACKOFF_MAX_MS } from '../../domain/delivery.ts';
+import { jittered } from '../../domain/retry_delay.ts';
 import type { Instance } from '../../domain/instance.ts';
 import type { Store } from '../../store/store.ts';
 import { StoreError } from '../../store/store_error.ts';

@@ -8,7 +8,9 @@
  * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
  * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
  */
-import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2, RAISE_NUMBERS, SETTLE_DELIVERIES, TAKE_NUMBERS } from './functions.ts';
+import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2 } from './functions/accept_messages.ts';
+import { SETTLE_DELIVERIES } from './functions/settle_deliveries.ts';
+import { RAISE_NUMBERS, TAKE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 
 /**

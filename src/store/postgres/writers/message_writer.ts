@@ -5,7 +5,7 @@ import { GenerationCache } from '../../../domain/generation_cache.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
 import { type Connection, ConnectionLost, storeErrorOf, isCollision } from '../connection/connection.ts';
-import { RUN_UNKNOWN } from '../functions.ts';
+import { RUN_UNKNOWN } from '../functions/accept_messages.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';

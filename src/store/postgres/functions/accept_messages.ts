@@ -7,55 +7,14 @@
  * plan may be from when the table was empty. So a table is looked into once for each row (LATERAL with OFFSET 0, which is
  * not joined in any other way), or by all keys of the batch at once (ANY).
  */
-import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import { NUMBERS, REMOVAL, TAKEOVER } from './locks.ts';
-import { CHANNEL } from './cluster/notifications.ts';
+import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
+import { REMOVAL } from '../locks.ts';
+import { CHANNEL } from '../cluster/notifications.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
 /** How many batches of a run are noted at most; only the last one is ever asked for. */
 const BATCHES_KEPT = 100;
-/** Raised and caught within take_numbers: the numbers are taken. */
-const TAKEN = 'CV002';
-
-/**
- * The first of some numbers that follow one another; see NumberSource in src/domain/id.ts. A sequence is never rolled back,
- * but a lock is: the inner block fails in any case, and lets go of it long before the transaction ends. So nothing that
- * happens in between, not even a statement that is cancelled, leaves it locked.
- */
-export const TAKE_NUMBERS = `
-  CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
-  DECLARE
-    first_no bigint;
-  BEGIN
-    BEGIN
-      PERFORM pg_advisory_xact_lock(${NUMBERS});
-      first_no := greatest(nextval('numbers'), (floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint - 1704067200000) * 4096);
-      PERFORM setval('numbers', first_no + wanted - 1);
-      RAISE EXCEPTION 'taken' USING ERRCODE = '${TAKEN}';
-    EXCEPTION WHEN SQLSTATE '${TAKEN}' THEN
-      RETURN first_no;
-    END;
-  END $$;
-`;
-
-/**
- * Lets no number be given any more up to one that was given, as a node knows. Says whether the database did not know of the
- * last one itself: then it went back. The lock ends with the statement.
- */
-export const RAISE_NUMBERS = `
-  CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$
-  DECLARE
-    last_no bigint;
-  BEGIN
-    PERFORM pg_advisory_xact_lock(${NUMBERS});
-    SELECT last_value INTO last_no FROM numbers;
-    IF last_no < greatest(given_no, reached_no) THEN
-      PERFORM setval('numbers', greatest(given_no, reached_no));
-    END IF;
-    RETURN last_no < given_no;
-  END $$;
-`;
 
 /**
  * Whom of the agents of `r` the targeted message at `i.place` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
@@ -327,43 +286,3 @@ export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING);
 
 /** The same with keys of their senders; the version before calls the other one. */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER);
-
-/**
- * Writes the results of attempts: instances first, as every statement that writes both does. Epochs hold while the lock is
- * shared; a node that takes a partition waits for it, and settlements after that find another epoch.
- */
-export const SETTLE_DELIVERIES = `
-  CREATE FUNCTION settle_deliveries(
-    delivery_nos bigint[], expire_ats bigint[], epochs bigint[], states text[], reasons text[], attempt_counts bigint[],
-    badly_counts bigint[], attempt_lists text[], next_attempt_ats bigint[], asides smallint[], settled_ats bigint[],
-    of_instances text[], of_urls text[], of_epochs bigint[], failures bigint[], last_success_ats bigint[], last_failures text[],
-    backoff_steps bigint[], backoff_untils bigint[],
-    gone_instances text[], gone_epochs bigint[], gone_as_ofs bigint[]
-  ) RETURNS void LANGUAGE plpgsql AS $$
-  #variable_conflict use_column
-  DECLARE
-    present bigint[];
-  BEGIN
-    PERFORM pg_advisory_xact_lock_shared(${TAKEOVER});
-    -- From partition 0 on, so that the epoch of partition n is present[n + 1]; looked up once, and not for each row.
-    SELECT array_agg(p.epoch ORDER BY p.partition_no) INTO present FROM partitions p;
-    UPDATE instances x SET consecutive_failures = h.failures, last_success_at = h.last_success_at, last_failure = h.last_failure,
-        backoff_step = h.backoff_step, backoff_until = h.backoff_until
-      FROM unnest(of_instances, of_urls, of_epochs, failures, last_success_ats, last_failures, backoff_steps, backoff_untils)
-        AS h(instance_id, webhook_url, epoch, failures, last_success_at, last_failure, backoff_step, backoff_until)
-      WHERE x.instance_id = ANY (of_instances) AND x.instance_id = h.instance_id AND x.webhook_url = h.webhook_url
-        AND h.epoch = present[x.partition_no + 1];
-    IF cardinality(gone_instances) > 0 THEN
-      UPDATE instances x SET webhook_enabled = 0
-        FROM unnest(gone_instances, gone_epochs, gone_as_ofs) AS h(instance_id, epoch, updated_at)
-        WHERE x.instance_id = ANY (gone_instances) AND x.instance_id = h.instance_id AND x.updated_at = h.updated_at
-          AND h.epoch = present[x.partition_no + 1];
-    END IF;
-    UPDATE deliveries d SET state = s.state, reason = s.reason, attempt_count = s.attempt_count, answered_badly = s.answered_badly,
-        attempts = s.attempts, next_attempt_at = s.next_attempt_at, aside = s.aside, settled_at = s.settled_at
-      FROM unnest(delivery_nos, expire_ats, epochs, states, reasons, attempt_counts, badly_counts, attempt_lists, next_attempt_ats, asides, settled_ats)
-        AS s(delivery_no, expires_at, epoch, state, reason, attempt_count, answered_badly, attempts, next_attempt_at, aside, settled_at)
-      WHERE d.delivery_no = ANY (delivery_nos) AND d.delivery_no = s.delivery_no AND d.state = 'pending' AND d.expires_at = s.expires_at
-        AND s.epoch = present[d.partition_no + 1];
-  END $$;
-`;
