@@ -145,7 +145,7 @@ const main = (page: Page) => page.getByRole('main');
 
 async function minute(page: Page): Promise<void> {
   await page.getByRole('radio', { name: '1 min' }).check({ force: true });
-  // What is told while somebody looks.
+  // What the feed brings while somebody looks.
   await page.locator('.activity li').nth(14).waitFor();
 }
 

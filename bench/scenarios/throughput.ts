@@ -156,7 +156,7 @@ export const idleTransaction: Scenario = {
   ],
 };
 
-/** Who gathers messages into batches must not wait for more while all who send wait for him. */
+/** A batcher must not wait for more messages while all senders wait for their responses. */
 export const fewSenders: Scenario = {
   name: 'l',
   title: 'few senders: fan-out 1 as in (a), with 32 senders instead of 256',

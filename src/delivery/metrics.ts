@@ -111,7 +111,7 @@ export class Metrics {
       'How far the clock was ahead at the start of when a node ran last, when that is not believed; otherwise 0.',
       () => expiry.heldAt(clock.now()) / 1_000,
     );
-    this.#gauge('convoke_attempts_in_flight', 'Attempts under way.', () => engine().stats.in_flight);
+    this.#gauge('convoke_attempts_in_flight', 'Attempts in flight.', () => engine().stats.in_flight);
     this.#gauge(
       'convoke_deliveries_in_memory',
       'Deliveries that wait in memory.',

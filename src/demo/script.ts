@@ -6,7 +6,7 @@ export const OPENING = 'Ada, Ben: what does a machine need to take part in a mee
 
 /** In turns; Ada begins. The first four are a conversation by themselves. */
 export const TURNS = [
-  'An address. Whoever registers a webhook hears every message of the meeting.',
+  'An address. A machine that registers a webhook hears every message of the meeting.',
   'And a way to know that it was Convoke who knocked: I verify the signature first.',
   'What if my machine sleeps?',
   'Then your messages wait for you, and come in the order in which they were said.',
@@ -25,7 +25,7 @@ export const TURNS = [
   'And if you had never been reached?',
   'Then one line would say why: the name did not resolve, the connection was refused, nobody answered in time.',
   'I think we have said it all.',
-  'Say something yourself, whoever is reading this: we are listening.',
+  'Say something yourself, if you are reading this: we are listening.',
 ];
 
 const HEARD_CHARS_MAX = 120;
@@ -36,6 +36,6 @@ export function answerTo(agent_id: string, content: unknown, is_last: boolean): 
   const cut = characters.length > HEARD_CHARS_MAX ? '…' : '';
   const heard = characters.length === 0 ? 'you' : `“${characters.slice(0, HEARD_CHARS_MAX).join('')}${cut}”`;
   const name = `${agent_id.charAt(0).toUpperCase()}${agent_id.slice(1)}`;
-  const end = is_last ? ' This was my last answer: start the demo anew to go on.' : '';
+  const end = is_last ? ' This was my last answer: start the demo again to go on.' : '';
   return `${name} here: I heard ${heard}. It came to my webhook, and its signature was right.${end}`;
 }

@@ -162,7 +162,7 @@ export class ChainVerifier {
     if (seq === this.#kept?.seq && entry.hash !== this.#kept.hash) {
       return {
         seq,
-        reason: 'it is another one than the head that was kept: the log was written anew up to here or from before',
+        reason: 'it is not the head that was kept: the log was rewritten, up to here or earlier',
       };
     }
     this.#head = { seq, hash: entry.hash };

@@ -192,7 +192,7 @@ export const PROBLEMS = {
   invalid_fields: {
     status: 422,
     title: 'Some fields are not valid',
-    advice: 'Mend the fields listed in errors; each entry names the path and says what is expected.',
+    advice: 'Correct the fields listed in errors; each entry names the path and says what is expected.',
   },
   webhook_url_not_allowed: {
     status: 422,
@@ -225,7 +225,7 @@ export const PROBLEMS = {
   },
   overloaded: {
     status: 503,
-    title: 'Too much is under way',
+    title: 'The service is overloaded',
     advice: 'Nothing was accepted. Try again after the time in Retry-After.',
   },
   backup_no_room: {

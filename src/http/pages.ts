@@ -154,7 +154,7 @@ export class Pages {
     return true;
   }
 
-  /** What was built; read again when the index is another one. Only whoever asks for a view makes us look. */
+  /** What was built; read again when the index is another one. Only a request for a view makes us look. */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;
     this.#reading ??= this.#readAnew().finally(() => (this.#reading = null));

@@ -41,7 +41,7 @@ async function routesOf(): Promise<Route[]> {
 }
 
 const MAX_CONNECTIONS = 16;
-/** As many as one connection may have under way. */
+/** As many as one connection may have in progress. */
 const PIPELINED = 8;
 /** Of processor time for one answer, with what the client takes: five times what the dearest of them takes today. */
 const ANSWER_MS_MAX = 1;

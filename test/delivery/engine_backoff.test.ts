@@ -61,7 +61,7 @@ describe('a machine that is not reached', () => {
     });
   }
 
-  test('backs off in all its meetings at once, and attempts that were under way do not lengthen it', async (t) => {
+  test('backs off in all its meetings at once, and attempts that were in progress do not lengthen it', async (t) => {
     const node = await startNode(t);
     const meetings = ['m1', 'm2', 'm3', 'm4', 'm5', 'm6'];
     for (const meeting of meetings) await node.meeting(meeting, 'i');

@@ -7,7 +7,7 @@ import { HANGS } from '../support/scripted_transport.ts';
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
 const NEW_URL = 'http://elsewhere.test/hook';
 
-describe('an attempt under way while its instance changes', () => {
+describe('an attempt in progress while its instance changes', () => {
   for (const says of ['connect_refused', 'timeout', 500, 202] as const) {
     test(`${says}: from the former URL is no failure of the new one`, async (t) => {
       const node = await startNode(t);
@@ -136,7 +136,7 @@ describe('an instance that is deleted and registered again', () => {
   });
 
   for (const held of ['instances.load', 'deliveries.loadLanes', 'deliveries.loadAside']) {
-    test(`while ${held} is under way: leaves nothing in memory, and the new one is served`, async (t) => {
+    test(`while ${held} is in progress: leaves nothing in memory, and the new one is served`, async (t) => {
       const node = await startNode(t);
       await node.meeting('m', 'i');
       node.transport.answer('i', 500);
@@ -344,7 +344,7 @@ describe('a deletion that fails half-way', () => {
     node.transport.answer('i', 200);
     node.transport.release(200);
     await node.clock.advance(HOUR);
-    // The attempt under way came to its end; of the rest 14 are cancelled, and 16 wait.
+    // The attempt in progress came to its end; of the rest 14 are cancelled, and 16 wait.
     assert.deepEqual(node.transport.seqsTo('i'), [1]);
     assert.equal(await node.store.deliveries.countPending(), 16);
 

@@ -37,7 +37,7 @@ describe('a new process on the same file', () => {
     node.transport.answer('hung', 200);
     node.transport.answer('dead', 200);
     await node.clock.advance(SECOND);
-    // What was under way when the process ended is sent again, and the lane goes on in order.
+    // What was in progress when the process ended is sent again, and the lane goes on in order.
     assert.deepEqual(
       since('hung').map(({ seq }) => seq),
       upTo(400),
@@ -147,7 +147,7 @@ describe('a new process on the same file', () => {
 });
 
 describe('a process that stops', () => {
-  test('starts no more attempts, lets those under way end, and writes what they made', async (t) => {
+  test('starts no more attempts, lets those in progress end, and writes what they made', async (t) => {
     const node = await startNode(t);
     for (const meeting of ['m1', 'm2', 'm3']) await node.meeting(meeting, 'i', 'j');
     node.transport.script = () => HANGS;

@@ -58,7 +58,7 @@ test('while many come, batches linger as the store wants; control: without linge
   const starts = apart.written.slice(1).map(({ at }) => at);
   for (const [i, at] of starts.slice(1).entries()) assert.ok(at - starts[i]! >= DISTANCE.ms, starts.join(' '));
   assert.ok(starts.length >= 9, `${starts.length} batches`);
-  // What came while a batch was under way goes with the next one, and does not linger a second time.
+  // What came while a batch was in progress goes with the next one, and does not linger a second time.
   assert.ok(
     apart.it.unsettled <= 10 * (DISTANCE.ms + WRITE_MS) && apart.written.at(-1)!.count <= 10 * DISTANCE.ms,
     `${apart.it.unsettled} wait`,

@@ -106,7 +106,7 @@ interface Wait {
   sent: Sent;
   machine: Machine;
   since: number;
-  /** Attempts that began for others while none was under way to the machine, and how many may. */
+  /** Attempts that began for others while none was in progress to the machine, and how many may. */
   others: number;
   others_max: number;
 }
@@ -509,7 +509,7 @@ export class Checker {
     const failed_meanwhile = flight.started_at <= machine.failed_at;
     machine.failed_at = now;
     const backs_off = !reached || machine.failures >= DOWN_AFTER_FAILURES;
-    // One that was under way when the back-off began does not lengthen it; until when that lasts is not known exactly.
+    // One that was in progress when the back-off began does not lengthen it; until when that lasts is not known exactly.
     if (!backs_off || failed_meanwhile || flight.started_at < machine.not_before) return;
     if (flight.started_at <= machine.lifted_at) return;
     const delay_ms = Math.min(BACKOFF_FIRST_MS * 2 ** machine.backoff_step, BACKOFF_MAX_MS);
@@ -602,11 +602,11 @@ export class Checker {
     this.opEnds(machine, this.#now(), false);
   }
 
-  /** A node gives instances back: nothing of it is under way, and everything that it made of them is stored. */
+  /** A node gives instances back: nothing of it is in progress, and everything that it made of them is stored. */
   givenBack(concerns: (machine: Machine) => boolean): void {
     for (const machine of this.machines.values()) {
       if (concerns(machine) && machine.in_flight.length > 0)
-        this.fail(`${machine.instance_id} is given back with attempts under way`);
+        this.fail(`${machine.instance_id} is given back with attempts in progress`);
     }
     for (const track of this.#tracks.values()) {
       if (!concerns(track.lane.machine) || track.end === null) continue;
@@ -625,7 +625,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       if (!concerns(machine)) continue;
       const { instance_id } = machine;
-      if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts under way`);
+      if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts in progress`);
       for (const lane of this.#lanes.values()) if (lane.machine === machine) lane.head = null;
       for (const track of this.#tracks.values())
         if (track.lane.machine === machine) this.#handTrack(track, clean, stepped);

@@ -205,7 +205,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (!this.#partitions.isLeaseValid(now)) break;',
     replace: '',
   },
-  'gives partitions back with attempts under way': {
+  'gives partitions back with attempts in progress': {
     file: PARTITIONS,
     find: 'if (partition.in_flight === 0) partition.onIdle();',
     replace: 'partition.onIdle();',
@@ -266,7 +266,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'settles without the epoch',
   'ignores the run of a message',
   'starts attempts on a lease that ran out',
-  'gives partitions back with attempts under way',
+  'gives partitions back with attempts in progress',
   'gives partitions back before results are written',
   'does not look again when changes may be missing',
   'ignores what other nodes store',

@@ -79,7 +79,7 @@ interface Life {
   cut: boolean;
   /** It was paused or cut off at some time, so that its end may not be a clean one. */
   disturbed: boolean;
-  /** Requests under way, and operations. */
+  /** Requests in progress, and operations. */
   sends: Sent[];
   ops: Machine[];
   connection: Connection | null;
@@ -418,7 +418,7 @@ export class World {
   }
 
   #stopNow(life: Life): void {
-    // Operations under way are answered before the process ends, as the server does it.
+    // Operations in progress are answered before the process ends, as the server does it.
     void life.engine.stop().then(() => {
       this.#clock.after(10 * SECOND, () => {
         if (life.alive) this.#end(life, true);
@@ -471,7 +471,7 @@ export class World {
     for (const run of missed) this.#clock.after(0, () => this.#in(life, run));
   }
 
-  /** The network to the store is gone: what is under way is in doubt, and what is told meanwhile is lost. */
+  /** The network to the store is gone: what is in progress is in doubt, and what is told meanwhile is lost. */
   #cut(life: Life, for_ms: number): void {
     if (life.cut) return;
     this.#trace(`${life.node_id} is cut off`);
@@ -746,7 +746,7 @@ export class World {
 
   #send(): void {
     const random = this.#random;
-    // Where few attempts are under way at a time, backlogs grow.
+    // Where few attempts are in progress at a time, backlogs grow.
     const burst = this.#settings.max_in_flight < 1_000 ? 4 : 1;
     const count = random.chance(0.15) ? burst * (2 + random.below(6)) : 1;
     for (let k = 0; k < count; k++) {

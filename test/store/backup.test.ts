@@ -268,7 +268,7 @@ describe('a copy', () => {
       (exists) => !exists,
     );
     const gone = await until(
-      'nothing to be under way',
+      'nothing to be in progress',
       () => backups.begin().catch(() => null),
       (begun) => begun !== null,
     );

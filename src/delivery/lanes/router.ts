@@ -34,7 +34,7 @@ export class Router {
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
       const recipient = this.#recipients.of(instance_id);
-      // Another node delivers it, and is told by the store.
+      // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
       // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
       // others stored, this one may have been read from the table long ago.

@@ -91,7 +91,7 @@ export function accessOf({ config, method, url }: RouteOptions): Access {
 export function assertAudited({ config, method, url }: RouteOptions): void {
   const is_reading = [method].flat().every((each) => each === 'GET' || each === 'HEAD' || each === 'OPTIONS');
   if (is_reading || config?.audit !== undefined || !url.startsWith('/api/')) return;
-  throw new Error(`${String(method)} ${url} does not say what the audit log is told: give it config.audit`);
+  throw new Error(`${String(method)} ${url} does not say what it writes to the audit log: give it config.audit`);
 }
 
 /** One alternative for each scope that is enough. */

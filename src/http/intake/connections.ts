@@ -326,7 +326,7 @@ function problemOf({ code }: { code?: string }): Problem {
 }
 
 function tooManyConnections(): Problem {
-  return new Problem('overloaded', 'There are too many connections with requests under way. Try again soon.', {
+  return new Problem('overloaded', 'There are too many connections with requests in progress. Try again soon.', {
     retry_after_s: RETRY_AFTER_S,
   });
 }

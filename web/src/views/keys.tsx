@@ -174,7 +174,7 @@ function KeyDetail({ api_key, again }: { api_key: ApiKey; again: () => void }): 
               again();
             }}
           >
-            <p>Whoever uses it is refused at once. This cannot be undone.</p>
+            <p>Clients that use it are refused at once. This cannot be undone.</p>
           </Form>
         </Dialog>
       )}
