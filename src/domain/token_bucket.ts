@@ -1,6 +1,6 @@
 /** Token buckets, which limit how often a caller may do something. The time is an argument. */
 
-/** `per_second` tokens flow back, and at most `burst` lie in the bucket. */
+/** A bucket gains `per_second` tokens each second, and holds at most `burst`. */
 export interface Rate {
   per_second: number;
   burst: number;

@@ -8,7 +8,7 @@ import { isoTime } from '../domain/time.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
 import type { MessageHead } from '../store/contract/messages.ts';
 
-/** @param instance_ids to whom it goes */
+/** @param instance_ids the instances that get the message */
 export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {
   const { message_id, meeting_id, seq, accepted_at, target_agents, deliveries_queued } = message;
   return {
@@ -53,7 +53,7 @@ export function attemptedEvent(
   };
 }
 
-/** What an attempt changed of the health of an instance; null when it is what it was. */
+/** What an attempt changed in the health of an instance; null when nothing changed. */
 export function healthEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   before: InstanceHealth,

@@ -24,7 +24,7 @@ const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
-/** The memory outlives the last listener, who may only have lost the connection. */
+/** The memory stays after the last listener has left: it may only have lost the connection, and come back. */
 const MEMORY_KEPT_MS = 120_000;
 /** After this time the memory has published everything that the store already held. */
 const SKIPPED_MS = 10_000;
@@ -37,24 +37,24 @@ export interface FeedParts {
   store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
   /** Listeners at a time. */
   listeners_max: number;
-  /** Which of the sessions that are listened by are none any more. */
+  /** Returns those of these sessions that have ended. */
   ended: (sessions: Session[]) => Promise<Session[]>;
   /** Resolves when the attempts published so far are in the store. */
   written: () => Promise<void>;
   onError: (error: unknown) => void;
 }
 
-/** Who wants to listen, to what, and from which event. */
+/** A listener, what it asks for, and the event that it continues after. */
 export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** When it does not hold any more, the feed ends. */
+  /** When it is no longer valid, the feed ends. */
   standing: Revocable;
 }
 
 export class Feed {
-  /** Whether anybody may listen. To be checked before an event is made. */
+  /** Whether there may be listeners. Publishers check it before they make an event. */
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();
@@ -72,12 +72,12 @@ export class Feed {
     this.#parts = parts;
   }
 
-  /** How many listen. */
+  /** The number of listeners. */
   get listeners(): number {
     return this.#listeners.size;
   }
 
-  /** Connects it with the feeds of the other nodes. */
+  /** Connects this feed with the feeds of the other nodes. */
   joinNodes(tell: TellNodes): void {
     this.#relay = new FeedRelay(this.#parts.clock, tell, {
       isListening: () => this.#memory !== null,
@@ -138,7 +138,7 @@ export class Feed {
     try {
       const memory = await this.#remember();
       const view = new FeedView(viewer, this.#parts);
-      // From here on nothing is missed: what happens while the rest is read waits in the memory.
+      // From here on no event is missed: the memory keeps what happens while the rest is read.
       listener = new FeedListener({ memory, view, clock: this.#parts.clock, standing });
       this.#listeners.add(listener);
       await view.load(memory);
@@ -168,7 +168,7 @@ export class Feed {
     }
     const since = parsed === null ? null : new Date(parsed.position.at).toISOString();
     const nothing: Beginning = { replayed: [], gap: { since, replayed: [] }, id: here };
-    // Messages of several nodes are not published in the order of their numbers: nobody knows which were published.
+    // Several nodes do not publish messages in the order of their numbers, so the id does not say which were published.
     if (parsed === null || this.#relay !== null) return nothing;
     const { store, clock, written } = this.#parts;
     await written();
@@ -178,12 +178,12 @@ export class Feed {
     return { replayed: replay.events, gap: { since, replayed: replay.names }, id: here };
   }
 
-  /** The memory, from now on at the latest. */
+  /** The memory of events; made when there is none. */
   async #remember(): Promise<FeedMemory> {
     if (this.#memory === null) {
       const { clock, store } = this.#parts;
       const last = await store.messages.last();
-      // Somebody else may have been faster.
+      // Another call may have made it while this one waited.
       this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
     }
     this.#memory_until = null;
@@ -198,7 +198,7 @@ export class Feed {
     this.#memory_until = this.#parts.clock.now() + MEMORY_KEPT_MS;
   }
 
-  /** Ends what those listen to whose session has ended. */
+  /** Ends the feeds of a session that has ended. */
   endSession(digest: string): void {
     for (const listener of this.#listeners) {
       if (listener.session?.digest === digest) this.#end(listener, 'session_ended');
@@ -213,7 +213,7 @@ export class Feed {
     }
   }
 
-  /** The same as far as the store knows: a session may have been ended on another node. */
+  /** Ends the feeds whose session has ended in the store: another node may have ended it. */
   async #judgeSessions(): Promise<void> {
     if (this.#is_judging) return;
     const sessions = new Map<string, Session>();
@@ -223,7 +223,7 @@ export class Feed {
     try {
       for (const { digest } of await this.#parts.ended([...sessions.values()])) this.endSession(digest);
     } catch (error) {
-      // Asked again in a moment, unless the store was closed meanwhile.
+      // The next tick asks again, unless the feed was stopped.
       if (!this.#is_stopped) this.#parts.onError(error);
     }
     this.#is_judging = false;
@@ -270,7 +270,7 @@ export class Feed {
   }
 }
 
-/** The events for a listener before those from now on. */
+/** The events that a listener gets before the live ones. */
 interface Beginning {
   /** From the store. */
   replayed: readonly ReplayedEvent[];

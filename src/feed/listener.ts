@@ -4,7 +4,7 @@ import type { Session } from '../domain/session.ts';
 import type { FeedMemory, Told } from './memory.ts';
 import type { FeedView } from './view.ts';
 
-/** What may happen while a connection takes nothing more; beyond it, it is cut off. */
+/** How much may happen while a connection takes nothing. When it is more, the connection is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
 const DRAIN_MS = 5_000;
@@ -22,7 +22,7 @@ export interface FeedSink {
 
 /** What authorises a feed: a key, a session, or that no key was made. */
 export interface Revocable {
-  /** Why it does not hold any more; null while it does. */
+  /** Why it is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
 }
 
@@ -33,7 +33,10 @@ interface ListenerParts {
   standing: Revocable;
 }
 
-/** A place in the memory of events, and a connection that what follows is written to as fast as it takes it. */
+/**
+ * A listener: a place in the memory of events, and a connection. It writes the events as fast as the connection takes
+ * them.
+ */
 export class FeedListener {
   readonly standing: Revocable;
   readonly #memory: FeedMemory;
@@ -42,10 +45,10 @@ export class FeedListener {
   #sink: FeedSink | null = null;
   /** The first event that was not written. */
   #next: number;
-  /** Already sent from the store. */
+  /** The keys of events that were already sent from the store. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
-  /** From the store, and not written yet. */
+  /** Events from the store that were not written yet. */
   #beginning: string[] = [];
   #is_blocked = false;
   /** The characters in the memory when the connection stopped reading. */
@@ -67,7 +70,7 @@ export class FeedListener {
     return this.#view.viewer.session;
   }
 
-  /** Everything after this event is to be sent. */
+  /** Moves back: everything after this event will be sent. */
   goBackTo(number: number): void {
     this.#next = number + 1;
   }
@@ -95,7 +98,7 @@ export class FeedListener {
     this.serve();
   }
 
-  /** Writes what there is, until the connection takes nothing more. */
+  /** Writes the next events, until the connection takes no more. */
   serve(): void {
     if (this.#sink === null || this.#ended) return;
     if (this.#is_blocked) {
@@ -135,7 +138,7 @@ export class FeedListener {
     this.#blocked_at_chars = this.#memory.chars_put;
   }
 
-  /** Keeps a silent connection alive, and moves its id past events that were not for this listener. */
+  /** Keeps a silent connection alive, and sends an id that is after the events that were not for this listener. */
   heartbeat(): void {
     if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;
     const id = this.#memory.get(this.#next - 1)?.id;
@@ -153,7 +156,7 @@ export class FeedListener {
     const sink = this.#sink;
     if (sink === null) return;
     sink.end(`event: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
-    // Without an id: a listener resumes with that of the last event before it.
+    // The event has no id: a listener resumes with the id of the last event before it.
     this.#drain_timer = this.#clock.after(drain_ms, () => sink.destroy());
   }
 }

@@ -14,22 +14,22 @@ export interface Told {
   id: string;
   /** As it goes over the wire. */
   text: string;
-  /** The same for the same thing, wherever it was found; null for what is not stored. */
+  /** Identifies what happened: the event from the store has the same key. Null when the store does not keep it. */
   key: string | null;
   about: About;
 }
 
 /** The last events of a node, numbered from 1, each as the text that all listeners are given. */
 export class FeedMemory {
-  /** Distinguishes it from the memory of another node, or of another time. */
+  /** Differs from the memory of another node, and from an earlier memory of this one. */
   readonly name: string;
   readonly #position: FeedPosition;
   #events: Told[] = [];
   #first = 1;
   #chars = 0;
-  /** Of all that was ever put here. */
+  /** The characters of all events so far, also of those that were dropped. */
   #chars_put = 0;
-  /** Of ids that were removed: the number of the last event that says so. */
+  /** Instances that were removed: for each id, the number of the last event that says so. */
   readonly #removed = new Map<string, number>();
   readonly #chunks = new Map<string, { bytes: Buffer; next: number }>();
 
@@ -42,7 +42,7 @@ export class FeedMemory {
     return this.#first + this.#events.length - 1;
   }
 
-  /** The id of the present end. */
+  /** The id of the current end. */
   get last_id(): string {
     return this.#events.at(-1)?.id ?? this.#position.textOf(this.name, this.last);
   }
@@ -81,7 +81,7 @@ export class FeedMemory {
     if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
   }
 
-  /** An eighth at a time: what is left moves. */
+  /** Drops an eighth at a time, because all that is left moves. */
   #dropSome(): void {
     const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
     this.#events = this.#events.slice(dropped.length);

@@ -1,6 +1,6 @@
 /**
- * The live feed over several nodes. A node with a listener broadcasts that again and again. While the others have received it lately,
- * they broadcast their events, several in one text. They drop what is too much, and say so: `lost`.
+ * The live feed over several nodes. A node with a listener broadcasts again and again that it has one. Nodes that
+ * received this lately broadcast their events, several in one text. They drop what is too much, and say so: `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
@@ -16,7 +16,7 @@ const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
 const TEXT_BYTES_MAX = 5_600;
-/** What goes to others in one go; what is beyond it is lost. */
+/** How much a node sends to the others at a time; the rest is lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {

@@ -15,7 +15,10 @@ const DELIVERIES_MAX = 5_000;
 const DELIVERIES_PAGE = 500;
 const DELIVERY_PAGES_MAX = 20;
 
-/** Takes the place of the name of a memory. A listener with such an id finds no memory, and gets a replay from the store. */
+/**
+ * Stands where the name of a memory would be. A listener with such an id finds no memory, and gets a replay from the
+ * store.
+ */
 const NO_MEMORY = '0';
 
 export interface ReplayedEvent {
@@ -120,7 +123,7 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
   return found;
 }
 
-/** Only of the last attempt is it stored what became of the delivery by it. */
+/** The store keeps the result for the delivery of the last attempt only. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

@@ -31,10 +31,10 @@ export class FeedView {
   readonly #clock: Pick<Clock, 'wall'>;
   readonly #onError: (error: unknown) => void;
   readonly #meetings: ReadonlySet<string>;
-  /** With the time of the registration: an id may have had another owner before. */
+  /** With the time of the registration: an id may have had another owner earlier. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
-  /** For ids from the store: events up to this number belong to an instance that was removed since. */
+  /** For ids from the store: events up to this number belong to an instance that has been removed since then. */
   readonly #removals = new Map<string, number>();
 
   constructor(
@@ -100,7 +100,7 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // Of an instance in its meetings it sees how it does, and not in which others it is.
+    // Of an instance in its meetings the listener sees the health, but not which other meetings it is in.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
       const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);
@@ -110,8 +110,8 @@ export class FeedView {
   }
 
   /**
-   * Whether an attempt that was in flight when an id was removed may still end, now that it is somebody else's. Later the two
-   * times are not compared: they are of wall clocks, which are set, and are not the same on all nodes.
+   * Whether an attempt may still end that was in flight when the id was removed; the id now belongs to another owner.
+   * Later the two times are not compared: they come from wall clocks, which people set, and which differ between nodes.
    */
   #isYoung(created_at: number): boolean {
     const age_ms = this.#clock.wall() - created_at;
@@ -127,7 +127,7 @@ export class FeedView {
     }
   }
 
-  /** It joined or left one of the meetings: whether it is still in another of them only the store knows. */
+  /** The instance joined or left one of the meetings. Only the store knows whether it is still in another of them. */
   #learnMember(instance_ids: readonly string[]): void {
     const meeting_ids = [...this.#meetings];
     for (const instance_id of instance_ids) {

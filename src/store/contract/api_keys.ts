@@ -1,7 +1,7 @@
 import type { ApiKey } from '../../domain/api_key.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** A key on its way in. */
+/** A key that is about to be stored. */
 export type NewApiKey = Pick<
   ApiKey,
   'key_id' | 'name' | 'scopes' | 'meeting_ids' | 'instance_id' | 'digest' | 'created_at' | 'expires_at'
@@ -11,7 +11,7 @@ export interface ApiKeyStore {
   /** Rejects with `first_key_not_admin` when there is no key yet and this one could not make another. */
   create(key: NewApiKey): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
-  /** In the order of their making. */
+  /** In the order in which they were made. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
    * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first
@@ -23,7 +23,10 @@ export interface ApiKeyStore {
    * rejects with `key_not_active`.
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
-  /** Every key that was changed after `change_no`, in the order of the changes: what a node knows of keys is kept so. */
+  /**
+   * Every key that was changed after `change_no`, in the order of the changes. A node uses this to keep the keys that
+   * it knows up to date.
+   */
   changedSince(change_no: number): Promise<ApiKey[]>;
   /** Notes when keys were last used. */
   recordUse(uses: { key_id: string; used_at: number }[]): Promise<void>;

@@ -17,8 +17,9 @@ export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
-   * Removes at most `limit` of the first entries, as long as they were written before a time, and leaves an entry about it.
-   * Does nothing while the first one was written less than a day before that time. Answers how many were removed.
+   * Removes at most `limit` of the first entries, as long as they were written before a time, and adds an entry that
+   * records it. Does nothing while the first entry was written less than a day before that time. Returns how many were
+   * removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

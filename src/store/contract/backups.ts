@@ -4,13 +4,15 @@ export interface BackupProgress {
   pages_left: number;
 }
 
-/** Copies of everything that is stored, made while everything goes on; one at a time. */
+/** Copies of everything that is stored, made while the service runs; one at a time. */
 export interface BackupStore {
-  /** Begins a copy that will hold all that is stored by now. Rejects with `backup_under_way` and `backup_no_room`. */
+  /**
+   * Begins a copy that will hold everything that is stored now. Rejects with `backup_under_way` and `backup_no_room`.
+   */
   begin(): Promise<{ backup_id: string }>;
   /**
-   * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and from now on the caller's to remove.
-   * Null when there is no such copy: it was handed over, it failed before, or a minute passed without a call.
+   * Waits for a copy, at most `wait_ms`. When there is a `path`, the copy is whole, and the caller must remove it. Null
+   * when there is no such copy: it was handed over, it failed before, or a minute passed without a call.
    */
   wait(backup_id: string, wait_ms: number): Promise<(BackupProgress & { path: string | null }) | null>;
 }

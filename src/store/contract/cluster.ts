@@ -6,24 +6,27 @@ export interface StoredMessage
   deliveries: AcceptedDelivery[];
 }
 
-/** What another node stored of a meeting in one batch. */
+/** The part of one batch of another node that belongs to one meeting. */
 export interface StoredRange {
   meeting_id: string;
   /** All seqs from the first to the last, both included. */
   first_seq: number;
   last_seq: number;
-  /** In the order of seq, those that have such deliveries. */
+  /** The messages that have such deliveries, in the order of seq. */
   messages: StoredMessage[];
 }
 
-/** What another node did that this one must know. */
+/** A change by another node that this node must know of. */
 export type Change =
-  /** Another node stored messages. This node reads them now: the next `stored` has them, as they are at this moment or later. */
+  /**
+   * Another node stored messages. This node reads them now. The next `stored` contains them, as they are at this moment
+   * or later.
+   */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
   /**
-   * An instance was changed by another node. `resets_backoff`: its back-off ends. `requeued`: deliveries of it were queued again or
-   * cancelled: the lanes in memory must be read again, and deliveries aside looked for at once.
+   * Another node changed an instance. `resets_backoff`: its back-off ends. `requeued`: some of its deliveries were
+   * queued again or cancelled. The lanes in memory must then be read again, and deliveries aside looked for at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
   /** API keys changed. */
@@ -31,14 +34,14 @@ export type Change =
   /** Any text that one node sends to all others. */
   | { kind: 'broadcast'; topic: string; text: string }
   /**
-   * Changes may have been missed (the connection was lost), or a batch was given up of which is not known whether it was
-   * stored: look at everything again.
+   * Changes may have been missed: the connection was lost, or a node stopped trying to store a batch and does not know
+   * whether it was stored. Everything must be read again.
    */
   | { kind: 'resync' };
 
-/** One node of a cluster. Times are on the clock of the database: for people, nothing is decided by them. */
+/** One node of a cluster. Times are on the clock of the database. They are for people: no decision depends on them. */
 export interface NodeRow {
-  /** A text that no other start of a node ever has. */
+  /** Different for each start of a node. */
   node_id: string;
   /** Its number, in the order in which nodes joined. */
   node_no: number;
@@ -58,7 +61,7 @@ export interface Lease {
   node_no: number;
   /** The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before. */
   partitions: { partition_no: number; epoch: number }[];
-  /** Those that live, and this one. */
+  /** The nodes that live, and this one. */
   nodes: NodeRow[];
 }
 
@@ -72,14 +75,18 @@ export interface Lease {
  */
 export interface ClusterStore {
   /**
-   * Renews the lease of this node, or joins. Gives back `release` (what it does not hold is passed over), and takes what is
-   * free, or what a node without a lease holds, up to its `fairShare`; a node that is stopping takes nothing. What nobody
-   * took while its own lease had ended it keeps, with its epoch. One transaction.
+   * Renews the lease of this node, or joins. Gives back `release` (partitions that it does not hold are ignored). Takes
+   * partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that is stopping
+   * takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with their epochs.
+   * One transaction.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
   /** Gives back every partition and removes the node; no node joins under this id again. */
   leave(): Promise<void>;
   list(): Promise<NodeRow[]>;
-  /** Tells all other nodes, but not this one; lost to those that are not connected. At most 5,600 bytes. */
+  /**
+   * Sends a text to all other nodes, but not to this one. A node that is not connected does not receive it. At most
+   * 5,600 bytes.
+   */
   broadcast(topic: string, text: string): Promise<void>;
 }

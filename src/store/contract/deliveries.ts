@@ -24,10 +24,13 @@ export interface QueuedDelivery {
   next_attempt_at: number | null;
 }
 
-/** What an attempt, or the lapse of time, made of a delivery. */
+/** The result of an attempt, or of expiry, for a delivery. */
 export interface DeliverySettlement {
   delivery_id: string;
-  /** As it was read: a delivery that is queued again by hand gets a new one, and a settlement with the old one is void. */
+  /**
+   * The value that was read. A delivery that is queued again by hand gets a new one, and a settlement with the old one
+   * is void.
+   */
   expires_at: number;
   state: DeliveryState;
   reason: DeliveryReason | null;
@@ -38,17 +41,20 @@ export interface DeliverySettlement {
   next_attempt_at: number | null;
   aside: boolean;
   settled_at: number | null;
-  /** Of the partition of its instance, as this node held it when the attempt began; 0 without a cluster. */
+  /** The epoch of the instance's partition, as this node held it when the attempt began; 0 without a cluster. */
   epoch: number;
 }
 
-/** What attempts made of an instance. Void when the instance has another URL by now: health is that of a URL. */
+/**
+ * The result of attempts for the health of an instance. Void when the instance now has another URL: health belongs to a
+ * URL.
+ */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
   webhook_url: string;
   /** A 410 switches the webhook off, unless the instance was changed after this `updated_at`. */
   gone_as_of: number | null;
-  /** Of the partition of the instance, as this node held it; 0 without a cluster. */
+  /** The epoch of the instance's partition, as this node held it; 0 without a cluster. */
   epoch: number;
 }
 
@@ -102,8 +108,8 @@ export interface ExpiredInLane extends LaneKey {
 
 export interface DeliveryStore {
   /**
-   * Changes only deliveries that are still pending and were not queued again by hand meanwhile. In a cluster the partition
-   * must still have the epoch: a settlement of a node that lost the partition is void.
+   * Changes only deliveries that are still pending and were not queued again by hand since they were read. In a cluster
+   * the partition must still have the epoch: a settlement of a node that lost the partition is void.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
@@ -118,21 +124,22 @@ export interface DeliveryStore {
     limit: number,
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
   /**
-   * Lanes with something pending; with `partitions`, only of instances in these. In an order that is always the same, so that
-   * they can be read in pages: by their keys in SQLite, in PostgreSQL by the partition of the instance and then by their keys.
+   * Lanes with something pending; with `partitions`, only of instances in these. The order is always the same, so that
+   * the lanes can be read in pages: SQLite orders by their keys, PostgreSQL by the partition of the instance and then
+   * by their keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * A delivery aside that is due later than `latest_ms` was written on a clock that was ahead: makes it due at `latest_ms`;
-   * `partitions` as above. Returns how many these were.
+   * Finds deliveries aside that are due later than `latest_ms`, which a clock that was ahead wrote, and makes them due
+   * at `latest_ms`; `partitions` as above. Returns how many there were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**
-   * Queues a failed delivery again, aside and due at once; makes a pending one that waits for its time due now.
+   * Queues a failed delivery again, aside and due at once. Makes a pending delivery that waits for its time due now.
    * Null when there is no such delivery; rejects with `delivery_not_retryable`.
    */
   retry(
@@ -141,7 +148,10 @@ export interface DeliveryStore {
     expires_at: number,
     owner_scope?: OwnerScope | null,
   ): Promise<{ instance_id: string; meeting_id: string; aside: boolean } | null>;
-  /** Queues what failed for an instance at or after `since_ms` again, in order; null when there is no such instance. */
+  /**
+   * Queues the deliveries of an instance that failed at or after `since_ms` again, in order; null when there is no such
+   * instance.
+   */
   recover(
     instance_id: string,
     since_ms: number,
@@ -150,8 +160,8 @@ export interface DeliveryStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ recovered: number } | null>;
   /**
-   * Fails the pending deliveries whose time is up, in at most `lanes_max` lanes after one; `next` is where to go on, null
-   * when all were looked at.
+   * Fails the pending deliveries that have expired, in at most `lanes_max` lanes after one; `next` is where to
+   * continue, null when all lanes were checked.
    */
   expire(
     after: LaneKey | null,

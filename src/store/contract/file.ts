@@ -10,7 +10,7 @@ export interface FileSpace {
 /** The one file of an engine that has one. */
 export interface FileStore {
   space(): Promise<FileSpace>;
-  /** Gives pages that are free back to the disk, at most so many and for so long; none while a copy is made. */
+  /** Gives free pages back to the disk, at most this many and for this long; none while a copy is made. */
   giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
   /** Cuts the pages that were given back off the end of the file. */
   cutOff(): Promise<void>;

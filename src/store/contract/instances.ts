@@ -44,9 +44,10 @@ export interface InstanceFilter extends PageRequest {
 
 export interface InstanceStore {
   /**
-   * Creates or updates (spec section 3); switches on, lifts the back-off, and forgets failures at another URL. Headers that it
-   * does not give stay, unless the URL is of another origin: `dropped_header_names` are those that went. Rejects with
-   * `instance_id_taken` when there is one that is not owned, and with `quota_exceeded`.
+   * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures at another
+   * URL. Headers that the request does not give stay, unless the URL is of another origin: `dropped_header_names` are
+   * those that were dropped. Rejects with `instance_id_taken` when an instance with this id exists and the caller does
+   * not own it, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -54,12 +55,12 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; instance: InstanceRow; dropped_header_names: string[] }>;
   get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null>;
-  /** Those that exist, without counts: what the engine needs to deliver. */
+  /** The instances that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
-  /** In the order of instance_id, those after one. */
+  /** The instances after one, in the order of instance_id. */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
-  /** Null when there is no such instance. Switching on lifts the back-off. */
+  /** Null when there is no such instance. Switching on ends the back-off. */
   patch(
     instance_id: string,
     patch: InstancePatch,

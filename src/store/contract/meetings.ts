@@ -43,7 +43,7 @@ export interface MeetingStore {
     wall_ms: number,
     owner_scope?: OwnerScope | null,
   ): Promise<{ created: boolean; membership: Membership }>;
-  /** Null when there was nothing to leave. Leaving again returns the first time of leaving. */
+  /** Null when there was no membership to end. Leaving again returns the first time of leaving. */
   leave(
     meeting_id: string,
     instance_id: string,

@@ -1,7 +1,7 @@
 /** How long an Idempotency-Key returns the first result. */
 export const IDEMPOTENCY_MS = 86_400_000;
 
-/** A message on its way in. */
+/** A message that is about to be stored. */
 export interface NewMessage {
   meeting_id: string;
   /** The sender's own JSON text. A string, because it goes between threads several times as fast as a buffer of its own. */
@@ -10,7 +10,7 @@ export interface NewMessage {
   timestamp: string;
   /** Null or empty: a broadcast. */
   target_agents: string[] | null;
-  /** A key is its sender's own: the key_id, or empty where there is none. */
+  /** Each sender has keys of its own: `sender` is the key_id, or empty where there is none. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;
   expires_at: number;
@@ -62,8 +62,8 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * In the order of seq: those after `after_seq`, or else the last ones before `before_seq` (or the end). Stops early when
-   * `chars_max` is reached. Null when there is no such meeting.
+   * In the order of seq: the messages after `after_seq`, or else the last ones before `before_seq` (or the end). Stops
+   * early when `chars_max` is reached. Null when there is no such meeting.
    */
   list(
     meeting_id: string,
@@ -72,10 +72,10 @@ export interface MessageStore {
   /** The message_id that was accepted last, of all meetings; null when there is none. */
   last(): Promise<string | null>;
   /**
-   * What was accepted after a message (null: from the first that is kept), in the order of acceptance: of all meetings or
-   * of some, and only what went to an instance when one is given. With several nodes, what one of them was storing while
-   * another accepted `after` may end up before it: order holds within a meeting, not between meetings of two nodes.
-   * Stops early when the lists of agents reach `chars_max`.
+   * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance: of
+   * all meetings or of some, and only those for one instance when it is given. With several nodes, a message that one
+   * node was storing while another accepted `after` may end up before it: order holds within a meeting, not between
+   * meetings of two nodes. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

@@ -1,4 +1,4 @@
-/** How many there may be; 0: no limit. */
+/** The highest allowed numbers; 0: no limit. */
 export interface Quotas {
   max_instances: number;
   max_instances_per_key: number;

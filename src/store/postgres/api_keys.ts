@@ -28,7 +28,7 @@ const ROTATE = statement(`
 
 const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
 
-/** Those of the token that goes on for a while end with it, those of earlier ones at once. */
+/** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
   WHERE key_id = $key_id`);
@@ -51,7 +51,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** Keys are made by hand: there are few enough to look at all of them. */
+  /** People make keys by hand: there are few enough to check all of them. */
   async function isLastingAdminBeside(key_id: string): Promise<boolean> {
     return (await session.all<ApiKeysTable>(OTHERS, { key_id })).some((row) => isLastingAdmin(apiKeyOf(row)));
   }

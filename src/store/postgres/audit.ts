@@ -7,7 +7,7 @@ import type { AuditLogTable } from '../rows/tables.ts';
 import { AUDIT_COLUMNS } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 
-/** Locked until the end of the transaction: entries follow one another, whichever node writes them. */
+/** Locked until the end of the transaction: no two nodes add entries at the same time. */
 const HEAD = statement('SELECT seq, hash FROM audit_head FOR UPDATE');
 
 const APPEND = statement(`
@@ -41,7 +41,7 @@ export function auditOperations(session: Session): AuditStore {
   return {
     append,
     async prune(before_ms, limit, wall_ms) {
-      // What another node removes at this moment is seen after it.
+      // Waits for the lock, so that the read below sees what another node has just removed.
       await head();
       const oldest = await session.all<Pick<AuditLogTable, 'seq' | 'at' | 'hash'>>(OLDEST, { limit });
       const removal = removalOf(oldest, before_ms);

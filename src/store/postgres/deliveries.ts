@@ -112,7 +112,7 @@ const LOCK_DELIVERY = statement(
   'SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
 
-/** An owner may not push again what failed for an earlier instance with the same id. */
+/** An owner must not retry what failed for an earlier instance with the same id. */
 const FIRST_OWNED = statement(
   `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
 );
@@ -121,7 +121,7 @@ const BRING_FORWARD = statement(
   'UPDATE deliveries SET next_attempt_at = $next_attempt_at WHERE delivery_no = $delivery_no',
 );
 
-/** Makes failed deliveries pending again, aside and due now; the count of their badly answered attempts starts at 0. */
+/** Makes failed deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
 const REQUEUE = `
   UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
   WHERE state = 'failed' AND `;
@@ -130,7 +130,7 @@ const REQUEUE_OF_INSTANCE = statement(
   `${REQUEUE} instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
 );
 
-/** Deliveries that are queued again by hand are tried at once, whatever their instance did before. */
+/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
 const LIFT_BACKOFF = statement(
   'UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = $instance_id',
 );
@@ -139,7 +139,7 @@ const PRUNE_DELIVERIES = statement(`
   DELETE FROM deliveries WHERE delivery_no = ANY (ARRAY(
     SELECT delivery_no FROM (SELECT delivery_no, state, settled_at FROM deliveries ORDER BY delivery_no LIMIT ${PRUNE_WINDOW}) oldest
     WHERE state <> 'pending' AND settled_at < $before_ms LIMIT $limit)) AND state <> 'pending'`);
-/** A meeting whose newest message goes remembers its seq. */
+/** When the newest message of a meeting is removed, the meeting keeps its seq. */
 const PRUNE_MESSAGES = statement(`
   WITH old AS MATERIALIZED (
     SELECT m.message_no, m.meeting_id, m.seq, m.accepted_at
@@ -240,8 +240,9 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (keyOf(cursor, ['number'])[0] as number);
       query = query.where('d.delivery_no', '<', before);
-      // Newest first. Where the list is about some meetings, the query starts from their messages, newest first, each with its
-      // deliveries, which gives the same order: other meetings may have a million deliveries.
+      // Newest first. When the list is limited to some meetings, the query starts from their messages, newest first,
+      // and adds the deliveries of each. The order is the same, and the query does not read other meetings, which may
+      // have a million deliveries.
       const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
@@ -276,7 +277,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (row === undefined) return null;
       const { instance_id, meeting_id } = row;
       if (row.state === 'pending') {
-        // In its lane it keeps its place and only its wait ends; aside it is due now.
+        // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
       } else if (row.state === 'failed' && instance !== undefined) {

@@ -100,7 +100,7 @@ export class Executor {
     }
   }
 
-  /** Answers the calls in flight, and closes the connections. */
+  /** Waits for the calls in flight, and closes the connections. */
   async close(): Promise<void> {
     await Promise.all(this.#in_flight);
     await Promise.all([this.#cluster.close(), this.#message_writer.close(), this.#settlement_writer.close()]);
@@ -162,7 +162,7 @@ export class Executor {
       const replies = calls.map(({ id }, i) => ({ id, value: accepted.slice(at, (at += batches[i]!.length)) }));
       this.#answer(calls, replies, messages.length, started_ms);
     } catch (error) {
-      // One of them cannot make the others fail.
+      // One by one, so that none of them can make the others fail.
       if (calls.length > 1 && !(error instanceof StoreError))
         return this.#oneByOne(calls, (each) => this.#accept(each));
       if (!(error instanceof StoreError)) return this.#acceptEach(calls[0]!, messages, started_ms);

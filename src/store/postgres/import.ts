@@ -55,7 +55,7 @@ interface Move {
   in_order_of: string;
   /** Makes the row of PostgreSQL of that of SQLite; the same when absent. */
   made?: (row: Row) => Row;
-  /** Columns that only PostgreSQL has, and that nothing is known of. */
+  /** Columns that only PostgreSQL has, and for which the file has no value. */
   left_at_default?: string[];
 }
 
@@ -262,7 +262,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // A column that only one side has would be lost without a word.
+    // A column that only one side has would be lost silently.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;

@@ -39,7 +39,7 @@ const JOIN = statement(`
 
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 
-/** Leaving twice keeps the first time; a re-join clears it. */
+/** Leaving twice keeps the first time; joining again clears it. */
 const LEAVE = statement(`
   UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
   WHERE meeting_id = $meeting_id

@@ -29,7 +29,7 @@ export async function assertRoomForInstance(
 }
 
 /**
- * The rows of the meeting and of the instance are locked by the caller.
+ * The caller has locked the rows of the meeting and of the instance.
  *
  * @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have
  */
@@ -56,7 +56,7 @@ const LISTS_BESIDE = statement(`
   WHERE meeting_id = $meeting_id AND left_at IS NULL AND instance_id <> $instance_id`);
 
 /**
- * The row of the meeting is locked by the caller.
+ * The caller has locked the row of the meeting.
  *
  * @throws Problem `quota_exceeded` when the lists of agents in the meeting would be too long with this one
  */

@@ -93,13 +93,13 @@ export function notRetryable(state: string): Problem {
   );
 }
 
-/** The meetings that a list is about; null when it is about deliveries of any. */
+/** The meetings that a list is limited to; null when there is no such limit. */
 export function meetingsOf(
   { meeting_id, instance_id, message_id }: Omit<DeliveryFilter, 'limit'>,
   visibility: Visibility | null | undefined,
 ): string[] | null {
   if (meeting_id !== undefined) return [meeting_id];
-  // An instance or a message leads to few deliveries by itself.
+  // An instance or a message alone already leads to few deliveries.
   if (!visibility || visibility.owner_scope !== null || instance_id !== undefined || message_id !== undefined)
     return null;
   return visibility.meeting_ids;

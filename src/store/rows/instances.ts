@@ -27,7 +27,7 @@ export function instanceReader(keys: DataKeys) {
   const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
     sealSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
-  /** Field by field: the owner, and the columns of one engine alone, are no part of an Instance. */
+  /** Copied field by field: the owner, and the columns that only one engine has, are not part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
     const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
@@ -68,7 +68,9 @@ export function instanceReader(keys: DataKeys) {
     return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
   }
 
-  /** For lists: an instance whose secrets do not open is shown without them, so that the others are shown at all. */
+  /**
+   * For lists: an instance whose secrets cannot be decrypted is shown without them, so that the others can be shown.
+   */
   function listedRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
     try {
       return instanceRowOf(row);
@@ -85,7 +87,7 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  /** The plain secret; null when it does not open, so that a new one repairs the instance. */
+  /** The plain secret; null when it cannot be decrypted, so that a new one repairs the instance. */
   function secretOf(instance_id: string, sealed: string): string | null {
     try {
       return keys.open(sealed, secretPlace('webhook_secret', instance_id));
@@ -94,7 +96,7 @@ export function instanceReader(keys: DataKeys) {
     }
   }
 
-  /** The names of the headers; none when they do not open. */
+  /** The names of the headers; none when they cannot be decrypted. */
   function headerNamesOf(instance_id: string, sealed: string): string[] {
     try {
       return Object.keys(JSON.parse(keys.open(sealed, secretPlace('webhook_headers', instance_id))) as object);
@@ -104,7 +106,7 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers of a registered instance that a registration drops: all of them, where it gives none and names another
+   * The headers of a registered instance that a registration drops: all of them, when it gives none and names another
    * server. The old server was trusted with them. The owner of the new one, who may be another person, would read them.
    *
    * @returns their names; null when the headers stay
@@ -159,9 +161,7 @@ function healthCondition(health: Health) {
   }
 }
 
-/**
- * The conditions of a filter, for queries over the instances `i`. How a text is looked for is the business of an engine.
- */
+/** The conditions of a filter, for queries over the instances `i`. Each engine decides how to search for a text. */
 export function instanceConditions(
   filter: Pick<InstanceFilter, 'is_active' | 'health' | 'agent_id' | 'meeting_id'> & { instance_id?: string },
 ): RawBuilder<boolean>[] {

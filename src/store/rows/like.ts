@@ -3,7 +3,7 @@ export function likePattern(text: string): string {
   return `%${text.replaceAll(/[\\%_]/g, String.raw`\$&`)}%`;
 }
 
-/** The letters of ASCII in lower case and no others, as LIKE of SQLite and lower() of a byte-wise PostgreSQL text have it. */
+/** Turns only the ASCII letters into lower case, as LIKE of SQLite and lower() of a byte-wise PostgreSQL text do. */
 export function lowerCase(text: string): string {
   return text.replaceAll(/[A-Z]/g, (letter) => letter.toLowerCase());
 }

@@ -25,7 +25,7 @@ export function quotaExceeded(setting: keyof Quotas, quota: number): Problem {
 
 /**
  * @param list a list of agents as it is stored
- * @returns the bytes that remain for the lists of the others in the meeting; null when there is no need to check
+ * @returns the bytes that remain for the other lists in the meeting; null when there is no need to check
  */
 export function roomBeside(list: string): number | null {
   const bytes = Buffer.byteLength(list);
@@ -40,7 +40,7 @@ export function listsTooLong(): Problem {
   );
 }
 
-/** The quotas alone, out of an object that holds more: the data for the thread of an engine. */
+/** Only the quotas, from an object that holds more: the data for the thread of an engine. */
 export function quotasOf(from: Quotas): Quotas {
   const { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance } = from;
   return { max_instances, max_instances_per_key, max_instances_per_meeting, max_meetings_per_instance };

@@ -1,6 +1,6 @@
 /**
  * Reads the values of a row so that a damaged value stops neither the reader nor the rows beside it. A value that this
- * service would not write is reported once, with its place, and read as the emptiest value that it could be.
+ * service would not write is reported once, with its place, and read as the emptiest value of its type.
  */
 import type { LastFailure } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';

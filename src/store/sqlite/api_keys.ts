@@ -24,7 +24,7 @@ const ROTATE = `
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
-/** Those of the token that goes on for a while end with it, those of earlier ones at once. */
+/** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
 
@@ -39,7 +39,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
     return row === undefined ? null : apiKeyOf(row);
   }
 
-  /** Keys are made by hand: there are few enough to look at all of them. */
+  /** People make keys by hand: there are few enough to check all of them. */
   function isLastingAdminBeside(key_id: string): boolean {
     const others = db.prepare('SELECT * FROM api_keys WHERE revoked_at IS NULL AND key_id <> ?').all(key_id);
     return (others as unknown as ApiKeysTable[]).some((row) => isLastingAdmin(apiKeyOf(row)));

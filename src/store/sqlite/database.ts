@@ -21,7 +21,7 @@ const WAL_BYTES_MAX = 32 << 20;
 /** How long a start waits for a process that is just stopping. */
 const LOCK_WAIT_MS = 2_000;
 
-/** A number of the year 2058 (src/domain/id.ts). A higher one is damaged, and must not be the start of new numbers. */
+/** A number of the year 2058 (src/domain/id.ts). A higher number is damaged, and new numbers must not start from it. */
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 
@@ -55,7 +55,8 @@ export class Database {
       throw storeErrorOf(error);
     }
     try {
-      // Before the file has any page: an older one changes with its next VACUUM (src/store/sqlite/file/compact.ts).
+      // Takes effect only before the file has any page. An older file changes with its next VACUUM
+      // (src/store/sqlite/file/compact.ts).
       this.#db.exec('PRAGMA auto_vacuum = INCREMENTAL');
       // Exclusive: a second process fails at once instead of writing beside us, and no shared memory is needed.
       this.#db.exec('PRAGMA locking_mode = EXCLUSIVE');
@@ -64,14 +65,16 @@ export class Database {
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
-      // Twice what lies between two checkpoints: only a large transaction leaves more, and it is given back then.
+      // Twice what is written between two checkpoints. Only a large transaction leaves more, and that is then given
+      // back.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
-      // After the migrations, whose sorts may be large. A file made in the middle of a commit fails when no descriptor is
-      // left, or takes the one that libuv keeps in reserve to turn connections away with, and then newcomers hang.
+      // After the migrations, because they may sort much. A temporary file made in the middle of a commit fails when no
+      // descriptor is left. Or it takes the descriptor that libuv keeps in reserve for turning connections away, and
+      // then new connections hang.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
-      // The next start finds the file free.
+      // Frees the file for the next start.
       this.#db.close();
       if (isBusy(error)) {
         throw new StoreError(

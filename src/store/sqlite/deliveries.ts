@@ -57,7 +57,7 @@ const NEXT_LANE = `
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
   ORDER BY instance_id, meeting_id LIMIT 1`;
 
-/** The front of a lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
+/** The beginning of a lane. The order of seq is the order of expiry, except for deliveries that were queued again. */
 const LANE_FRONT = `
   SELECT delivery_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
@@ -73,7 +73,7 @@ const FIND_OWNED = `
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
-/** An owner may not push again what failed for an earlier instance with the same id. */
+/** An owner must not retry what failed for an earlier instance with the same id. */
 const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
@@ -166,8 +166,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       }
       const before = cursor === undefined ? Number.MAX_SAFE_INTEGER : (decodeCursor(cursor, ['number'])[0] as number);
       query = query.where('d.delivery_no', '<', before);
-      // Newest first. Where the list is about some meetings, the query starts from their messages, newest first, each with its
-      // deliveries, which gives the same order: other meetings may have a million deliveries.
+      // Newest first. When the list is limited to some meetings, the query starts from their messages, newest first,
+      // and adds the deliveries of each. The order is the same, and the query does not read other meetings, which may
+      // have a million deliveries.
       const meeting_ids = meetingsOf(filter, visibility);
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
@@ -191,7 +192,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
-        // In its lane it keeps its place and only its wait ends; aside it is due now.
+        // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
       } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
@@ -232,7 +233,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
         const up: number[] = [];
-        // Only as far as it is up: a million may wait behind.
+        // Reads only the expired ones: a million others may wait behind them.
         for (const row of db.prepare(LANE_FRONT).iterate(lane.instance_id, lane.meeting_id)) {
           const { delivery_no, expires_at } = row as { delivery_no: number; expires_at: number };
           if (expires_at > now_ms) break;
@@ -317,7 +318,7 @@ function pendingLanes(db: Database, after: LaneKey | null, limit: number): LaneK
   return lanes;
 }
 
-/** Makes failed deliveries pending again, aside and due now; the count of their badly answered attempts starts at 0. */
+/** Makes failed deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
 function requeue(
   db: Database,
   condition: string,
@@ -334,7 +335,7 @@ function requeue(
   return Number(changes);
 }
 
-/** Deliveries that are queued again by hand are tried at once, whatever their instance did before. */
+/** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
 function liftBackoff(db: Database, instance_id: string): void {
   db.prepare('UPDATE instances SET backoff_step = 0, backoff_until = NULL WHERE instance_id = ?').run(instance_id);
 }

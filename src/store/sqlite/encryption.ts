@@ -36,7 +36,7 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   } else if (key_ids.every(({ key_id }) => key_id !== keys.current.key_id)) {
     noteKey(db, keys.current, wall_ms);
   } else if (key_ids.length === 1) {
-    // A change of the key was complete except for this.
+    // A change of the key was complete except for this step.
     keys.forgetPrevious();
   }
   removePlainText(db);
@@ -56,7 +56,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Also when the transaction that made the key was undone: the key file holds it by now.
+      // Needed also when the transaction that made the key was undone: the key file already holds the key.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },

@@ -1,4 +1,4 @@
-/** Errors of SQLite as StoreError, and which of them pass by themselves. */
+/** Errors of SQLite as StoreError, and which of them go away without help. */
 import { StoreError } from '../store_error.ts';
 
 /** The names of the failures that happen in operation (https://sqlite.org/rescode.html). */

@@ -41,7 +41,7 @@ export class GroupCommit {
     try {
       return openDataKeys(this.#db, source, wall_ms);
     } catch (error) {
-      // The next start finds the file free.
+      // Frees the file for the next start.
       this.#db.close();
       throw error;
     }

@@ -25,7 +25,7 @@ const JOIN = `
     left_at = NULL
   RETURNING joined_at`;
 
-/** Leaving twice keeps the first time; a re-join clears it. */
+/** Leaving twice keeps the first time; joining again clears it. */
 const LEAVE = `
   UPDATE memberships SET left_at = coalesce(left_at, $wall_ms)
   WHERE meeting_id = $meeting_id

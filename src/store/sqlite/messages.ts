@@ -9,7 +9,7 @@ import type { Recipients } from './recipients.ts';
 import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
-/** The previous version stored keys without their senders: for a day such a key counts for every sender. */
+/** The previous version stored keys without their senders: for one day such a key counts for every sender. */
 const FIND_KEY = `
   SELECT fingerprint, result FROM idempotency_keys WHERE meeting_id = ? AND key IN (?, ?) AND created_at > ?
   ORDER BY created_at DESC LIMIT 1`;
@@ -51,7 +51,7 @@ export function messageOperations(
 ): Sync<MessageStore> {
   function accept(message: NewMessage): Accepted {
     const { meeting_id, idempotency, wall_ms } = message;
-    // No key holds a line feed.
+    // The line feed separates the two: no key contains one.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
       const former = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
@@ -63,7 +63,7 @@ export function messageOperations(
           'result',
           JSON.stringify([meeting_id, idempotency.key]),
         );
-        // The result of the first is lost: storing the message again could deliver it twice.
+        // The first result is lost. Storing the message again could deliver it twice.
         if (result === '{}') return { kind: 'damaged' };
         return { kind: 'repeated', message: JSON.parse(result) as AcceptedMessage };
       }
@@ -128,7 +128,7 @@ export function messageOperations(
         return batch.map(accept);
       } catch (error) {
         if (isOfTheStorage(error)) throw error;
-        // Some row is damaged: the others of the batch are stored without it.
+        // A row is damaged: the other messages of the batch are stored without this one.
         db.prepare('ROLLBACK TO call').run();
         recipients.forgetAll();
         return batch.map(acceptAlone);

@@ -12,7 +12,7 @@ import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './no
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is probed, and how soon it is made again after it was lost. */
+/** How often the listening connection is probed, and how soon after a loss it is made again. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
@@ -105,7 +105,7 @@ export class Cluster implements ClusterStore, NotifySource {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release };
-    // Each statement is a transaction: the next renewal does what an interrupted one left undone.
+    // Each statement is a transaction: if this renewal is interrupted, the next one does the rest.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
       const rows = await session.all<NodesTable>(NODES);
@@ -129,7 +129,7 @@ export class Cluster implements ClusterStore, NotifySource {
     return lease;
   }
 
-  /** Of other nodes; this one asks, so it lives. */
+  /** Only another node can be gone: this one is running. */
   #isGone(row: NodesTable, my_node_no: number | null): boolean {
     return row.node_no !== my_node_no && this.#watched.isGone(row);
   }
@@ -201,7 +201,7 @@ export class Cluster implements ClusterStore, NotifySource {
         this.#onChange({ kind: 'resync' });
         return;
       } catch {
-        // The database is not back yet.
+        // The database is still away.
       }
     }
   }
@@ -212,7 +212,7 @@ export class Cluster implements ClusterStore, NotifySource {
     const { message } = heard;
     switch (message.kind) {
       case 'stored':
-        // A node that takes a partition now reads all of it: nothing is missed.
+        // Only the partitions held now matter: a node that takes one later reads all of it, so it misses nothing.
         return this.#change_reader.onBatchStored(message);
       case 'instance': {
         const { instance_id, lifts, requeued } = message;

@@ -73,8 +73,8 @@ export class NodeMessages {
   }
 
   /**
-   * What another node said. Null for what this one said itself, what was heard before, and what no node of this cluster
-   * said. What a node of a version that does not sign says is `unsigned`: anybody may have said it.
+   * The message of another node. Null for a message of this node, for one that was received before, and for one that no
+   * node of this cluster sent. A message of a node whose version does not sign is `unsigned`: anybody may have sent it.
    */
   messageOf(payload: string): { message: Message; unsigned: boolean } | null {
     const end = payload.indexOf('\n');
@@ -126,7 +126,7 @@ export class NodeMessages {
 
   #isNew(name: string, no: number): boolean {
     const numbers = this.#heard.get(name) ?? new HeardNumbers();
-    // The one that was silent for longest goes first.
+    // Drops the node that has been silent for the longest time.
     this.#heard.delete(name);
     this.#heard.set(name, numbers);
     const [silent] = this.#heard.keys();

@@ -1,11 +1,17 @@
-/** The batches of other nodes, as the database returns them: read in one thread, and unfolded in the one that delivers. */
+/**
+ * The batches of other nodes, as the database returns them. One thread reads them, and the thread that delivers makes
+ * objects of them.
+ */
 import { IdCodec } from '../../../domain/id.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { timestampOf } from '../timestamp.ts';
 
-/** A batch, each column the JSON text of a list; null where there is nothing of it. All are in the order of the message_no. */
+/**
+ * A batch. Each column is the JSON text of a list, or null for an empty list. All lists are in the order of the
+ * message_no.
+ */
 export interface BatchRow {
   /** Of all messages. */
   message_nos: string | null;
@@ -69,7 +75,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
   return [...ranges.values()];
 }
 
-/** Answers the deliveries of a message; to be asked in the order of the message_no. */
+/** Returns a function that finds the deliveries of a message; it must be called in the order of the message_no. */
 function deliveriesOf(row: BatchRow, ids: IdCodec) {
   const [of_messages, delivery_nos] = [numbersIn(row.of_messages), numbersIn(row.delivery_nos)];
   const [expire_ats, instance_ids] = [numbersIn(row.expire_ats), textsIn(row.instance_ids)];

@@ -3,7 +3,7 @@ import { LEASE_MS, LEASE_WATCHED_MS } from '../../../domain/partition.ts';
 /** The columns of a node that show whether it lives. */
 export interface SeenNode {
   node_no: number;
-  /** Another one with each renewal. */
+  /** Changes with each renewal. */
   seen_at: number;
   /** By the clock of the database. */
   is_lapsed: boolean;
@@ -16,9 +16,10 @@ interface Watched {
 }
 
 /**
- * Which nodes are gone, as one node sees it by its own clock: those that did not renew for as long as their lease lasts. The
- * clock of the database may be set meanwhile, ahead or back, without effect. It only counts for a node that is seen for the
- * first time, and says whether its lease has ended: after a long pause a node that starts need not wait.
+ * Which nodes are gone, as one node sees it by its own clock: those that did not renew for as long as their lease
+ * lasts. When the clock of the database is set ahead or back, this has no effect. That clock only counts for a node
+ * that is seen for the first time: it says whether its lease has ended. So a node that starts after a long pause need
+ * not wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;
@@ -30,10 +31,10 @@ export class WatchedNodes {
     this.#now_ms = now_ms;
   }
 
-  /** Takes note of the rows of all nodes. */
+  /** Updates what is known from the rows of all nodes. */
   look(nodes: readonly SeenNode[]): void {
     const now_ms = this.#now_ms();
-    // Since the last look the database may have been away for all nodes.
+    // Since the previous look the database may have been away for all nodes.
     const was_away = now_ms - this.#looked_ms > LEASE_MS;
     this.#looked_ms = now_ms;
     const watched = new Map<number, Watched>();

@@ -64,13 +64,13 @@ const NULL_LENGTH = -1;
 const WIDTHS = { [INT8]: 8, [INT4]: 4, [INT2]: 2 };
 
 const START_BYTES = 64 << 10;
-/** A buffer that a large batch made larger than this is let go after it. */
+/** A buffer that grew larger than this for a large batch is dropped after it. */
 const KEPT_BYTES_MAX = 1 << 20;
 
 /** Describe the unnamed portal, Execute it, and Sync. */
 const RUN = Buffer.from('D\0\0\0\x06P\0E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04', 'latin1');
 
-/** The writer of one connection: each message overwrites the one before. */
+/** The writer of one connection: each message overwrites the previous one. */
 export class BatchMessage {
   #bytes = Buffer.allocUnsafeSlow(START_BYTES);
   #view = viewOf(this.#bytes);

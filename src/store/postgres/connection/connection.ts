@@ -87,7 +87,7 @@ const READS_ONLY = '25006';
 /** For each connection string, the index of the server that was used last. */
 const taken_last = new Map<string, number>();
 
-/** One connection. After a ConnectionLost it is of no more use. */
+/** One connection. After a ConnectionLost it cannot be used any more. */
 export class Connection {
   readonly #client: pg.Client;
   #batch_message = new BatchMessage();

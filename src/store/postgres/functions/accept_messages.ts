@@ -13,7 +13,7 @@ import { CHANNEL } from '../cluster/notifications.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
-/** How many batches of a run are noted at most; only the last one is ever asked for. */
+/** How many batches of a run are kept at most. Nodes only ever ask for the last one. */
 const BATCHES_KEPT = 100;
 
 /**

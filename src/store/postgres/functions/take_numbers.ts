@@ -5,9 +5,9 @@ import { NUMBERS } from '../locks.ts';
 const TAKEN = 'CV002';
 
 /**
- * The first of some numbers that follow one another; see NumberSource in src/domain/id.ts. A sequence is never rolled back,
- * but a lock is: the inner block fails in any case, and lets go of it long before the transaction ends. So nothing that
- * happens in between, not even a statement that is cancelled, leaves it locked.
+ * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A sequence is
+ * never rolled back, but a lock is. The inner block always fails, and so releases the lock long before the transaction
+ * ends. Nothing that happens in between leaves it locked, not even a cancelled statement.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -26,8 +26,8 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Lets no number be given any more up to one that was given, as a node knows. Says whether the database did not know of the
- * last one itself: then it went back. The lock ends with the statement.
+ * Makes sure that the database gives no number again that a node knows to be given. Returns whether the database did
+ * not know the last one itself: then the database went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `
   CREATE FUNCTION raise_numbers(given_no bigint, reached_no bigint) RETURNS boolean LANGUAGE plpgsql AS $$

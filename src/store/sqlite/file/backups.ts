@@ -16,7 +16,7 @@ import { errorOf, failureOf, type Reply } from '../../thread/thread_protocol.ts'
 import { storeErrorOf } from '../errors.ts';
 import type { GroupCommit } from '../group_commit.ts';
 
-/** A copy that nobody asks for is dropped after this. */
+/** A copy that no call has asked for is dropped after this time. */
 const FORGOTTEN_MS = 60_000;
 
 /** This much must stay free beside the copy: a full disk would stop sends. */
@@ -64,7 +64,7 @@ export class Backups implements BackupStore {
     assertRoom(this.#file);
     const backup_id = randomUUID();
     const ended = Promise.withResolvers<void>();
-    // `wait` reports a failure; without a caller nothing has to.
+    // `wait` reports a failure. When nobody waits, no report is needed.
     ended.promise.catch(() => {});
     this.#copying = {
       backup_id,
@@ -111,7 +111,7 @@ export class Backups implements BackupStore {
     if (report === 'whole') {
       this.#copying.is_whole = true;
       this.#copying.ended.resolve();
-      // It was whole before it could be cancelled.
+      // It was complete before it could be cancelled.
       if (this.#copying.is_abandoned) this.#remove();
     } else if ('pages_total' in report) {
       Object.assign(this.#copying, report);

@@ -1,4 +1,4 @@
-/** A data file that no service has open, rewritten without the pages that are free. */
+/** Rewrites a data file that no service has open, without its free pages. */
 import { statfsSync, statSync } from 'node:fs';
 import { dirname } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -12,17 +12,18 @@ const FREE_BYTES_MIN = 64 << 20;
 const TIMES = 2;
 
 /**
- * Rewrites the file in its place; it is whole at every moment, whatever happens. From then on it gives back by itself what
- * is free.
+ * Rewrites the file in its place. The file is whole at every moment, even after a crash. From then on it gives free
+ * pages back by itself.
  *
- * @throws StoreError SQLITE_BUSY when a service has it open, NO_ROOM when the disk has not the room; nothing is changed then
+ * @throws StoreError SQLITE_BUSY when a service has it open, NO_ROOM when the disk has too little space; nothing is
+ * changed then
  */
 export function compactDataFile(file: string): { bytes_before: number; bytes: number } {
   try {
     const bytes_before = statSync(file).size;
     const db = new DatabaseSync(file);
     try {
-      // As the service does: a service that starts meanwhile is refused.
+      // Locks the file as the service does: a service that starts during this is refused.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       const number = (pragma: string): number => Number(Object.values(db.prepare(`PRAGMA ${pragma}`).get()!)[0]);

@@ -40,18 +40,18 @@ export interface CopyFacts {
   deliveries: number;
   pending_deliveries: number;
   api_keys: number;
-  /** Those that are left. */
+  /** Only the entries that were not removed. */
   audit_entries: number;
   audit_head: AuditHead;
 }
 
 /**
- * Copies an open data file into a new one while it is in use: SQLite's online backup (https://sqlite.org/backup.html). What
- * is written through the same connection meanwhile goes into both, so the copy is as new as its end.
+ * Copies an open data file into a new one while it is in use: SQLite's online backup (https://sqlite.org/backup.html).
+ * What the same connection writes during this goes into both files, so the copy is as new as its end.
  *
  * @param to must not exist
- * @param onProgress is called after each step; when it throws, copying ends with that
- * @param floor what the copy is held to
+ * @param onProgress is called after each step; when it throws, copying ends with that error
+ * @param floor the rows that the copy must contain
  * @throws StoreError; nothing is left of the copy then
  */
 export async function copyDatabase(
@@ -90,8 +90,8 @@ async function copyPages(db: DatabaseSync, to: string, onProgress: (progress: Ba
       });
       return;
     } catch (error) {
-      // A step that meets a transaction of ours is made again, but for the first one. Node then asks the other connection
-      // for the code, which has none.
+      // When a step meets a transaction of ours, Node makes the step again. It does not do so for the first step. It
+      // then asks the other connection for the error code, and that connection has none.
       if (has_begun || (!isBusy(error) && errcodeOf(error) !== 0)) throw error;
     }
   }
@@ -106,7 +106,8 @@ export async function copyDataFile(
   try {
     const db = new DatabaseSync(file);
     try {
-      // As the service does: a service that starts meanwhile is refused, instead of writing into the file.
+      // Locks the file as the service does: a service that starts during this is refused, instead of writing into the
+      // file.
       db.exec('PRAGMA locking_mode = EXCLUSIVE');
       db.exec('BEGIN IMMEDIATE');
       db.exec('COMMIT');
@@ -242,7 +243,7 @@ function damaged(path: string, why: string): StoreError {
   return new StoreError('BACKUP_DAMAGED', `${path} is not a whole copy of a data file: ${why}`);
 }
 
-/** Syncs the copied pages to the disk now and then, while copying goes on. */
+/** Syncs the copied pages to the disk from time to time, while the copy is made. */
 function syncEvery(
   file: number,
   bytes: number,
