@@ -27,11 +27,11 @@ import { changeOf } from './cluster/stored_rows.ts';
 const DISTANCES: Lingers = {
   accept: { ms: 30, batch_size: 200 },
   load: { ms: 20, batch_size: 200 },
-  // No caller waits for results to be written; but after a crash every unwritten result means one more push.
+  // No caller waits until results are written. But after a crash every unwritten result means one more push.
   settle: { ms: 150, batch_size: 2_000 },
 };
 
-/** Calls that are short however full the tables are. Others may take long, and hold up no other call. */
+/** Calls that are short even when the tables are full. Other calls may take long, and delay no other call. */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
 /**

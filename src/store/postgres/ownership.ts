@@ -6,7 +6,7 @@ import type { OwnerScope, Visibility } from '../../domain/access.ts';
 export const IS_OWNED =
   '($owner_key_id::text IS NULL OR (owner_key_id IS NOT DISTINCT FROM $owner_key_id AND instance_id = coalesce($owner_limit::text, instance_id)))';
 
-/** The parameters of `IS_OWNED`; absent or null stands for everything. */
+/** The parameters of `IS_OWNED`; absent or null: everything. */
 export function ownedBy(owner_scope: OwnerScope | null | undefined) {
   return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }
@@ -26,7 +26,8 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
-  // By the index of the owner, and from there by that of each instance: others may have a million deliveries.
+  // Starts from the index of the owner, and goes on with that of each instance: other owners may have a million
+  // deliveries.
   const is_owned = sql<boolean>`(d.instance_id IN (SELECT instance_id FROM instances
     WHERE owner_key_id = ${key_id}::text AND instance_id = coalesce(${limit}::text, instance_id)) AND d.delivery_no >= i.first_no)`;
   if (meeting_ids.length === 0) return is_owned;

@@ -1,9 +1,9 @@
-/** How many there may be: asked within the transaction that would make one more, so that two at once cannot pass. */
+/** Quotas, checked within the transaction that adds a row, so that two at once cannot exceed them. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 
-/** Stops counting at the quota: more is not asked. */
+/** Stops counting at the quota: no more is needed. */
 const counted = (from: string): string => `SELECT count(*) AS count FROM (SELECT 1 FROM ${from} LIMIT ?)`;
 
 const OF_KEY = counted('instances WHERE owner_key_id = ?');

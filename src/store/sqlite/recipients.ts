@@ -50,7 +50,7 @@ export class Recipients {
     if (is_full) this.forgetAll();
     this.#meetings.set(meeting_id, { recipients: found, chars });
     this.#chars += chars;
-    // One for the meeting itself: empty meetings take room as well.
+    // Counts one for the meeting itself, because empty meetings take memory as well.
     this.#memberships += found.length + 1;
     return found;
   }

@@ -50,7 +50,7 @@ export class Statement {
   }
 
   #withAnyInteger(error: unknown, read: () => Row[]): Row[] {
-    // What writes has written: it is not run again.
+    // A statement that writes has already written: it is not run again.
     if (!this.#reads || (error as NodeJS.ErrnoException).code !== 'ERR_OUT_OF_RANGE') throw error;
     this.#statement.setReadBigInts(true);
     try {
@@ -61,7 +61,7 @@ export class Statement {
   }
 }
 
-/** The first table that it reads from: of a join the log names no other. */
+/** The first table that it reads from: for a join the log names no other. */
 function tableIn(sql: string): string {
   return /\bFROM\s+"?(\w+)/i.exec(sql)?.[1] ?? 'a table';
 }

@@ -13,7 +13,7 @@ import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
 
-/** More calls than this are not put into one transaction, so that the first does not wait for the last. */
+/** A transaction takes at most this many calls, so that the first does not wait for the last. */
 const CALLS_PER_COMMIT_MAX = 500;
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');

@@ -7,9 +7,9 @@ import { StoreError } from '../store_error.ts';
 
 /** How often the watch checks how long calls have waited. */
 const TICK_MS = 500;
-/** After so many ticks of one commit, new calls are refused. */
+/** After this many ticks of one commit, new calls are refused. */
 const STALLED_TICKS = 6;
-/** After so many ticks, waiting callers get an error without knowing the result. */
+/** After this many ticks, waiting callers get an error without knowing the result. */
 const LONG_TICKS = 12;
 
 /** Calls without a lasting effect, and the ticks after which they are rejected. */
@@ -45,7 +45,7 @@ export class StallWatch implements Stall {
   #tick = 0;
   #is_stalled = false;
 
-  /** @param waiting the calls that wait, as they are at any time */
+  /** @param waiting the calls that wait, always up to date */
   constructor(waiting: readonly (Waiting | null)[], signs: StallSigns) {
     this.#waiting = waiting;
     this.#signs = signs;

@@ -1,4 +1,4 @@
-/** The half of a store that calls: the other half, the engine, lives in a thread of its own. */
+/** The half of a store that makes the calls. The other half, the engine, lives in a thread of its own. */
 import { once } from 'node:events';
 import { type MessagePort, Worker } from 'node:worker_threads';
 import {
@@ -87,7 +87,7 @@ export interface StoreObserver {
   committed?(commit: Commit): void;
   /** A row holds a value that this service does not write. Called once for each place. */
   damaged?(damaged: DamagedValue): void;
-  /** What other nodes stored or said could not be taken. */
+  /** A row or a message of another node could not be used. */
   changeUnreadable?(error: unknown): void;
 }
 
@@ -126,7 +126,7 @@ class Calls {
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
         } else if (!('replies' in message)) {
-          // What a thread says last, when it cannot open or cannot go on.
+          // The last message of a thread that cannot open, or cannot continue.
           fail(errorOf(message) ?? new Error('the store did not open'));
         } else {
           const { replies, ...commit } = message;
@@ -142,7 +142,7 @@ class Calls {
     worker.on('exit', () => fail(new StoreError('STORE_CLOSED', 'the store is closed')));
   }
 
-  /** Whatever another node or a row says, it ends nothing here: all is looked at instead. */
+  /** A bad message or row of another node stops nothing here: everything is read again instead. */
   #onRawChange(changeOf: () => Change, observer: StoreObserver): void {
     try {
       this.onChange(changeOf());
@@ -152,7 +152,7 @@ class Calls {
     }
   }
 
-  /** A part of the store whose methods call across. */
+  /** A part of the store whose methods call the other thread. */
   of<Name extends StoreName & keyof Nouns>(store: Name, audited?: Audited): Nouns[Name] {
     return new Proxy({} as Nouns[Name], {
       get:

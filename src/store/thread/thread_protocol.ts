@@ -52,7 +52,7 @@ function isLong(method: string): boolean {
   return method === 'accept' || method === 'settle';
 }
 
-/** The results of an accept, packed: the messages of those that are stored, and the deliveries of those that are new. */
+/** The results of an accept, packed: the messages that are stored, and the deliveries of the new ones. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   messages: Packed;
@@ -145,7 +145,7 @@ export interface Answer {
   duration_ms: number;
 }
 
-/** The error that a failed reply stands for; null when it succeeded. */
+/** The error in a failed reply; null when the call succeeded. */
 export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
   if (reply.problem !== undefined) {
     const { code, detail, errors } = reply.problem;

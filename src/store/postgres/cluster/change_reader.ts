@@ -10,9 +10,9 @@ const NUMBERS_PER_READ_MAX = 5_000;
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
- * Of each batch the seqs that it gave, and its deliveries for this node with their messages: the columns are the JSON text of
- * lists, which cost less than rows. All are found by their numbers, each table in one go, and the numbers of deliveries follow
- * that of their message. OFFSET 0 keeps the planner from looking for those that are pending by an index of theirs.
+ * Reads of each batch its seqs, and its deliveries for this node with their messages. The columns are the JSON text of
+ * lists, which cost less than rows. All rows are found by their numbers, each table at once; the numbers of deliveries
+ * follow that of their message. OFFSET 0 keeps the planner from using the index of pending deliveries.
  */
 const READ = statement(`
   SELECT mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*
@@ -36,8 +36,8 @@ const READ = statement(`
   ORDER BY b.place`);
 
 /**
- * Reads what other nodes store, batch by batch in the order of their commits. Reading the same lane by lane costs six times as
- * much.
+ * Reads what other nodes store, batch by batch in the order of their commits. Reading the same deliveries lane by lane
+ * costs six times as much.
  */
 export class ChangeReader {
   readonly #connection: DedicatedConnection;
@@ -50,10 +50,10 @@ export class ChangeReader {
   #closed = false;
 
   /**
-   * @param line to the database
-   * @param tag of the database, which is in its ids
-   * @param partitions whose deliveries are wanted
-   * @param onChange hears what was stored; a `resync`, when batches were not read
+   * @param line the connection to the database
+   * @param tag the tag of the database, which is in its ids
+   * @param partitions returns the partitions whose deliveries are wanted
+   * @param onChange receives what was stored, or a `resync` when batches were not read
    */
   constructor(
     line: DedicatedConnection,

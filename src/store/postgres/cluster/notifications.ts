@@ -1,15 +1,18 @@
 /**
- * The notifications between nodes, as NOTIFY carries them: a line of JSON, and for a broadcast a text behind a line feed.
+ * The notifications between nodes, as NOTIFY carries them: a line of JSON; a broadcast has a text after it, behind a
+ * line feed.
  *
- * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs what it sends
- * under the data key, which only nodes have, and believes nothing else:
+ * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs
+ * what it sends. It signs under the data key, which only nodes have. Other nodes believe nothing else:
  *
  * - `from` is `NAME NUMBER MAC`: the name of the node, and a number that it uses once, so that nothing counts twice.
- * - Of `stored` the database adds the numbers, behind the MAC: they say where to read, and a MAC lets one look be made.
- * - A broadcast is sealed: it holds what happens on a node. The other kinds only say where something changed.
+ * - To `stored` the database adds the numbers, after the MAC. They only say where to read, and each MAC allows one
+ *   read.
+ * - A broadcast is encrypted, because it contains what happens on a node. The other kinds only say where something
+ *   changed.
  *
- * While the data key is changed everything is said under both keys, and heard once. To sign costs 4 µs and to check 7; for a
- * full text of events it is 25 and 20.
+ * While the data key is changed, a node sends everything under both keys, and the receiver counts it once. Signing
+ * costs 4 µs and checking 7; for a full text of events it is 25 and 20.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';

@@ -1,8 +1,8 @@
 /**
- * The messages that run a prepared statement with a batch of values, as PostgreSQL's wire protocol has them: lists in the
- * binary format of `array_send`. As text, which is what the driver makes of a list, every element is escaped here and parsed
- * there: 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand. And the driver begins with 256 bytes for every
- * message and makes room in steps, each in new memory: here the memory of the batch before is used again.
+ * The messages that run a prepared statement with a batch of values, in PostgreSQL's wire protocol. Lists are in the
+ * binary format of `array_send`. The driver would send a list as text: then every element is escaped here and parsed
+ * there, which takes 0.2 to 1 µs instead of 0.01 to 0.1, and a batch has ten thousand. The driver also begins with 256
+ * bytes for every message and grows in steps, each in new memory. Here the memory of the previous batch is used again.
  */
 
 /** Object ids of the types: catalog/pg_type.dat. */

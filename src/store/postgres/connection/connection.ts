@@ -8,9 +8,9 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * For every session: a commit is on disk when it returns, a node that stalls holds no transaction open, and the server finds
- * out within half a minute when this host is gone. Statements find rows by indexes, a page of them at most: where the planner
- * prefers a join of whole tables or several processes, it has guessed the number of rows wrong.
+ * For every session: a commit is on disk when it returns, a node that stalls keeps no transaction open, and the server
+ * notices within half a minute when this host is gone. Statements find rows by indexes, at most a page of them. When
+ * the planner prefers to join whole tables, or to use several processes, it has guessed the number of rows wrong.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -28,9 +28,9 @@ const SESSION = `
 `;
 
 /**
- * For a session with one statement, which accepts, settles or reads changes. It has up to ten thousand values. A plan that is
- * made once uses the indexes, however full the tables are; planning each time would take as long as running. Values are joined
- * with each other by hashes; a nested loop remains where rows are looked up (LATERAL), which has no other plan.
+ * For a session with one statement, which accepts, settles or reads changes. It has up to ten thousand values. A plan
+ * that is made once uses the indexes, even when the tables are full; planning each time would take as long as running.
+ * Values are joined with each other by hashes. Rows are looked up by a nested loop (LATERAL), which has no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;

@@ -1,11 +1,11 @@
 /**
- * Accepting and settling as functions of the database: one statement and one commit for a batch, and nothing is open across
- * the network. READ COMMITTED gives each statement in them a snapshot of its own, so that what follows a lock sees what was
- * committed before it was had.
+ * Accepting and settling as functions of the database: a batch is one statement and one commit, and no transaction
+ * stays open across the network. READ COMMITTED gives each statement in them a snapshot of its own. So the statements
+ * after a lock see everything that was committed before the lock was taken.
  *
- * Batches come as arrays, one for each column. Whatever the planner makes of them, it must not read a table as a whole: its
- * plan may be from when the table was empty. So a table is looked into once for each row (LATERAL with OFFSET 0, which is
- * not joined in any other way), or by all keys of the batch at once (ANY).
+ * Batches come as arrays, one for each column. The planner must never choose to read a table as a whole, although its
+ * plan may be from when the table was empty. So the statements look into a table once for each row (LATERAL with OFFSET
+ * 0, which is not joined in any other way), or by all keys of the batch at once (ANY).
  */
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
@@ -17,15 +17,16 @@ export const RUN_UNKNOWN = 'CV001';
 const BATCHES_KEPT = 100;
 
 /**
- * Whom of the agents of `r` the targeted message at `i.place` is for: see agentsToNotify in src/domain/message.ts. Both are JSON text of
- * lists, and so is this. Not a function of its own: to call one takes longer than what it does.
+ * The agents of `r` that get the targeted message at `i.place`: see agentsToNotify in src/domain/message.ts. Both lists
+ * are JSON text, and so is the result. This is not a function of its own, because the call would take longer than the
+ * work.
  */
 const AGENTS_TO_NOTIFY = `
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
   FROM json_array_elements(r.agent_ids::json) WITH ORDINALITY AS agent(value, place)
   WHERE agent.value::text IN (SELECT target.value::text FROM json_array_elements(targets[i.place]::json) AS target(value))`;
 
-/** All nodes make them in the order in which all nodes lock them. */
+/** Makes the meetings in the order in which all nodes lock them. */
 function makeMeetings(condition: string): string {
   return `
     INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at)
@@ -34,7 +35,10 @@ function makeMeetings(condition: string): string {
       ON CONFLICT (meeting_id) DO NOTHING;`;
 }
 
-/** Locked, and not written: see meetings in migrations.ts. What follows sees what was committed before. */
+/**
+ * Locks the meetings and does not write them: see meetings in migrations.ts. The next statements see what was committed
+ * before.
+ */
 const LOCK_MEETINGS = `
     SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
       FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
@@ -42,9 +46,9 @@ const LOCK_MEETINGS = `
 
 /** How a message with an Idempotency-Key finds an earlier one with the same key, and how it stores its own. */
 interface Keys {
-  /** The parameters of the function for each message beside its key. */
+  /** The parameters of the function for each message, apart from its key. */
   parameters: string;
-  /** The columns of an item `i` behind its key, as lists of the function. */
+  /** The columns of an item `i` after its key, as lists of the function. */
   lists: string;
   names: string;
   /** The rows `k` of earlier messages with the key of `i`, and which one of them counts. */
@@ -52,7 +56,7 @@ interface Keys {
   latest: string;
   any: string;
   declared: string;
-  /** Chooses under which names keys are stored. */
+  /** Chooses the names that keys are stored under. */
   choose: string;
   /** Their names, by the place of the message. */
   stored: string;
@@ -78,9 +82,10 @@ const OF_MEETING: Keys = {
 };
 
 /**
- * A key belongs to its meeting and its sender. Nodes of the version before know keys by themselves only, and say of no sender
- * whose they are: they share the table. So a key is stored under its own name, where those find it, unless another sender has
- * it; then under that of both, which no key can have, because none holds a line feed.
+ * A key belongs to its meeting and its sender. Nodes of the previous version share the table. They find a key by the
+ * key alone, and store no sender with it. So a key is stored under its own name, where those nodes find it. When
+ * another sender has that name, it is stored under sender and key together. No key can have such a name, because no key
+ * contains a line feed.
  */
 const OF_SENDER: Keys = {
   parameters: ' senders text[],',
@@ -117,20 +122,22 @@ function repeatedKeys({ former, latest }: Keys, items: string, condition: string
 }
 
 /**
- * Stores a batch. The meetings are in the order in which all nodes lock them; a message names its meeting by its place there.
- * Of messages with the same key in a meeting the caller sends only the first.
+ * Stores a batch. The meetings are in the order in which all nodes lock them; a message names its meeting by its place
+ * there. When several messages have the same key in a meeting, the caller sends only the first.
  *
- * A hint is a seq of the meeting that the node knows of, or null. It changes the cost and never the result.
+ * A hint is a seq of the meeting that the node knows, or null. It changes the cost and never the result.
  *
- * A batch that was stored already, whose result was lost, returns the same result again: see the table batches.
+ * When a batch was stored before and its result was lost, the function returns the same result again: see the table
+ * batches.
  *
- * Other nodes, if there are any, are notified of the numbers of the batch when it is committed, and read their part of it: see
- * change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so that nodes commit their batches one
- * after the other; a batch is large under load, and there are few of them.
+ * Other nodes, if there are any, are notified of the numbers of the batch when it is committed, and read their part of
+ * it: see change_reader.ts. A NOTIFY holds a lock of the whole server until its commit is done, so nodes commit their
+ * batches one after the other. Under load a batch is large, and there are few of them.
  *
- * A row of the answer stands for several messages: its columns are the JSON text of lists, with an item for each message, or
- * for each delivery of all these messages, one after the other. As rows of their own they cost more, here and where they are
- * read. There is a row for messages that were stored, and one with fingerprints for those whose key came before.
+ * A row of the response stands for several messages. Its columns are the JSON text of lists, with an item for each
+ * message, or for each delivery of all these messages, one after the other. A row for each item would cost more, here
+ * and for the reader. There is a row for messages that were stored, and one with fingerprints for messages whose key
+ * was used before.
  */
 function acceptMessages(name: string, of: Keys): string {
   return `

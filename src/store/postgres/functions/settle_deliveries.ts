@@ -2,8 +2,8 @@
 import { TAKEOVER } from '../locks.ts';
 
 /**
- * Writes the results of attempts: instances first, as every statement that writes both does. Epochs hold while the lock is
- * shared; a node that takes a partition waits for it, and settlements after that find another epoch.
+ * Writes the results of attempts: instances first, as in every statement that writes both. While this holds the shared
+ * lock, no epoch changes. A node that takes a partition waits for the lock, and later settlements find another epoch.
  */
 export const SETTLE_DELIVERIES = `
   CREATE FUNCTION settle_deliveries(

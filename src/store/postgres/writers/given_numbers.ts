@@ -1,14 +1,15 @@
 import { NUMBERS_PER_MS } from '../../../domain/id.ts';
 
 /**
- * The highest numbers that the database gave to messages and deliveries of this node. A database that went back (a standby
- * took over that had not received everything, or an older backup was restored) does not know of the last ones, and may give
- * them again when its clock is behind as well. Ids are made of them, and receivers treat two pushes with one id as the same.
+ * The highest numbers that the database gave to messages and deliveries of this node. A database may go back in time: a
+ * standby took over that had not received everything, or an older backup was restored. It then does not know the last
+ * numbers. It may give them again when its clock is behind as well. Ids are made from these numbers, and receivers
+ * treat two pushes with one id as the same.
  */
 export class GivenNumbers {
   readonly #now_ms: () => number;
   #last = 0;
-  /** Numbers follow the clock of the database: how far that is ahead of ours, in numbers. */
+  /** Numbers follow the clock of the database. This is how far that clock is ahead of ours, in numbers. */
   #ahead = -Infinity;
 
   /** @param now_ms of a clock that is never set */
@@ -16,7 +17,7 @@ export class GivenNumbers {
     this.#now_ms = now_ms;
   }
 
-  /** The database gave this one. */
+  /** Records a number that the database gave. */
   given(number: number): void {
     this.#last = Math.max(this.#last, number);
     this.#ahead = Math.max(this.#ahead, number - this.#now_ms() * NUMBERS_PER_MS);

@@ -19,14 +19,14 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * A run counts as known only where the last batch with a result, $19, is stored. Otherwise the database is behind this node,
- * and the run of that number may be another one.
+ * A run counts as known only when the last batch with a result, $19, is stored. Otherwise the database is behind this
+ * node, and the run with that number may be another one.
  */
 const ACCEPT = `SELECT * FROM accept_messages_2(
   CASE WHEN $19::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $19::bigint) THEN $1 END,
   $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`;
 
-/** Waits until nothing of the run is in progress: its last batch is stored by then, or never will be. */
+/** Waits until nothing of the run is in progress. Then its last batch is stored, or never will be. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
 const FORGET_BATCHES = 'DELETE FROM batches WHERE run_no = $1';
 const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE VALUES ($1, $2)';
@@ -101,9 +101,9 @@ export class MessageWriter {
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
-  /** The last batch of the run of which something was stored; 0: none. */
+  /** The last batch of the run that stored something; 0: none. */
   #stored_no = 0;
-  /** Whose numbers are known to be above all that were given. */
+  /** The connection whose numbers are known to be above all that the database gave before. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #uncertain_run: number | null = null;
@@ -162,7 +162,7 @@ export class MessageWriter {
         });
       } catch (error) {
         const lost = error instanceof ConnectionLost;
-        // No other node ends a run: the database is behind, and has nothing of this batch either.
+        // No other node ends a run. So the database is behind, and does not have this batch either.
         const is_behind = isRunUnknown(error);
         if (is_behind) {
           this.#run_no = null;
@@ -198,7 +198,7 @@ export class MessageWriter {
     return run_no;
   }
 
-  /** A database that went back may be found behind any new connection. */
+  /** Any new connection may lead to a database that went back in time. */
   async #raiseNumbers(connection: Connection): Promise<void> {
     const { last, reached } = this.#numbers;
     if (last > 0) {

@@ -30,8 +30,8 @@ export class SettlementWriter {
 }
 
 /**
- * One settlement for each delivery: a statement updates a row once, with an arbitrary one of several values. A settlement
- * after the one that ended a delivery is void, as it would be if they were written one after the other.
+ * Keeps one settlement for each delivery: a statement updates a row only once, with an arbitrary one of several values.
+ * A settlement after the one that ended a delivery is void, as it would be if they were written one after the other.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
