@@ -7,7 +7,7 @@ import type { SettingName, LogLevel, LogFormat } from './settings.ts';
 export interface Config {
   host: string;
   port: number;
-  /** Null: where the node listens, by the name of its machine if that is everywhere. */
+  /** Null: the address that the node listens on, or the name of its machine when it listens on all addresses. */
   advertised_url: string | null;
   /** The directory; DATABASE_FILE is in it. */
   data: string;
@@ -38,7 +38,7 @@ export interface Config {
   register_rate_per_address: Rate | null;
   change_rate: Rate | null;
   auth_failure_rate: Rate | null;
-  /** 0: no limit; so are the three that follow. */
+  /** 0: no limit; the same for the three fields after it. */
   max_instances: number;
   max_instances_per_key: number;
   max_instances_per_meeting: number;

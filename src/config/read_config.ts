@@ -11,7 +11,7 @@ import {
 } from './settings.ts';
 import type { Config } from './config.ts';
 
-/** Stands for the value of a secret wherever settings are shown. */
+/** Shown instead of the value of a secret. */
 const HIDDEN = '(hidden)';
 
 /** Variables with our prefix that are not the server's: the commands that call the API read them. */
@@ -31,7 +31,7 @@ export interface ReadConfig {
   sources: Record<SettingName, Source>;
 }
 
-/** All that is wrong with the settings, one sentence each. */
+/** Everything that is wrong with the settings, one sentence each. */
 export class ConfigError extends Error {
   readonly faults: readonly string[];
 
@@ -59,7 +59,7 @@ export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Envi
   ];
   if (faults.length > 0 || !isComplete(parsed)) throw new ConfigError(faults);
 
-  // Behind a proxy the clients are on other machines, whatever address the service listens on.
+  // Behind a proxy the clients are on other machines, even when the service listens on localhost only.
   const is_local = isLoopbackHost(parsed.host) && parsed.trust_proxy.length === 0;
   const egress = sources.egress.from === 'default' && !is_local ? 'public' : parsed.egress;
   sources.egress.value = egress;

@@ -21,7 +21,7 @@ export interface Principal {
   scopes: readonly Scope[];
   /** Null: no limit. */
   meeting_ids: ReadonlySet<string> | null;
-  /** The instances that it may touch; null: every one. */
+  /** The instances that it may change; null: all of them. */
   owner_scope: OwnerScope | null;
   /** What it may see; null: everything. */
   visibility: Visibility | null;
@@ -75,7 +75,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not ask whether the meeting exists: the response is the same.
+ * Does not check whether the meeting exists: the response is the same.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */

@@ -1,6 +1,6 @@
 /**
- * The audit log: who did what to what, from where and when. Each entry carries the hash of the one before it, so that an
- * entry that is changed, removed, inserted or moved breaks the chain from there on.
+ * The audit log: who changed what, from where and when. Each entry contains the hash of the previous one. So an entry
+ * that is changed, removed, inserted or moved breaks the chain from there on.
  */
 import { hash } from 'node:crypto';
 
@@ -79,7 +79,7 @@ export interface AuditHead {
 export const CHAIN_START = '0'.repeat(64);
 
 /**
- * SHA-256 over the hash of the entry before, a line feed, and the entry as canonical JSON without its two hashes: the
+ * SHA-256 over the hash of the previous entry, a line feed, and the entry as canonical JSON without its two hashes: the
  * fields sorted by name at every level, no spaces.
  */
 export function hashOf({ prev_hash, ...entry }: Omit<AuditEntry, 'hash'>): string {
@@ -100,7 +100,7 @@ export function canonicalJson(value: unknown): string {
 
 /** Where a chain breaks. */
 export interface ChainFault {
-  /** The first entry that is not as it was written, or is not there. */
+  /** The first entry that was changed or is missing. */
   seq: number;
   reason: string;
 }

@@ -4,7 +4,7 @@ import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } f
 /** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
 const NETWORK_BYTES = 8;
 
-/** Longer headers are not read to their beginning: no chain of proxies is. */
+/** The beginning of a longer header is not read: no chain of proxies is that long. */
 const HOPS_MAX = 32;
 
 /**

@@ -27,7 +27,7 @@ export const BACKOFF_MAX_MS = 300_000;
 const ATTEMPTS_KEPT_FIRST = 10;
 const ATTEMPTS_KEPT_LAST = 90;
 
-/** What becomes of a delivery after an attempt. */
+/** The result of an attempt for its delivery. */
 export type Verdict =
   | { state: 'delivered' }
   | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }
@@ -37,7 +37,7 @@ export type Verdict =
   | { state: 'not_reached' };
 
 /**
- * Decides what becomes of a delivery, and when it is retried (the table in docs/delivery.md).
+ * Decides the new state of a delivery after an attempt, and when it is retried (the table in docs/delivery.md).
  *
  * @param answered_badly how many attempts got a bad response, this one included
  * @param schedule_ms the delays between attempts with a bad response; their number bounds the retries

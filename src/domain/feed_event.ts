@@ -27,7 +27,7 @@ export interface FeedData {
     status_code: number | null;
     duration_ms: number;
     detail: string;
-    /** What the attempt made of the delivery. */
+    /** The result of the attempt for the delivery. */
     state: Exclude<DeliveryState, 'cancelled'>;
     reason: DeliveryReason | null;
     retry_in_ms: number | null;
@@ -124,8 +124,8 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
 const KINDS: ReadonlySet<unknown> = new Set<About['kind']>(['message', 'delivery', 'instance', 'everybody']);
 
 /**
- * The events in the JSON text of a list, as another node published them. Leaves out what is no event: a node of the next version
- * may publish more kinds.
+ * The events in the JSON text of a list, as another node published them. Leaves out every item that is not an event: a
+ * node of the next version may publish more kinds.
  */
 export function feedEventsIn(text: string): FeedEvent[] {
   let list: unknown;

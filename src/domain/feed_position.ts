@@ -47,7 +47,7 @@ export class FeedPosition {
 
   /**
    * @param message_id the last published message; null when there is none
-   * @param at what ended before this was published
+   * @param at attempts that ended before this time were published
    */
   constructor(message_id: string | null, at: number) {
     this.#message = message_id === null ? '' : message_id.slice(MESSAGE_PREFIX.length);

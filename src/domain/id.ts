@@ -60,7 +60,7 @@ const DIGITS = '0123456789abcdefghijklmnopqrstuv';
 const UPPER_CHARS = 5;
 const NUMBER_CHARS = 11;
 const LOWER = 2 ** 30;
-/** Above it are no safe integers. */
+/** The upper bits of the largest safe integer. */
 const UPPER_MAX = 2 ** 23 - 1;
 
 /** Two characters for each ten bits: four times as fast as `toString(32)`, of which every delivery needs several. */
@@ -101,7 +101,7 @@ export class IdCodec {
   }
 }
 
-/** Null when a character is none of ours. At most 30 bits. */
+/** Null when a character is not one of our digits. At most 30 bits. */
 function bitsIn(id: string, from: number, chars: number): number | null {
   let bits = 0;
   for (let i = from; i < from + chars; i++) {

@@ -13,7 +13,7 @@ export interface LastFailure {
   detail: string;
 }
 
-/** What the attempts made so far say about an instance. Times are milliseconds since the epoch. */
+/** What the attempts so far show about an instance. Times are milliseconds since the epoch. */
 export interface InstanceHealth {
   consecutive_failures: number;
   last_success_at: number | null;

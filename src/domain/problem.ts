@@ -250,8 +250,8 @@ export interface FieldError {
 }
 
 /**
- * A caller's mistake, or a state of the service that the caller must know of. The HTTP layer turns it into
- * `application/problem+json` (RFC 9457). `detail` is public: it must not carry secrets.
+ * A mistake of the caller, or a state of the service that the caller must know. The HTTP layer turns it into
+ * `application/problem+json` (RFC 9457). `detail` is public: it must not contain secrets.
  */
 export class Problem extends Error {
   readonly code: ProblemCode;

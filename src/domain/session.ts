@@ -16,7 +16,7 @@ export interface Session {
   expires_at: number;
 }
 
-/** However long the page stays open. */
+/** How long a session lasts, even when the page stays open. */
 const SESSION_MS = 12 * 3_600_000;
 
 /** Enough of the digest to distinguish sessions, and too little to open one. */

@@ -2,7 +2,7 @@
 export interface Linger {
   /** From the start of one batch to the start of the next, while many items arrive. */
   ms: number;
-  /** So many waiting items go at once. */
+  /** When this many items wait, the batch starts at once. */
   batch_size: number;
 }
 
@@ -16,8 +16,8 @@ export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share the commits that the server can make: the more nodes, the longer their linger. They also share the senders, who may all
- * wait for a response before they send more: so fewer items go at once.
+ * Nodes share the commits that the server can make: the more nodes, the longer each lingers. They also share the
+ * senders. All senders may wait for a response before they send more, so fewer items start a batch at once.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
@@ -29,8 +29,9 @@ const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
 /**
- * When the next batch may start. While many items arrive, batches linger and grow, because a commit costs a wait for the disk however
- * much it holds. Only the first stage that batches asks this. A second stage would wait for items that the first one holds back.
+ * When the next batch may start. While many items arrive, batches linger and grow, because a commit waits for the disk
+ * once, however many items it holds. Only the first stage that batches uses this. A second stage would wait for items
+ * that the first one holds back.
  */
 export class LingerTimer {
   #started_ms = -Infinity;

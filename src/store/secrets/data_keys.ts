@@ -13,9 +13,10 @@ export interface GivenKeys {
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
- * The data key that seals, and the previous one while rows are still under it. The table `encryption_keys` names the keys that
- * the data is under, with a check value for each. During a change there are two. The new key is in the key file before it seals
- * anything, and the previous one leaves the file after its last row is gone, so a crash leaves nothing that cannot be opened.
+ * The data key that encrypts, and the previous one while rows are still under it. The table `encryption_keys` names the
+ * keys that the data is under, with a check value for each. During a change there are two. The new key is in the key
+ * file before it encrypts anything. The previous one leaves the file only after no row is under it. So after a crash
+ * every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;
@@ -59,7 +60,7 @@ export class DataKeys {
     return this.#current;
   }
 
-  /** The one that seals first. */
+  /** The keys; the one that encrypts comes first. */
   get all(): readonly DataKey[] {
     return this.#previous === null ? [this.#current] : [this.#current, this.#previous];
   }

@@ -44,7 +44,7 @@ export function makeDataKey(): DataKey {
   return dataKeyOf(createSecretKey(randomBytes(KEY_BYTES)));
 }
 
-/** What every text sealed under a key begins with. */
+/** The beginning of every text that was encrypted under a key. */
 export function sealedPrefix(key_id: string): string {
   return `v1.${key_id}.`;
 }
@@ -94,7 +94,7 @@ export function open(keys: readonly DataKey[], sealed: string, place: SecretPlac
   }
 }
 
-/** JSON, because no two places have the same. */
+/** JSON, because it is different for any two places. */
 function boundData({ table, column, row }: SecretPlace): Buffer {
   return Buffer.from(JSON.stringify([table, column, row]));
 }
