@@ -100,7 +100,7 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // Of an instance in its meetings the listener sees the health, but not which other meetings it is in.
+    // Of an instance in its meetings the listener sees the state, but not which other meetings it is in.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
       const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);

@@ -53,7 +53,7 @@ export class NodeMessages {
   readonly #mac_keys = new WeakMap<KeyObject, KeyObject>();
   #no = 0;
 
-  /** @param name that no other start of a node has; @param keys the data keys, the one that seals first */
+  /** @param name that no other start of a node has; @param keys the data keys; the one that encrypts comes first */
   constructor(name: string, keys: () => readonly DataKey[]) {
     this.name = name;
     this.#keys = keys;
