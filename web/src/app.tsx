@@ -33,7 +33,7 @@ interface Section {
 }
 
 const isAdmin = (): boolean => may('admin');
-/** One node alone is nothing to look at. */
+/** A single node has no page of nodes: the page would show only itself. */
 const isShared = (): boolean => session.value?.features.cluster === true;
 
 const SECTIONS: readonly Section[] = [
@@ -312,13 +312,13 @@ function useShortcuts(onHelp: () => void): void {
   }, []);
 }
 
-/** Escape leaves what one writes in, then what is open beside the list. */
+/** Escape first leaves the field with the cursor. Pressed again, it closes what is open beside the list. */
 function leave(event: KeyboardEvent): void {
   if (isWriting(event.target)) return (event.target as HTMLElement).blur();
   const detail = document.querySelector<HTMLElement>('.detail[data-back]');
   if (detail === null) return;
   go(detail.dataset['back'] as string);
-  // Back to the row that it was opened from, if it is in sight.
+  // The focus goes back to the row that opened the detail, if the list still shows that row.
   document.querySelector<HTMLElement>('.row.is-selected .row-link')?.focus();
 }
 

@@ -1,6 +1,7 @@
 /**
- * uPlot formats numbers in the language of the browser from the moment it is loaded, and where that is no language tag
- * (`en-US@posix`, in a headless browser without a locale) it would throw, and leave the page blank. Imported before it.
+ * uPlot formats numbers in the language of the browser as soon as it is loaded. Some browsers give no valid language
+ * tag (`en-US@posix`, a headless browser without a locale). Then uPlot would throw, and leave the page blank. So the
+ * page imports this file before uPlot.
  */
 try {
   Intl.getCanonicalLocales(navigator.language);

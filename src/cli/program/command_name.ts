@@ -8,8 +8,8 @@ const ROOT = rootOf(dirname(fileURLToPath(import.meta.url)));
 let name: string | null = null;
 
 /**
- * What to type to run this program, here and now. `convoke` only where the shell finds this very installation, and
- * `npx convoke` only where npx does: elsewhere npx would run what somebody else has published under that name.
+ * What a user must type to run this program on this machine: `convoke` only if the shell finds this installation, `npx
+ * convoke` only if npx finds it. Elsewhere npx would run what somebody else published under that name.
  */
 export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
@@ -20,7 +20,7 @@ export function typed(command: string): string {
   return `${commandName()} ${command}`;
 }
 
-/** The same for a line of an example, which may set variables before the command, or pipe something into it. */
+/** Like `typed`, for a line of an example. The line may set variables before the command, or pipe something into it. */
 export function typedExample(line: string): string {
   return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
 }

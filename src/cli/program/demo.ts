@@ -125,7 +125,7 @@ async function findService(url: string | undefined, apiKey: string | undefined):
     await client.listMeetings({ limit: 1 });
     return { client, is_own: false, close: async () => {} };
   } catch (error) {
-    // Only the service that was named will do.
+    // The caller named a service: no other service takes its place.
     if (!(error instanceof ConvokeError) || url !== undefined) throw error;
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));

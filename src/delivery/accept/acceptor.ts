@@ -21,7 +21,7 @@ const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
 /** Messages waiting to be stored; beyond it senders are told to come back. */
 const WAITING_BYTES_MAX = 64 << 20;
-/** What a message weighs beside its text. */
+/** What a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 /** How much the latest batch counts in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;
@@ -53,7 +53,7 @@ export class Acceptor {
   readonly #dispatcher: Dispatcher;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
-  /** Deliveries of a message lately, on the average, and the text of their lists of agents. */
+  /** Averages over recent messages: the number of deliveries, and the length of their lists of agents. */
   #fan_out = 1;
   #fan_out_chars = 0;
   #is_closed = false;
@@ -109,7 +109,7 @@ export class Acceptor {
    */
   async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     if (this.#is_closed) {
-      // Where there are other nodes, one of them takes it at once; this one needs some seconds to come back.
+      // In a cluster, another node takes the message at once. A single node needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
     if (this.#store.stall?.is_stalled === true) throw stalled();
@@ -153,8 +153,8 @@ export class Acceptor {
   }
 
   /**
-   * Messages for one transaction. What a batch brings should fit into memory beside what waits there: deliveries that are
-   * spilled have to be read again, which costs more than all else about them.
+   * How many messages one transaction stores. The deliveries of a batch should fit into memory with those that wait
+   * already: a spilled delivery is read again, and that costs more than everything else about it.
    */
   #batchMax(): number {
     const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));

@@ -29,7 +29,8 @@ export interface BackpressureParts {
 
 /**
  * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
- * delivery. While the nodes that are behind have time to spare, the receivers are behind, and senders do not wait for them.
+ * delivery. If the nodes that are behind have time to spare, then the receivers are slow, and senders do not wait for
+ * them.
  */
 export class Backpressure {
   readonly #clock: Clock;
@@ -69,12 +70,12 @@ export class Backpressure {
     return this.#memory.waiting - this.#dispatcher.in_flight + this.#expected;
   }
 
-  /** So many may wait in all nodes together. */
+  /** How many deliveries may wait in all nodes together. */
   get #waiting_high(): number {
     return WAITING_HIGH * this.#partitions.node_count;
   }
 
-  /** Whether acceptance should wait. What instances that do not move have in memory is dropped first. */
+  /** Whether acceptance should wait. First it drops what memory holds for instances that do not move. */
   isBehind(): boolean {
     if (this.#dispatcher.is_draining || this.#waiting + this.#cluster_backlog.others < this.#waiting_high) {
       this.#behind_since = null;
@@ -88,7 +89,9 @@ export class Backpressure {
     return false;
   }
 
-  /** Other nodes stored something: a node that is behind reports it to the others, also when it accepts nothing itself. */
+  /**
+   * Other nodes stored something. A node that is behind reports it to the others, even when it accepts nothing itself.
+   */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());
   }

@@ -44,8 +44,8 @@ export interface Steps {
 }
 
 /**
- * Decides what is done next. Recipients that can start something wait in lists (see lanes/turns.ts), their ready lanes in lists
- * of their own; all go round, and nobody waits for another's backlog.
+ * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and their ready
+ * lanes wait in lists of their own. Each list goes round, and no instance waits for another's backlog.
  */
 export class Dispatcher {
   readonly #observer: Observer;
@@ -84,7 +84,7 @@ export class Dispatcher {
     this.#instance_concurrency = parts.instance_concurrency;
   }
 
-  /** Called once, before anything is offered: what is started needs a dispatcher to be made. */
+  /** Called once, before anything is offered. The constructor cannot take the steps, because they need a dispatcher. */
   connect(steps: Steps): void {
     this.#steps = steps;
   }
@@ -190,7 +190,10 @@ export class Dispatcher {
     this.#steps.backpressure.onDispatched();
   }
 
-  /** What has a backlog leaves room for what has none: of attempts in flight, of results to write, and of memory. */
+  /**
+   * The next recipient. Those with a backlog leave room for those without: in attempts in flight, in results to write,
+   * and in memory.
+   */
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);
     const { attempts_max, turns_max } = this.#saturation;
@@ -199,7 +202,7 @@ export class Dispatcher {
     const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
     const recipient = this.#turns.next(may_go, may_begin);
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // While those whose turn it is hang, nothing else asks whether there is room for more.
+      // While all instances in their turn hang, nothing else asks whether there is room for more.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;

@@ -1,14 +1,17 @@
-/** The share of its time that this thread works when it is saturated: below that, whatever is slow is not this thread. */
+/** A thread that works more than this share of its time is saturated. Below that share, something else is slow. */
 const SATURATED = 0.75;
 /** How often that is measured. */
 export const CHECK_MS = 100;
 /**
- * Attempts in flight to instances with a backlog: at most so many while this thread is saturated, because whatever else it does
- * waits for as many responses; and otherwise more and more, up to a share of all attempts.
+ * Attempts in flight to instances with a backlog. While this thread is saturated there are at most this many, because
+ * its other work waits for as many responses. Otherwise their number grows, up to a share of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;
-/** The first are few, and become more with each measurement: after a start nothing is compiled, and everything is read. */
+/**
+ * There are few at first, and each measurement allows more: after a start nothing is compiled, and everything has to be
+ * read.
+ */
 const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;

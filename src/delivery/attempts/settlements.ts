@@ -7,7 +7,7 @@ import type { Recipient } from '../lanes/recipient.ts';
 
 /** How long results gather before they are written, at least. */
 const LINGER_MS = 3;
-/** So many go at once. */
+/** Results in one batch. */
 const BATCH_MAX = 2_000;
 /** How long the time of one more success may wait: a row that every batch writes is found ever more slowly in PostgreSQL. */
 const SUCCESS_LINGER_MS = 1_000;
@@ -55,7 +55,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed; what is written is what it is then. */
+  /** The health of an instance changed. What is written is its health at the time of the write. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);
@@ -64,7 +64,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** An instance that is up answered well once more: that is written within a second. */
+  /** An instance without failures had one more success: that is written within a second. */
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
@@ -83,8 +83,8 @@ export class Settlements {
   }
 
   /**
-   * Resolves when all that was added or touched so far is on disk; what comes meanwhile is not waited for, or it would never
-   * end.
+   * Resolves when all that was added or touched so far is on disk. It does not wait for what is added later, or it
+   * would never end.
    */
   async flush(): Promise<void> {
     const { deliveries, instances } = this.#added;
@@ -116,7 +116,7 @@ export class Settlements {
     this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
     for (;;) {
       try {
-        // Health as it is at each try: between two of them a registration may have lifted a back-off.
+        // Each try reads the health again: between two tries a registration may have ended a back-off.
         await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
         break;
       } catch (error) {
@@ -138,7 +138,7 @@ export class Settlements {
   }
 }
 
-/** Of those that were deleted there is nothing to write: the id may belong to another registration by now. */
+/** Leaves out instances that were deleted: by now the id may belong to another registration. */
 function healthSettlementsOf(instances: Iterable<Recipient>): HealthSettlement[] {
   const settlements: HealthSettlement[] = [];
   for (const { instance_id, registration, dropped, partition } of instances) {

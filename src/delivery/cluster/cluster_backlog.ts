@@ -2,12 +2,15 @@ import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock } from '../clock.ts';
 
 const TOPIC = 'backlog';
-/** How long a report counts; a node that stays behind reports again before. */
+/** How long a report counts. A node that stays behind reports again before this time ends. */
 const REPORT_VALID_MS = 400;
 /** Nodes whose reports are kept. */
 const NODES_MAX = 1_000;
 
-/** The deliveries that wait in the other nodes of a cluster: what one node accepts goes into the lanes of all of them. */
+/**
+ * The number of deliveries that wait in the other nodes of a cluster. It matters because a message that one node
+ * accepts goes into the lanes of all nodes.
+ */
 export class ClusterBacklog {
   readonly #clock: Clock;
   readonly #cluster: Pick<ClusterStore, 'broadcast'> | null;
@@ -20,7 +23,7 @@ export class ClusterBacklog {
     this.#node_id = node_id;
   }
 
-  /** Deliveries that wait in saturated nodes, by their reports. */
+  /** Deliveries that wait in saturated nodes, as those nodes reported. */
   get others(): number {
     if (this.#reports.size === 0) return 0;
     const now = this.#clock.now();

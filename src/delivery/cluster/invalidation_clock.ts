@@ -1,6 +1,6 @@
 /**
- * A logical clock: it rises whenever deliveries may have been changed by something else than an attempt of this node. What was
- * requested at an earlier time than the one of an instance's last invalidation may be stale.
+ * A logical clock. It rises whenever something else than an attempt of this node may have changed deliveries. An
+ * instance keeps the time of its last invalidation: what was requested before that time may be stale.
  */
 export class InvalidationClock {
   #now = 0;

@@ -35,13 +35,13 @@ export interface OwnershipParts {
   router: Router;
   backpressure: Backpressure;
   dispatcher: Dispatcher;
-  /** Nothing that is written now is due later than this. */
+  /** The latest time at which anything that is written now can be due. */
   latestDue: () => number;
 }
 
 /**
- * Finds what is pending in the partitions of this node, and follows what other nodes store and change. A node alone has one
- * partition for itself, and all that it uses of this is the scan at its start.
+ * Finds what is pending in the partitions of this node, and follows what other nodes store and change. A single node
+ * has one partition, and uses only the scan at the start.
  */
 export class Ownership implements PartitionsListener {
   readonly #parts: OwnershipParts;
@@ -116,7 +116,7 @@ export class Ownership implements PartitionsListener {
     dispatcher.offer(recipient);
   }
 
-  /** What is in memory of the deliveries of an instance is void: the table knows. */
+  /** What memory holds of the deliveries of an instance no longer counts: the table is right. */
   #invalidateLanes(recipient: Recipient): void {
     const { invalidations, dispatcher } = this.#parts;
     recipient.invalidated_at = invalidations.now;
@@ -128,8 +128,9 @@ export class Ownership implements PartitionsListener {
   }
 
   /**
-   * Anything may have been missed. The database may even be behind what this node knows (a standby without the last commits took over, or
-   * an older backup was restored), and may give a seq again: lanes are read from their beginning.
+   * Called when this node may have missed anything. The database may even be older than what this node knows: a standby
+   * without the last commits took over, or an older backup was restored. Then it may give a seq again, so lanes are
+   * read from their beginning.
    */
   async #resyncAll(): Promise<void> {
     const { invalidations, seen_ranges, recipients, partitions } = this.#parts;
@@ -150,15 +151,15 @@ export class Ownership implements PartitionsListener {
 
   // ── the scan ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Something in a lane is on disk that this node has not seen. */
+  /** A lane has something on disk that this node has not seen. */
   #markSpilled({ instance_id, meeting_id }: LaneKey): void {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // What was added to a lane that is in memory is being delivered: it may be what was found.
+    // This node is delivering what was added to a lane in memory: perhaps the scan found only that.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
-    // The table knows better than what is remembered of a lane: it is read from its beginning.
+    // Of an empty lane, memory has only a position, and the table knows better: the lane is read from its beginning.
     const is_read_from_start = lane.isEmpty && !lane.isBusy;
     if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;
@@ -170,7 +171,7 @@ export class Ownership implements PartitionsListener {
   /** Finds what the broadcasts of other nodes missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients } = this.#parts;
-    // What has something in memory is delivered first, and found then if there is more.
+    // A lane with something in memory delivers that first. A later scan finds whether there is more.
     return this.#scan(partitions.held, (key) => {
       const lane = recipients.known(key.instance_id)?.lanes.get(key.meeting_id);
       if (lane === undefined || (lane.isEmpty && !lane.isBusy)) this.#markSpilled(key);
@@ -204,7 +205,7 @@ export class Ownership implements PartitionsListener {
     const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
     const acquired_at = invalidations.tick();
     for (const partition of partitions) partition.acquired_at = acquired_at;
-    // The owner before may have had another clock.
+    // The previous owner may have had another clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});
     await this.#scan(partitions, (lane) => this.#markSpilled(lane));
     for (const partition of partitions) partition.discovered = true;

@@ -7,21 +7,28 @@ const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /** How long a stop waits for the store to take back what this node holds; without it the lease runs out. */
 const LEAVE_MS_MAX = 500;
-/** The topic of a broadcast that there are partitions to take or to give: the others renew at once. */
+/** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
 const TOPIC = 'partitions';
 const SOLO = -1;
 
-/** A partition while this node holds it. After a loss it returns as another object with another epoch. */
+/**
+ * A partition that this node holds. If the node loses it and takes it again, there is a new object with a new epoch.
+ */
 export class Partition {
   readonly partition_no: number;
   readonly epoch: number;
   /** Attempts in flight to its instances. */
   in_flight = 0;
-  /** `Engine.#invalidations` when it was taken: what was asked for before says nothing of it. */
+  /** The time of the invalidation clock when this node took it: what was requested earlier says nothing about it. */
   acquired_at = 0;
-  /** Every lane with something pending is known: what is not in memory has nothing on disk, but for what others bring. */
+  /**
+   * Whether every lane with something pending is known. Then a lane that is not in memory has nothing on disk, except
+   * what other nodes store.
+   */
   discovered = false;
-  /** Starts no attempt: it is being released, or attempts of its previous epoch are still in flight. */
+  /**
+   * While true, it starts no attempt: this node is releasing it, or attempts of its previous epoch are still in flight.
+   */
   paused = false;
   /** Called when the last attempt ended. */
   onIdle: (() => void) | null = null;
@@ -31,7 +38,7 @@ export class Partition {
     this.epoch = epoch;
   }
 
-  /** The one of a node that has all instances for itself. */
+  /** Whether this is the partition of a node that has all instances for itself. */
   get is_solo(): boolean {
     return this.partition_no === SOLO;
   }
@@ -47,9 +54,9 @@ export class Partition {
 
 /** Reacts to gains and losses of partitions: the engine. */
 export interface PartitionsListener {
-  /** Whatever was pending in them is to be found; resolves when it was. */
+  /** Finds everything that is pending in them; resolves when all of it is found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
-  /** Nothing may be started for their instances any more: another node does it, or will. */
+  /** Starts nothing more for their instances: another node does it, or will. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
   /** Resolves when everything that attempts made so far is on disk. */
   flush(): Promise<void>;
@@ -59,7 +66,7 @@ export interface PartitionsListener {
   onResumed(partition: Partition): void;
 }
 
-/** How partitions change hands: taken, given back as was agreed, or lost because the lease had ended. */
+/** How a partition changes hands: this node took it, gave it back as agreed, or lost it because the lease had ended. */
 export const HAND_OVERS = ['taken', 'given_back', 'lost'] as const;
 export type HandOver = (typeof HAND_OVERS)[number];
 
@@ -94,7 +101,7 @@ export class Partitions {
   readonly #held = new Map<number, Partition>();
   /** The one partition of a node that has everything for itself. */
   readonly #solo: Partition | null;
-  /** Being given back. */
+  /** Partitions that this node is giving back. */
   readonly #releasing = new WeakSet<Partition>();
   /** Paused, with nothing in flight and everything written: ready to be released. */
   readonly #released = new Set<Partition>();
@@ -106,7 +113,7 @@ export class Partitions {
   #renewing: Promise<void> | null = null;
   #renew_again = false;
   #joined = false;
-  /** How many had a lease when this one was renewed last. */
+  /** How many nodes had a lease when this node last renewed its own. */
   #node_count = 0;
   /** Resolves when what was pending in the first partitions was found. */
   readonly #found_first = Promise.withResolvers<void>();
@@ -132,7 +139,7 @@ export class Partitions {
     return this.#node.node_id;
   }
 
-  /** Nodes that had a lease when this one was renewed last, this one included. */
+  /** How many nodes had a lease when this node last renewed its own, this node included. */
   get node_count(): number {
     return Math.max(1, this.#node_count);
   }
@@ -147,7 +154,7 @@ export class Partitions {
     return this.#solo ?? this.#held.get(partitionOf(instance_id)) ?? null;
   }
 
-  /** Whether a partition is this node's business. */
+  /** Whether this node holds a partition. */
   holds(partition_no: number): boolean {
     return this.#solo !== null || this.#held.has(partition_no);
   }
@@ -165,7 +172,7 @@ export class Partitions {
     };
   }
 
-  /** Takes what it can have; resolves when what was pending there was found. */
+  /** Takes the partitions that it can have; resolves when what was pending there is found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
     if (this.#solo !== null) return listener.onAcquired([this.#solo]);
@@ -261,7 +268,8 @@ export class Partitions {
     const former = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (former === undefined || former.in_flight === 0) return partition;
-    // Attempts begun before it was lost count against what its instances may have at a time, and nobody else waits for them.
+    // Attempts that began before the loss still count against the limits of its instances, and nobody else waits for
+    // them.
     partition.paused = true;
     former.onIdle = () => {
       if (this.#releasing.has(partition)) return;
@@ -287,7 +295,9 @@ export class Partitions {
 
   // ── giving back ───────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Lets go of what is more than its share; the last ones, so that the same few wander. */
+  /**
+   * Releases the partitions beyond its share. It takes the last ones, so that always the same few move between nodes.
+   */
   #releaseSurplus({ node_no, nodes }: Lease): void {
     const staying = nodes.filter(({ stopping }) => !stopping);
     const share = fairShare(

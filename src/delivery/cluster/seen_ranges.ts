@@ -4,8 +4,9 @@ import { GenerationCache } from '../../domain/generation_cache.ts';
 const MEETINGS_MAX = 50_000;
 
 /**
- * What a node of a cluster has seen of each meeting. It stores some messages itself, and learns what others stored. As long as no message
- * is missing they are one range: what the lanes of this node do not hold of the range is not pending.
+ * What a node of a cluster has seen of each meeting. It stores some messages itself, and learns which ones others
+ * stored. While no message is missing, the messages form one range. A message of that range that is in no lane of this
+ * node is not pending.
  */
 export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);

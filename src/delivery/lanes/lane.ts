@@ -3,7 +3,10 @@ import { pushBodyHead } from '../../domain/message.ts';
 import { type QueuedDelivery } from '../../store/contract/deliveries.ts';
 import { Fifo } from '../fifo.ts';
 
-/** A delivery in memory: the message's text has become the head of the push's body, shared by all its deliveries. */
+/**
+ * A delivery in memory. The text of its message has become the first part of the push's body, and all deliveries of the
+ * message share it.
+ */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
   /** It was read from the table, and not tried since. */
@@ -20,18 +23,21 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
  */
 export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
 
-/** The part of a lane that is on disk only. There is one exactly while there is such a part. */
+/** The part of a lane that is on disk only. The object exists only while there is such a part. */
 export class Backlog {
-  /** What follows it without a gap. */
+  /** The deliveries in memory that follow this part without a gap. */
   tail: Fifo<LaneDelivery> | null = null;
   /** The seqs of the first and the last of the tail. */
   tail_from = Infinity;
   tail_to = 0;
-  /** The lane was too long, or memory full: it gets no tail until all of it is read. */
+  /** True when the lane was too long, or memory was full: it gets no tail until all of this part is read. */
   is_closed = false;
-  /** How many of it would be in memory if no message had been missed: they count for backpressure. */
+  /** How many of these deliveries would be in memory if no message had been missed: they count for backpressure. */
   unread_estimate = 0;
-  /** Results of attempts must be written before it is read, or they would be made again. */
+  /**
+   * True when results of attempts must be written before this part is read. Otherwise the same attempts would be made
+   * again.
+   */
   is_unsettled = false;
   /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
   changes = 0;
@@ -61,22 +67,26 @@ export class Backlog {
  */
 export class Lane {
   readonly meeting_id: string;
-  /** The list of deliveries that stepped aside: they are read in the order in which they are due, and hold nobody. */
+  /**
+   * Whether this is the list of deliveries that stepped aside. They are read in the order in which they are due, and
+   * block no other delivery.
+   */
   readonly aside: boolean;
   readonly queue = new Fifo<LaneDelivery>();
   #state: LaneState = 'idle';
   /** Null while all of the lane is in memory. */
   backlog: Backlog | null = null;
-  /** Rises when what is in memory, tried or being read, is void: the rows may have changed. */
+  /** Rises when the rows may have changed: then what is in memory, tried or being read no longer counts. */
   generation = 0;
-  /** The last seq that was ever in the queue: a load goes on after it. */
+  /** The last seq that was ever in the queue. A load continues after it. */
   last_seq: number;
   held_until = 0;
   /** Deliveries in memory that were read from the table, and not tried since. */
   queued_read = 0;
   /**
-   * Where the range (see cluster/seen_ranges.ts) begins that it is complete for: everything since was seen, and what was
-   * before was read. 0: for none. Null without a cluster, where it always is.
+   * Where the complete range (see cluster/seen_ranges.ts) of this lane begins: this node saw every message since then,
+   * and read the earlier ones. 0: the lane is complete for no range. Null without a cluster, where the lane is always
+   * complete.
    */
   contiguous_from: number | null = null;
 
@@ -146,13 +156,13 @@ export class Lane {
     return this.backlog === null ? 0 : this.backlog.unread_estimate;
   }
 
-  /** The next delivery: behind the backlog where there is one. */
+  /** Adds the next delivery; behind the backlog if there is one. */
   append(delivery: LaneDelivery): void {
     if (this.backlog === null) this.appendRead(delivery);
     else this.backlog.push(delivery);
   }
 
-  /** The next delivery of the backlog, now read, or of a lane without one. */
+  /** Adds the next delivery that was read from the backlog, or the next one of a lane without a backlog. */
   appendRead(delivery: LaneDelivery): void {
     this.queue.push(delivery);
     if (!this.aside) this.last_seq = delivery.seq;
@@ -169,13 +179,13 @@ export class Lane {
   truncate(length: number): LaneDelivery[] {
     const dropped = this.queue.truncate(length);
     const backlog = this.spill();
-    // What attempts made of the head may not be written yet.
+    // The results of attempts on the head may not be written yet.
     if (length === 0) backlog.is_unsettled = true;
     this.last_seq = Math.min(this.last_seq, (dropped[0] as LaneDelivery).seq - 1);
     return dropped;
   }
 
-  /** All of the backlog is read: the tail follows. */
+  /** All of the backlog is read: now the tail follows the queue. */
   joinTail(): void {
     const tail = this.backlog === null ? null : this.backlog.tail;
     this.backlog = null;
@@ -186,7 +196,7 @@ export class Lane {
     }
   }
 
-  /** What is in memory, tried or being read is void; the rows are read again, once results are written. */
+  /** Makes void what is in memory, tried or being read. The rows are read again once results are written. */
   invalidate(): void {
     this.generation++;
     this.spill().is_unsettled = true;

@@ -6,7 +6,7 @@ import type { Target } from '../transport/target.ts';
 import { Lane, type LaneCursor } from './lane.ts';
 import { Registration } from './registration.ts';
 
-/** How long a push is thought to take before there was one, in milliseconds. */
+/** The assumed duration of a push before the first one ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
 /** How much the latest push counts in the average. */
 const PUSH_MS_WEIGHT = 0.1;
@@ -17,7 +17,10 @@ export class Recipient {
   readonly partition: Partition;
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
-  /** Lanes that are empty, by meeting, the longest empty first. In a cluster only, so that the next message needs no read. */
+  /**
+   * Empty lanes, by meeting; the first one has been empty for the longest time. Only in a cluster, so that the next
+   * message needs no read.
+   */
   lane_cursors: Map<string, LaneCursor> | null = null;
   /** Lanes that are in the state `ready`, in turn. */
   readonly ready = new Fifo<Lane>();
@@ -27,9 +30,9 @@ export class Recipient {
   aside_due_at: number | null = null;
   /** What was requested before this time of the invalidation clock may have been changed by another node since. */
   invalidated_at: number;
-  /** Deleted, or another node's: nothing is started any more. */
+  /** True when the instance was deleted or belongs to another node: this node starts nothing more for it. */
   dropped = false;
-  /** More waits for it than was accepted just now, or it was away: see turns.ts. */
+  /** True when more waits for it than was accepted just now, or when it was away: see turns.ts. */
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
   is_touched = false;
@@ -79,7 +82,7 @@ export class Recipient {
     this.is_touched = false;
   }
 
-  /** A message was accepted for it. While it is away, that one waits with all others. */
+  /** A message was accepted for it. While the instance is away, that message waits with all others. */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;
     if (backoff_until === null || backoff_until <= now) this.is_touched = true;
@@ -97,7 +100,10 @@ export class Recipient {
     this.push_ms += (duration_ms - this.push_ms) * PUSH_MS_WEIGHT;
   }
 
-  /** It has no backlog, or what was accepted just now is worth an attempt all the same. */
+  /**
+   * Whether it goes first: it has no backlog, or the message that was accepted just now is worth one attempt all the
+   * same.
+   */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;
   }

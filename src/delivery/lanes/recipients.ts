@@ -39,7 +39,7 @@ export class Recipients {
     for (const { instance_id, registration } of this.#recipients.values()) yield [instance_id, registration.health];
   }
 
-  /** The one that is in memory. */
+  /** The instance, if it is in memory. */
   known(instance_id: string): Recipient | undefined {
     return this.#recipients.get(instance_id);
   }
@@ -56,7 +56,9 @@ export class Recipients {
     return recipient;
   }
 
-  /** Evicts the longest known tenth of those that have nothing to do; what they know is in the table. */
+  /**
+   * Evicts instances that have nothing to do, those in memory for the longest time first. The table has what they know.
+   */
   #evictIdle(): void {
     let left = IDLE_MAX / 10;
     for (const [instance_id, recipient] of this.#recipients) {
@@ -67,7 +69,8 @@ export class Recipients {
       this.#cursors -= recipient.lane_cursors?.size ?? 0;
       left--;
     }
-    // When most have something to do, looking through all of them at each new one would cost their square.
+    // When most instances have something to do, a search through all of them for each new one would take quadratic
+    // time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
@@ -103,7 +106,10 @@ export class Recipients {
     return lane;
   }
 
-  /** Forgets an empty lane: but not before all pending lanes are found, because only the lane knows what was taken from it. */
+  /**
+   * Forgets an empty lane, but not before all pending lanes are found: until then only the lane knows what was taken
+   * from it.
+   */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;
     recipient.lanes.delete(lane.meeting_id);

@@ -14,7 +14,10 @@ export type Freshness = 'unknown' | 'current' | 'stale';
 /** Whether the row is being read; `paused`: its secrets do not open, and it is read again later. */
 export type Reading = 'none' | 'in_flight' | 'paused';
 
-/** The registration of an instance in memory, with its health. Health is ours while we deliver. */
+/**
+ * The registration of an instance in memory, with its health. While this node delivers, its own record of the health
+ * counts.
+ */
 export class Registration {
   #freshness: Freshness = 'unknown';
   reading: Reading = 'none';
@@ -26,7 +29,7 @@ export class Registration {
   gone_as_of: number | null = null;
   /** Counts invalidations: a row that was requested before the last one says nothing of the registration. */
   version = 0;
-  /** A back-off may have been reset without this node hearing of it: the row says whether. */
+  /** True when another node may have reset the back-off and this node did not hear of it. The row says whether. */
   may_need_reset = false;
   #resets_when_replaced = false;
 
@@ -53,7 +56,7 @@ export class Registration {
     this.version++;
   }
 
-  /** What is in memory counts although the row was not replaced: nobody can read it. */
+  /** What is in memory counts again, although no row replaced it: nobody can read the row. */
   keep(): void {
     if (this.#freshness === 'stale') this.#freshness = 'current';
   }
@@ -73,7 +76,7 @@ export class Registration {
     if (this.#resets_when_replaced) this.resetBackoff();
   }
 
-  /** Nothing is pushed for now. */
+  /** Forgets the keys, so that nothing is pushed for now. */
   forgetKeys(): void {
     if (this.#target !== null) this.#target.keys = null;
   }

@@ -36,7 +36,7 @@ export class Registrations {
   readonly #settlements: Settlements;
   readonly #recipients: Recipients;
   readonly #dispatcher: Dispatcher;
-  /** What has no backlog is not read behind what has one. */
+  /** Reads of instances without a backlog. They do not wait for reads of instances with a backlog. */
   readonly #first_reads: Batcher<string, Instance | StoreError | null>;
   readonly #reads: Batcher<string, Instance | StoreError | null>;
 
@@ -60,7 +60,7 @@ export class Registrations {
     );
   }
 
-  /** Reads the row, unless that is in flight. Then the recipient is offered to the dispatcher again. */
+  /** Reads the row, unless a read is in flight. Afterwards it offers the recipient to the dispatcher again. */
   load(recipient: Recipient): void {
     const { registration, instance_id } = recipient;
     if (registration.reading !== 'none') return;
@@ -134,7 +134,7 @@ export class Registrations {
 
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
-    // The policy that blocked it may have been that of an earlier process: asking the present one opens no socket.
+    // Perhaps an earlier process blocked it by another policy. To ask the current policy opens no socket.
     if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
@@ -153,8 +153,8 @@ export class Registrations {
   }
 
   /**
-   * Null for one that does not exist, an error for one whose secrets do not open: a row that somebody tampered with holds
-   * up nobody else's pushes.
+   * Null for an instance that does not exist, an error for one whose secrets do not open. If somebody tampered with a
+   * row, the pushes to all other instances go on.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
     try {

@@ -15,14 +15,14 @@ export interface RetriesParts {
   settlements: Settlements;
   memory: LaneMemory;
   dispatcher: Dispatcher;
-  /** Nothing that is written now is due later than this. */
+  /** The latest time at which anything that is written now can be due. */
   latestDue: () => number;
 }
 
 /**
- * The deliveries that stepped aside, each tried again when it is due. They are on disk only until then: of each recipient
- * the time of the next one is known (`aside_due_at`). When it arrives, a page of what is due is read into `aside`, a lane
- * that holds nobody; its backlog says that something is due and not read.
+ * The deliveries that stepped aside. Each is tried again when it is due, and is on disk only until then. Memory has
+ * only the time of the next one of each recipient (`aside_due_at`). At that time a page of due deliveries is read into
+ * `aside`, a lane that blocks no other. Its backlog says that something is due and not read yet.
  */
 export class Retries {
   readonly #clock: Clock;
@@ -50,7 +50,10 @@ export class Retries {
     this.check(recipient);
   }
 
-  /** Has what is due read, now or when it is; while some of it is in memory, the end of that checks again. */
+  /**
+   * Starts a read of what is due, now or when it is due. While some of it is in memory, it starts none: the end of that
+   * checks again.
+   */
   check(recipient: Recipient): void {
     const due_at = recipient.aside_due_at;
     if (recipient.dropped || due_at === null) return;
@@ -74,7 +77,7 @@ export class Retries {
     lane.begin('loading');
     lane.backlog = null;
     recipient.loads++;
-    // What becomes due from here on is noted again, and kept when the load has ended.
+    // A delivery that becomes due from here on is noted again. The note stays when the load has ended.
     recipient.aside_due_at = null;
     try {
       await this.#settlements.flush();

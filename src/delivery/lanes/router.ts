@@ -36,11 +36,13 @@ export class Router {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
-      // Every message of the meeting was seen, and went into its lanes: what is not in memory is not pending. Of what
-      // others stored, this one may have been read from the table long ago.
+      // This node saw every message of the meeting and put it into its lanes: what is not in memory is not pending.
+      // That does not hold for a message that another node stored: this node may have read it from the table long
+      // ago.
       const is_known = is_own && recipient.partition.discovered && (contiguous_from === null || contiguous_from === 1);
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
-      // Of another range than the last one: messages that were not seen may stand before it.
+      // The message belongs to another range than the last one: before it there may be messages that this node did
+      // not see.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
       // It was read from the table before this node heard of it.

@@ -168,7 +168,7 @@ export class ConnectAttempt {
       return this.#fail('connect_refused', `nothing listens on port ${this.#target.port} (ECONNREFUSED)`);
     }
     if (code === 'ETIMEDOUT') return this.#fail('connect_timeout', 'the connection timed out (ETIMEDOUT)');
-    // A receiver that refuses causes ECONNREFUSED; this one had accepted.
+    // A receiver that refuses a connection causes ECONNREFUSED. ECONNRESET means that it had accepted the connection.
     if (code === 'ECONNRESET') return this.#fail('broken_response', 'the connection was reset as soon as it was made');
     this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
   }

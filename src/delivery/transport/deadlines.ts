@@ -55,8 +55,8 @@ export class Deadlines {
   }
 
   #arm(delay_ms: number): void {
-    // A push keeps the process alive by its own socket. The timer lapses when the list is empty, because arming it again for each
-    // push is what this class avoids.
+    // The socket of a push keeps the process alive, so this timer need not. Nothing cancels the timer when the list
+    // becomes empty: this class exists so that a push does not have to arm a timer again.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 

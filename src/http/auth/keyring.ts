@@ -161,7 +161,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** What a request claims; null when it has nothing in the shape of a token. Computes no digest. */
+  /** What a request claims; null when the header holds nothing that looks like a token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);

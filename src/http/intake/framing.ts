@@ -27,7 +27,8 @@ export function assertPlainHead(request: IncomingMessage): void {
 }
 
 /**
- * For a request that has a route: its body would stay unread, and a less careful proxy would take it for the next request.
+ * Refuses a body on a method that takes none; called for a request that has a route. The route would not read the body,
+ * and a less careful proxy would take it for the next request.
  *
  * @throws Problem `malformed_request`
  */
