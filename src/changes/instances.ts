@@ -85,7 +85,7 @@ export class InstanceChanges {
       const removed = await step
         .remove(instance_id, CANCEL_BATCH, clock.wall(), author.owner_scope)
         .catch((error: unknown) => {
-          // The store may have done it all the same.
+          // The call failed, but the store may have made the change all the same.
           engine.invalidateInstance(instance_id);
           throw error;
         });

@@ -51,7 +51,7 @@ export function guard(
         request.principal = standing.principal;
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
-        // Admins may fill the audit log: it has their names.
+        // Admins may fill the audit log: each entry has their name.
         if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
         done();
       } catch (error) {
@@ -62,7 +62,10 @@ export function guard(
     if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
     else admit(null);
   };
-  /** A client can hold its body back for half a minute. Meanwhile the key may be revoked, or the first key made. */
+  /**
+   * Checks again when the body is there. A client can hold its body back for half a minute, and in that time the key
+   * may be revoked, or the first key made.
+   */
   const identifyAgain: preValidationHookHandler = (request: FastifyRequest, _reply, done) => {
     const { standing, signed_in } = request;
     const code = standing?.revocationReason() ?? null;

@@ -33,7 +33,7 @@ const REFUSALS_MAX = 100;
 
 export class AuditTrail {
   readonly #parts: AuditTrailParts;
-  /** Apart, so that anonymous callers cannot crowd out the refusals of keys. */
+  /** Refusals of anonymous callers count separately, so that they cannot crowd out the refusals of keys. */
   readonly #of_anonymous: Refusals;
   readonly #of_keys: Refusals;
 
@@ -54,7 +54,7 @@ export class AuditTrail {
     };
   }
 
-  /** Who begins a session with a sign-in link: nobody was asked for a key. */
+  /** The author of a session that begins with a sign-in link: the link has no key. */
   holderOfLink(request: FastifyRequest): Pick<Author, 'storeFor'> {
     return { storeFor: () => this.#storeFor(request, { principal: 'sign-in link' }) };
   }

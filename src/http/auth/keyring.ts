@@ -45,7 +45,7 @@ class TokenStanding implements Standing {
   }
 }
 
-/** The checksum of a token: nothing of its secret. */
+/** The length of the checksum at the end of a token. The checksum says nothing about the secret. */
 const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;

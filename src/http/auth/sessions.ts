@@ -141,7 +141,7 @@ export class Sessions {
     return sessions.filter((session) => !standing.has(session.digest) || lost.includes(session));
   }
 
-  /** Those that began with the sign-in link of a process that has ended. */
+  /** The sessions that began with a sign-in link of a process that has ended. */
   async ofLostProcesses(sessions: readonly Session[]): Promise<Session[]> {
     const { store, node_id } = this.#parts;
     const of_others = sessions.filter((session) => session.key_id === null && session.node_id !== node_id);
@@ -180,7 +180,7 @@ export class Sessions {
     return { session, csrf_token };
   }
 
-  /** Those that can be used, the latest first. A page of them may be shorter than its limit. */
+  /** The sessions that can be used, the latest first. A page of them may be shorter than its limit. */
   async list(page: PageRequest): Promise<Page<Session>> {
     const { store, clock } = this.#parts;
     const { data, next_cursor } = await store.sessions.list(page, clock.wall());

@@ -22,7 +22,7 @@ export interface Exchange {
   readonly response: ServerResponse;
   /** The client sends the body only after 100 Continue (Expect: 100-continue). */
   awaits_continue: boolean;
-  /** While the body is read: ends that with a problem. */
+  /** Ends the reading of the body with a problem; null while no body is read. */
   refuseBody: ((problem: Problem) => void) | null;
   /** Bytes of the body in memory, until the response is written or the connection is gone. */
   release: (() => void) | null;
@@ -46,11 +46,11 @@ export class Connection extends ListNode {
   #in_turn = 0;
   /** There were too many: what arrives now is ignored. */
   is_over = false;
-  /** How many bytes arrived all the same. */
+  /** How many requests arrived all the same. */
   ignored = 0;
   /** Since when it waits for its client, to read or to write; null while it does not. */
   waits_since: number | null = null;
-  /** What the client had read by then. */
+  /** How many bytes the client had read by that time. */
   #read_bytes = 0;
   /** The latest, until it has a response. */
   exchange: Exchange | null = null;
@@ -58,7 +58,7 @@ export class Connection extends ListNode {
   closing = false;
   #gone = false;
 
-  /** @param idle where it is while it is asked for nothing, as it is at first */
+  /** @param idle the list of connections that are asked for nothing; a new connection is in it at first */
   constructor(socket: Socket, idle: IntrusiveList<Connection>) {
     super();
     this.socket = socket;

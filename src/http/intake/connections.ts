@@ -29,10 +29,12 @@ const UNUSED_MS = 500;
 /** How long queued connections are accepted before the server accepts none. */
 const ACCEPT_QUEUED_MS_MAX = 100;
 
-/** A client that sends more than this behind it is not waited for: twice what may arrive in one turn. */
+/**
+ * Requests that are ignored after the last response, before the connection is cut: twice what may arrive in one turn.
+ */
 const IGNORED_MAX = 5_000;
 
-/** How often it is looked which connections wait for their clients. */
+/** How often the server checks which connections wait for their clients. */
 const LOOK_MS = 1_000;
 
 /** A connection that has waited this long for its client makes room for others, although its request is in progress. */
@@ -72,7 +74,7 @@ export class Connections {
   /** Looks after the connections of a server that does not listen yet. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    // Before the routes, so that a request that gets no response costs nothing more.
+    // This runs before the routes, so that a request that gets no response costs nothing more.
     const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
     server.removeAllListeners('request');
     server.on('request', (request, response) => {
@@ -85,7 +87,7 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // Refused where all heads are judged: Node's own response would be only a status.
+    // One place judges all heads, and refuses this one too: Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -112,8 +114,8 @@ export class Connections {
   }
 
   /**
-   * One connection is accepted in each turn of the loop. Those that wait for theirs, perhaps with a request written, would be
-   * reset: it goes on until a turn brings none.
+   * Node accepts one connection in each turn of the loop. Connections that still wait, perhaps with a request written,
+   * would be reset. So this goes on until a turn brings none.
    */
   async #acceptQueued(): Promise<void> {
     const until = this.#clock.now() + ACCEPT_QUEUED_MS_MAX;
@@ -271,7 +273,7 @@ export class Connections {
     return this.#turn;
   }
 
-  /** Refuses the request that is one too many, after the responses before it. What follows is ignored. */
+  /** Refuses the request that exceeds the limit, after the responses before it. What follows is ignored. */
   #endBehind(connection: Connection, response: ServerResponse): void {
     const { socket } = connection;
     connection.is_over = true;

@@ -1,12 +1,12 @@
 /**
- * The head of a request, judged before a route sees it. Whatever a proxy in front of us might read otherwise than we do
- * is refused (RFC 9112, sections 3 and 6): that is what request smuggling lives on. The parser refuses the rest of it:
- * both lengths at once, folded lines, bare line feeds, lengths that are no number.
+ * Judges the head of a request before a route sees it. It refuses whatever a proxy in front of us might read in another
+ * way than we do (RFC 9112, sections 3 and 6), because request smuggling needs that difference. The parser refuses the
+ * rest: both lengths at once, folded lines, bare line feeds, lengths that are no number.
  */
 import type { IncomingMessage } from 'node:http';
 import { Problem } from '../../domain/problem.ts';
 
-/** Programs send a dozen. Node drops what is beyond 2,000, and would not say so. */
+/** Programs send about a dozen. Node drops the headers after the first 2,000, and does not say so. */
 const HEADERS_MAX = 100;
 
 /** Node keeps the first of these headers, or joins them. A proxy in between may keep the last. */
@@ -14,7 +14,7 @@ const SENT_ONCE = new Set(['authorization', 'content-type', 'content-encoding', 
 
 const WITHOUT_BODY = new Set(['GET', 'HEAD', 'DELETE']);
 
-/** Other charsets were taken for UTF-8, and their text stored wrong. */
+/** Without this check, text in another charset would be read as UTF-8, and stored wrong. */
 const CHARSET = /;\s*charset\s*=\s*"?([^";\s]*)/i;
 
 /** @throws Problem `malformed_request`, `headers_too_large` or `unsupported_media_type` */

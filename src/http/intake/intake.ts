@@ -38,7 +38,7 @@ export function addIntake(
   app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
   app.addHook('onSend', (request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff');
-    // Some responses of the API hold tokens or secrets, and all of them change at any moment.
+    // Some responses of the API hold tokens or secrets, and each of them may change at any moment.
     if (request.url.startsWith('/api/') && !reply.hasHeader('cache-control'))
       void reply.header('cache-control', 'no-store');
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
@@ -64,8 +64,8 @@ export function addIntake(
 }
 
 /**
- * Responds to requests without a route, with a page or a 404, without waiting for their bodies. Its hook follows those that decide who may
- * ask at all, and precedes the routes, whose methods it collects.
+ * Responds to requests without a route, with a page or a 404, and does not wait for their bodies. Its hook runs after
+ * those that decide who may ask at all, and before the routes, whose methods it collects.
  */
 export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);

@@ -1,7 +1,7 @@
 import { isUtf8 } from 'node:buffer';
 import { Problem } from '../../domain/problem.ts';
 
-/** Deeper JSON is refused: nobody means it, and what reads it on the other side may recurse. */
+/** Deeper JSON is refused: nobody sends it on purpose, and a receiver may read it by recursion. */
 const DEPTH_MAX = 100;
 
 const QUOTE = 0x22;
@@ -13,7 +13,7 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
-/** Within this field everything is the sender's own, repeated keys included: it is passed on as it is. */
+/** The content of this field belongs to the sender, repeated keys included: it is passed on as it is. */
 const SENDERS_OWN = 'message';
 
 /** A value in the body, by its bytes. */
@@ -69,7 +69,7 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 
-/** A Set for each of 200,000 empty objects would cost more than all else about them. */
+/** A Set for each of 200,000 empty objects would cost more than all other work on them. */
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**
@@ -81,7 +81,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  /** Of each object or list that is open: the names in it so far; null where nobody asks for them. */
+  /** One entry for each open object or list: the names in it so far, or null where nobody asks for them. */
   const open: (ReadonlySet<string> | null)[] = [];
   let is_object = false;
   let is_free = repeats_allowed;

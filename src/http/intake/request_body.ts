@@ -3,11 +3,14 @@ import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connection.ts';
 
-/** A body gets this long, and a second more for each 64 KiB of it that arrived. That ends dripping clients, and not distant ones. */
+/**
+ * A body gets this long, and one second more for each 64 KiB of it that arrived. That ends clients that send byte by
+ * byte, but not clients that are far away.
+ */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
-/** Of the budget, this share is left to bodies that are smaller than this: a few large ones must not shut out all others. */
+/** The budget keeps a share for bodies that are smaller than this: a few large bodies must not keep all others out. */
 const SMALL_BODY_BYTES = 65_536;
 const SMALL_BODIES_SHARE = 0.25;
 
@@ -81,7 +84,8 @@ export class BodyReader {
     let over = false;
     const reading = new Reading(this.#clock.now(), (problem) => refuse(problem));
 
-    // Listeners stay with the request and go with it: taking four off again costs more than asking whether it is over.
+    // The listeners stay with the request and end with it: to remove four of them costs more than to ask whether this
+    // is over.
     const stop = (): void => {
       over = true;
       exchange.refuseBody = null;
@@ -127,7 +131,7 @@ export class BodyReader {
     request.on('data', take).on('end', end).on('close', cutOff);
   }
 
-  /** One timer for all of them: most are whole before it would have been set. */
+  /** One timer for all bodies: most are complete before a timer of their own would be set. */
   #watch(reading: Reading): void {
     this.#under_way.add(reading);
     if (this.#looking) return;

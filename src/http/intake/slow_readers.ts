@@ -13,7 +13,8 @@ export const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 export function limitSlowReaders(bytes_in_flight_max: number): onSendHookHandler {
   let bytes_in_flight = 0;
   return (_request, reply, payload, done) => {
-    // Streams are read as they are sent, and bytes that are the same for everybody are there once.
+    // These do not count: a stream is read as it is sent, and bytes that are the same for everybody are in memory
+    // once.
     const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
     if (bytes <= SMALL_ANSWER_BYTES) return done();
     if (bytes_in_flight + bytes > bytes_in_flight_max) return done(overloaded());

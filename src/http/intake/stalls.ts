@@ -1,6 +1,6 @@
 /**
- * Responses while the storage stands still. Handlers go on: their calls may succeed after all, and then reach the engine and the live
- * feed as always. Only the client does not wait for that.
+ * Responses while the storage stands still. Handlers go on: their calls may still succeed, and then reach the engine
+ * and the live feed as always. Only the client stops waiting.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
