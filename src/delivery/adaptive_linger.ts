@@ -1,8 +1,8 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * No more requests are expected when none arrived for so long, and for so many times the recent gap between two turns that brought some.
- * The gap counts because a busy thread has long turns.
+ * No more requests are expected when none arrived for this long, and for this many times the recent gap between two
+ * turns that brought some. The gap counts because a busy thread has long turns.
  */
 const QUIET_MS = 2;
 const QUIET_GAPS = 6;

@@ -4,8 +4,8 @@ export interface Timer {
 }
 
 /**
- * Time, as the engine sees it. There are two clocks, because people set the wall clock: schedules run on the steady one, so that an
- * hour's step of the wall clock makes no retry early and none stuck.
+ * Time, as the engine sees it. There are two clocks, because people set the wall clock. Schedules run on the steady
+ * clock: when the wall clock is set an hour ahead or back, no retry comes early and none gets stuck.
  */
 export interface Clock {
   /** Steady: milliseconds since the epoch as they were when the process started, and from then on never stepped. */

@@ -207,10 +207,10 @@ export class Lane {
 export type LaneCursor = Pick<Lane, 'contiguous_from' | 'last_seq'>;
 
 /**
- * A row that was read, as it is in memory. What another process wrote of steady time may be far off, when the clock was set
- * between the two: nothing waits for longer than `latest_due`.
+ * A row that was read, as it is in memory. Another process may have written its steady times, and the clock may have
+ * been set between the two processes. Then the times may be far off, so nothing waits for longer than `latest_due`.
  *
- * @param latest_due nothing that is written now is due later, in milliseconds of steady time
+ * @param latest_due the latest time at which anything that is written now can be due, in milliseconds of steady time
  */
 export function laneDeliveryOf({ message, ...row }: QueuedDelivery, latest_due: number): LaneDelivery {
   const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest_due);

@@ -19,11 +19,11 @@ import type { Recipients } from './recipients.ts';
 export const LANE_PAGE = 64;
 /** Lanes read in one batch. */
 const LANES_READ_MAX = 500;
-/** About so many deliveries are read in one batch: what is accepted meanwhile waits for it. */
+/** The most deliveries, more or less, that one batch reads: what is accepted in that time waits for the batch. */
 const DELIVERIES_READ_MAX = 500;
 /** How much the latest page counts in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
-/** A page that ends a lane, and brings no more than this, found no backlog. */
+/** A page that ends a lane and has no more than this many deliveries is no sign of a backlog. */
 const FEW = 16;
 
 export interface LaneLoaderParts {
@@ -33,7 +33,7 @@ export interface LaneLoaderParts {
   memory: LaneMemory;
   recipients: Recipients;
   dispatcher: Dispatcher;
-  /** Nothing that is written now is due later than this. */
+  /** The latest time at which anything that is written now can be due. */
   latestDue: () => number;
 }
 
@@ -45,10 +45,10 @@ export class LaneLoader {
   readonly #recipients: Recipients;
   readonly #dispatcher: Dispatcher;
   readonly #latestDue: () => number;
-  /** What has no backlog is not read behind the pages of what has one. */
+  /** Reads of instances without a backlog. They do not wait for the pages of instances with a backlog. */
   readonly #first_reads: Batcher<LaneRequest, QueuedDelivery[]>;
   readonly #reads: Batcher<LaneRequest, QueuedDelivery[]>;
-  /** Deliveries of a page lately, on the average. */
+  /** The average number of deliveries in recent pages. */
   #page_length = LANE_PAGE / 2;
 
   constructor({ clock, store, settlements, memory, recipients, dispatcher, latestDue }: LaneLoaderParts) {
@@ -116,7 +116,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // What was stored before this node listened, nobody tells it: the table has more than the tail.
+    // Nobody told this node of what was stored before it listened: the table has more than the tail.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;
@@ -124,14 +124,14 @@ export class LaneLoader {
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const reaches_tail = before_tail.length < rows.length;
-    // The table knows better than the tail, of which nothing is pending any more.
+    // The table is right and the tail is not: nothing of the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) this.#memory.joinTail(lane);
     else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }
 }
 
-/** Whether an instance has a backlog: a page that was long, or not the last, says so. */
+/** A page shows whether the instance has a backlog: it has one if the page was long, or was not the last. */
 function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): void {
   if (page_length > FEW || lane.backlog !== null) recipient.is_behind = true;
   else if (recipient.is_behind && recipient.turn === null && !recipient.isSpilled) {

@@ -7,8 +7,9 @@ import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
- * A receiver whose pushes take longer than this many times the average of all has a smaller share of the memory, so that
- * a few slow ones cannot fill it. Not a time in milliseconds: when this thread is saturated, all pushes take long.
+ * A receiver is slow when its pushes take longer than this many times the average of all. A slow receiver has a smaller
+ * share of the memory, so that a few of them cannot fill it. The limit is not a time in milliseconds: when this thread
+ * is saturated, all pushes take long.
  */
 const SLOWER_ALLOWED = 4;
 /** How much the latest push counts in the average of all. */
@@ -18,12 +19,15 @@ const SLOW_AFTER_MS = 250;
 /** Room for deliveries in memory, by number and by the bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** Of that room, what instances with a backlog have: the rest is for what is accepted meanwhile. */
+/** The share of that room for instances with a backlog: the rest is for what is accepted in the meantime. */
 const BACKLOG_SHARE = 0.5;
 
 const NO_ATTEMPTS: Attempt[] = [];
 
-/** What all lanes together hold in memory, and how much one of them may. Only here deliveries enter a lane and leave it. */
+/**
+ * What all lanes together hold in memory, and how much one lane may hold. Deliveries enter and leave a lane only
+ * through this class.
+ */
 export class LaneMemory {
   #queued = 0;
   /** Of these, deliveries that were read from the table and not tried since. */
@@ -42,8 +46,8 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and those that would be there if they had not been accepted for lanes that have to be read. A
-   * backlog is no reason to accept less, however large it is: only what was added to it since is.
+   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. A backlog is no
+   * reason to accept less, however large it is. Only what was added to it since then counts.
    */
   get waiting(): number {
     return this.#queued - this.#queued_read + this.#unread;
@@ -53,7 +57,7 @@ export class LaneMemory {
     return this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX || this.#bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** What is left is for those that have no backlog. */
+  /** Whether instances with a backlog have used their share. What is left is for those without one. */
   get isShareFull(): boolean {
     return (
       this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
@@ -61,12 +65,12 @@ export class LaneMemory {
     );
   }
 
-  /** A push took so long. */
+  /** A push took this long. */
   pushed(duration_ms: number): void {
     this.#push_ms += (duration_ms - this.#push_ms) * PUSH_MS_WEIGHT;
   }
 
-  /** So many deliveries are about to be read; `release` when they were. */
+  /** Reserves room for deliveries that are about to be read; call `release` when they are read. */
   reserve(deliveries: number): void {
     this.#reserved += deliveries;
   }
@@ -85,13 +89,13 @@ export class LaneMemory {
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
-  /** Follows what is in memory, or what is on disk only. */
+  /** Adds a delivery behind what is in memory, or behind what is on disk only. */
   append(lane: Lane, delivery: LaneDelivery): void {
     lane.append(delivery);
     this.#countIn(lane, delivery);
   }
 
-  /** The next one of a page that was read. */
+  /** Adds the next delivery of a page that was read. */
   appendRead(lane: Lane, delivery: LaneDelivery): void {
     lane.appendRead(delivery);
     this.#countIn(lane, delivery);
@@ -103,18 +107,19 @@ export class LaneMemory {
     this.#bytes += bytesOf(delivery);
   }
 
-  /** Takes the head, whose settlement is made. */
+  /** Takes the head, whose settlement is made already. */
   takeHead(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // What waited for long is old for the collector: its young attempts would be kept until the whole heap is looked through.
+    // A delivery that waited for long is old for the collector. It would keep its young attempts in memory until the
+    // collector looks through the whole heap.
     delivery.attempts = NO_ATTEMPTS;
   }
 
-  /** It is no longer a part of what was read and waits. */
+  /** The delivery is tried: it no longer counts as one that was read and waits. */
   tried(lane: Lane, delivery: LaneDelivery): void {
     if (delivery.is_read) this.#countRead(lane, -1);
     delivery.is_read = false;

@@ -14,9 +14,9 @@ const IDLE_HINT_MARGIN_MS = 1000;
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
 export class Connection extends ListNode {
   readonly socket: Socket;
-  /** How many pushes got a response on it before the present one. */
+  /** How many pushes got a response on it before the current one. */
   uses = 0;
-  /** Whether a byte arrived since the present push was sent. */
+  /** Whether a byte arrived since the current push was sent. */
   has_responded = false;
   /** True until the head of the final response has arrived whole. */
   head_expected = false;
@@ -34,13 +34,13 @@ export class Connection extends ListNode {
       connect: (_options, callback) => {
         const error = handed_over ? new Error('The connection was closed before the request was sent') : null;
         handed_over = true;
-        // Not at once: undici overlooks a connector that calls back before it returns.
+        // The callback is not called at once: undici overlooks a connector that calls back before it returns.
         queueMicrotask(() => (error ? callback(error, null) : callback(null, socket)));
       },
       allowH2: false,
       pipelining: 1,
       maxHeaderSize: RESPONSE_HEADER_BYTES_MAX,
-      // Neither is a deadline: each byte that drips in starts it again.
+      // Neither of these is a deadline: each byte that arrives starts them again.
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: IDLE_MS,
@@ -97,7 +97,7 @@ export class Connection extends ListNode {
     const left = RESPONSE_HEADER_BYTES_MAX - this.#head_bytes;
     this.#head_bytes += chunk.length - at;
     if (this.#head_bytes <= RESPONSE_HEADER_BYTES_MAX) return true;
-    // The head may end within the limit, with the body behind it.
+    // The head may end within the limit, and the body may follow it.
     return chunk.subarray(at, at + Math.max(left, 0)).includes('\r\n\r\n', 0, 'latin1');
   }
 }

@@ -12,7 +12,7 @@ export class ConnectionPools {
   readonly #pools = new Map<string, InstancePool>();
   /** Every open connection, with its pool; null for one that serves a single push. */
   readonly #open = new Map<Connection, InstancePool | null>();
-  /** In the order in which they fell idle. */
+  /** In the order in which they became idle. */
   readonly #idle = new IntrusiveList<Connection>();
 
   /** @param idle_max unused connections kept over all instances; the one that has been unused for longest is closed first */
@@ -25,7 +25,10 @@ export class ConnectionPools {
     return { connections: this.#open.size, idle_connections: this.#idle.size, instances: this.#pools.size };
   }
 
-  /** The pool of an instance; a new URL leaves the connections to the old one behind. A text when the URL is refused. */
+  /**
+   * The pool of an instance. A URL of another origin gets a new pool, and the old connections are closed. A text when
+   * the URL is refused.
+   */
   of(instance_id: string, url: string): InstancePool | string {
     const known = this.#pools.get(instance_id);
     if (known !== undefined && known.target.url === url) return known;

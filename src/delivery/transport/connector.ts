@@ -78,7 +78,7 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address denies the name: which of them gets the connection must not be a matter of luck.
+    // One denied address denies the name: luck must not decide which of the addresses gets the connection.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
@@ -173,7 +173,7 @@ export class ConnectAttempt {
     this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
   }
 
-  /** A refusal says most: the host was there. */
+  /** Keeps the error that says the most: a refusal, because the host was there. */
   #keepError(error: NodeJS.ErrnoException): void {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }

@@ -62,7 +62,7 @@ function charsOfSecretAtEnd(text: string, secret: string): number {
   return 0;
 }
 
-/** What of a delivery goes into its push. */
+/** The parts of a delivery that go into its push. */
 export interface PushContent {
   delivery_id: string;
   message_id: string;
