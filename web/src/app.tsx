@@ -27,7 +27,7 @@ interface Section {
   path: string;
   name: string;
   icon: IconName;
-  /** After `g`. */
+  /** The key that opens the section, pressed after `g`. */
   key: string;
   is_shown?: () => boolean;
 }
@@ -46,7 +46,7 @@ const SECTIONS: readonly Section[] = [
   { path: '/nodes', name: 'Nodes', icon: 'nodes', key: 'o', is_shown: isShared },
   { path: '/start', name: 'Guide', icon: 'start', key: 's' },
 ];
-/** What has its place at the bottom of a phone; the rest is behind "More". */
+/** How many sections are at the bottom of a phone; the others are behind "More". */
 const FIRST_SECTIONS = 4;
 
 export function App(): JSX.Element {
@@ -74,7 +74,7 @@ function Frame(): JSX.Element {
   const sections = SECTIONS.filter(({ is_shown }) => is_shown?.() !== false);
 
   useShortcuts(() => setHelp(true));
-  // The view that was left took the focus with it.
+  // The previous view had the focus, and it is gone with the view.
   useEffect(() => {
     if (document.activeElement === document.body) main.current?.focus();
   }, [section]);
@@ -167,7 +167,7 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
   );
 }
 
-/** An empty registry begins with the guide. */
+/** Goes to the guide while the registry is empty, and otherwise to the page Now. */
 function Home(): JSX.Element {
   const { value, problem } = useQuery('is empty', async () => {
     const [instances, meetings] = await Promise.all([
@@ -229,7 +229,7 @@ interface MoreProps {
   onHelp: () => void;
 }
 
-/** On a phone: what does not fit. */
+/** On a phone: the sections that do not fit at the bottom. */
 function More({ sections, section, onHelp }: MoreProps): JSX.Element {
   const [is_open, setOpen] = useState(false);
   const is_current = sections.some(({ path }) => path === `/${section}`);
@@ -275,7 +275,7 @@ function More({ sections, section, onHelp }: MoreProps): JSX.Element {
   );
 }
 
-/** Keys are shortcuts only where nobody writes, and while no dialog is open. */
+/** Keys are shortcuts only while nobody writes in a field and no dialog is open. */
 function isWriting(target: EventTarget | null): boolean {
   return (
     target instanceof HTMLElement &&

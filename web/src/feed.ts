@@ -17,7 +17,7 @@ export type FeedState = 'connecting' | 'live' | 'broken';
 
 /** A page that nobody looks at gives its connection back: browsers have few of them for one host. */
 const HIDDEN_MS_MAX = 20_000;
-/** After a refusal that was thought to be for good, such as that of a service that is being replaced. */
+/** How soon it tries again after a refusal that looked final, such as that of a service that is being replaced. */
 const REFUSED_MS = 10_000;
 
 class Feed {
@@ -47,7 +47,7 @@ class Feed {
     this.#follow();
   }
 
-  /** The next session may be somebody else's: nothing is resumed. */
+  /** The next session may belong to another person, so nothing is resumed. */
   stop(): void {
     this.#is_wanted = false;
     this.#last_event_id = undefined;
@@ -79,7 +79,7 @@ class Feed {
   async #run({ signal }: AbortController): Promise<void> {
     const onConnection = (state: 'connected' | 'reconnecting'): void => {
       this.state.value = state === 'connected' ? 'live' : 'broken';
-      // What was asked before the connection stood may have changed in between.
+      // What the page read before the connection was open may have changed since then.
       if (state === 'connected') this.#publish({ name: 'gap', at: '', sent: null });
     };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };

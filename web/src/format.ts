@@ -71,7 +71,7 @@ export function durationInWords(ms: number): string {
 export function distanceInWords(at_ms: number, now_ms: number): string {
   const distance_ms = now_ms - at_ms;
   if (Math.abs(distance_ms) < 1000) return 'now';
-  // Whole seconds: tenths would tick restlessly.
+  // Only whole seconds: tenths would change all the time.
   const text = durationInWords(Math.max(Math.floor(Math.abs(distance_ms) / 1000) * 1000, 1000)).replace('.0', '');
   return distance_ms > 0 ? `${text} ago` : `in ${text}`;
 }
@@ -91,11 +91,11 @@ export function quoted(text: string): string {
   return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }
 
-/** What nobody sees, but for the joiners within one emoji. */
+/** Characters that nobody sees, except the joiners within one emoji. */
 const INVISIBLE =
   /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
 
-/** Text that others chose, with what is invisible in it written by its code. */
+/** Text that others chose. Invisible characters are shown by their codes. */
 export function shown(text: string): string {
   return text.replaceAll(
     INVISIBLE,

@@ -31,7 +31,7 @@ export function useObservable<T>(observable: Observable<T>): T {
   const drawn = observable.value;
   useEffect(() => {
     const stop = observable.subscribe(() => draw({}));
-    // It may have changed since the drawing.
+    // The value may have changed after the component was drawn.
     if (!Object.is(drawn, observable.value)) draw({});
     return stop;
   }, [observable]);

@@ -1,4 +1,7 @@
-/** Responses of the service, kept fresh by the live feed: an event means that something changed, the response is what is now. */
+/**
+ * Responses of the service. The live feed keeps them fresh: an event says only that something changed, and the page
+ * asks again.
+ */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Page } from '@convoke/sdk';
 import { type FeedEvent, feed } from './feed.ts';
@@ -10,7 +13,7 @@ const KEPT_MAX = 100;
 const PAUSE_MS = 700;
 const FIRST_PAGE = 100;
 const PAGE_MAX = 500;
-/** Of a longer list only this much of the beginning is read again. */
+/** Of a longer list, only this many rows from the beginning are read again. */
 const REFRESHED_ROWS_MAX = 1000;
 
 function keep(key: string, value: unknown): void {
