@@ -12,7 +12,7 @@ import { Database } from '../../src/store/sqlite/database.ts';
 import { instanceOperations } from '../../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { NumberSource } from '../../src/domain/id.ts';
-import { Recipients } from '../../src/store/sqlite/recipients.ts';
+import { Recipients } from '../../src/store/sqlite/meeting_recipients.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import type { Registration } from '../../src/store/contract/instances.ts';
 import type { Store } from '../../src/store/store.ts';

@@ -20,7 +20,7 @@ import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
-import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
+import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
 

@@ -18,7 +18,7 @@ import type { InstancesTable } from '../rows/tables.ts';
 import { INSTANCE_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { REMOVAL } from './locks.ts';
-import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
+import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)

@@ -8,7 +8,7 @@ import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.
 import type { MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
-import { IS_OWNED, ownedBy } from './ownership.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 
 /** Locks the instance: it cannot be removed, or join another meeting, before this join is done. */

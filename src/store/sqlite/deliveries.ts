@@ -23,8 +23,8 @@ import type {
 } from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
-import { isDeliveryVisible, IS_OWNED, ownedBy } from './ownership.ts';
-import type { Recipients } from './recipients.ts';
+import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import type { Recipients } from './meeting_recipients.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 
 const SETTLE_DELIVERY = `

@@ -8,7 +8,7 @@ import { Database } from './database.ts';
 import { openDataKeys } from './encryption.ts';
 import { storeErrorOf } from './errors.ts';
 import { type Operations, operationsOf } from './operations.ts';
-import { Recipients } from './recipients.ts';
+import { Recipients } from './meeting_recipients.ts';
 
 /**
  * Runs calls that arrived together in one transaction, and so with one wait for the disk.

@@ -16,9 +16,9 @@ import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import type { Sync } from './sync.ts';
-import { isInstanceVisible, IS_OWNED, ownedBy } from './ownership.ts';
+import { isInstanceVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForInstance } from './quotas.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './meeting_recipients.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)

@@ -9,9 +9,9 @@ import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import type { Sync } from './sync.ts';
-import { IS_OWNED, ownedBy } from './ownership.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './meeting_recipients.ts';
 
 const TOUCH = `
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms, $wall_ms)

@@ -5,7 +5,7 @@ import type { Accepted, AcceptedMessage, MessageStore, NewMessage } from '../con
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
 import type { Sync } from './sync.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './meeting_recipients.ts';
 import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 

@@ -20,7 +20,7 @@ import { fileOperations } from './file/space.ts';
 import { instanceOperations } from './instances.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './meeting_recipients.ts';
 import { sessionOperations } from './sessions.ts';
 
 export interface Operations {
