@@ -37,6 +37,11 @@ export class ConvokeError extends Error {
   }
 }
 
+/** What may go by itself; a key that is wrong does not. */
+export function isPassing({ code, status }: ConvokeError): boolean {
+  return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
+}
+
 /** The detail of a single invalid field names it already. */
 function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));

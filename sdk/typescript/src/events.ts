@@ -1,4 +1,5 @@
-import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
+import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy, isPassing } from './error.ts';
+import { pause } from './pause.ts';
 import type { FeedEvent } from './types.ts';
 
 /** The service sends something every 15 s: a connection that is silent for longer is dead. */
@@ -60,11 +61,6 @@ export async function* listen(
     const wait_ms = Math.min(WAIT_FIRST_MS * 2 ** failures++, WAIT_MS_MAX) * (0.5 + Math.random() / 2);
     await sleep(Math.max(wait_ms, (error?.retry_after_s ?? 0) * 1000), signal).catch(() => {});
   }
-}
-
-/** What may go by itself; a key that is wrong does not. */
-function isPassing({ code, status }: ConvokeError): boolean {
-  return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
 }
 
 /** One connection: first that it is open, then its events. */
@@ -147,17 +143,4 @@ export class EventParser {
 
 function isAborted(signal: AbortSignal | undefined): boolean {
   return signal?.aborted === true;
-}
-
-function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((resolve) => {
-    const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, ms);
-    signal?.addEventListener('abort', end);
-    if (isAborted(signal)) end();
-  });
 }

@@ -1,5 +1,5 @@
 export { ConvokeClient } from './client.ts';
-export type { CallOptions, ConvokeClientOptions, SendOptions } from './client.ts';
+export type { ConvokeClientOptions } from './client.ts';
 export { ConvokeError } from './error.ts';
 export type { EventsOptions } from './events.ts';
 export { all, pages } from './pages.ts';
@@ -7,6 +7,8 @@ export type { PageStart } from './pages.ts';
 export { RawJson, rawJson } from './raw_json.ts';
 export { createReceiver } from './receiver.ts';
 export type { ReceiverOptions } from './receiver.ts';
+export type { CallOptions } from './requests.ts';
+export type { SendOptions } from './sending.ts';
 export { VerificationError, verify, verifySignature } from './verify.ts';
 export type { HeadersLike, Push, VerificationReason, VerifyOptions } from './verify.ts';
 export type * from './types.ts';

@@ -1,0 +1,162 @@
+import { ConvokeError, errorFromResponse, errorFromFailure, errorFromProxy } from './error.ts';
+
+const TIMEOUT_MS = 10_000;
+
+export interface RequestsOptions {
+  /** Where Convoke listens, such as `http://127.0.0.1:8080`; a path in it is kept. */
+  base_url: string;
+  /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
+  api_key?: string | undefined;
+  /** In a browser: the `csrf_token` of a session that was begun before this page was loaded. */
+  csrf_token?: string | undefined;
+  /** Another implementation of fetch. */
+  fetch?: typeof fetch | undefined;
+  /** How long one request may take, response included; 10 s when absent. */
+  timeout_ms?: number | undefined;
+}
+
+export interface CallOptions {
+  /** Aborting it rejects the call with the signal's reason. */
+  signal?: AbortSignal | undefined;
+}
+
+/** The segments of a path behind `/api/v1/`. */
+export type Path = readonly (string | number)[];
+
+interface Call extends CallOptions {
+  query?: object;
+  body?: object;
+  /** The body as JSON text, instead of `body`. */
+  text?: string;
+  headers?: Record<string, string>;
+  /** Instead of that of all requests. */
+  timeout_ms?: number;
+}
+
+/** One request of the API after the other: its address, its credentials, its deadline, and what a failure means. */
+export class Requests {
+  readonly base_url: string;
+  /** Called as a plain function: as a method of an object, fetch throws "Illegal invocation" in browsers and workers. */
+  readonly fetch: typeof fetch;
+  /** Of the session that a browser's cookie stands for. */
+  csrf_token: string | null;
+  readonly #headers: Record<string, string>;
+  readonly #timeout_ms: number;
+
+  /** @throws TypeError when base_url is not an http or https URL */
+  constructor(options: RequestsOptions) {
+    this.base_url = parseBaseUrl(options.base_url);
+    this.#headers = { accept: 'application/json' };
+    this.csrf_token = options.csrf_token ?? null;
+    if (options.api_key !== undefined) this.#headers['authorization'] = `Bearer ${options.api_key}`;
+    this.fetch = options.fetch ?? ((input, init) => fetch(input, init));
+    this.#timeout_ms = options.timeout_ms ?? TIMEOUT_MS;
+  }
+
+  urlOf(path: Path, query?: object): string {
+    return `${this.base_url}/api/v1/${path.map(segment).join('/')}/${queryString(query)}`;
+  }
+
+  /** The headers of a request: what it accepts, and the credentials. */
+  headersWith(more: Record<string, string> = {}): Record<string, string> {
+    const headers = { ...this.#headers, ...more };
+    if (this.csrf_token !== null) headers['convoke-csrf'] = this.csrf_token;
+    return headers;
+  }
+
+  async call<T>(method: string, path: Path, call: Call): Promise<T> {
+    const url = this.urlOf(path, call.query);
+    return this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
+  }
+
+  /** @param read makes the result of a response, or throws */
+  async ask<T>(method: string, url: string, call: Call, read: (response: Response, text: string) => T): Promise<T> {
+    call.signal?.throwIfAborted();
+    const headers = this.headersWith(call.headers);
+    const body = call.text ?? (call.body === undefined ? null : JSON.stringify(call.body));
+    if (body !== null) headers['content-type'] = 'application/json';
+
+    const timeout_ms = call.timeout_ms ?? this.#timeout_ms;
+
+    // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
+    const abort = new AbortController();
+    const timer = setTimeout(() => abort.abort(), timeout_ms);
+    const abortByCaller = () => abort.abort();
+    call.signal?.addEventListener('abort', abortByCaller, { once: true });
+    try {
+      const response = await this.fetch(url, { method, headers, body, redirect: 'manual', signal: abort.signal });
+      return read(response, await response.text());
+    } catch (error) {
+      if (error instanceof ConvokeError) throw error;
+      call.signal?.throwIfAborted();
+      if (abort.signal.aborted) {
+        const detail = `no whole response from ${url} within ${timeout_ms} ms; it may have been carried out all the same`;
+        throw new ConvokeError('timeout', detail, { cause: error });
+      }
+      throw errorFromFailure(error, url);
+    } finally {
+      clearTimeout(timer);
+      call.signal?.removeEventListener('abort', abortByCaller);
+    }
+  }
+
+  /**
+   * The body of a 200 as a stream, or what another success says. Reading it takes as long as it takes: only `signal` ends
+   * that.
+   */
+  async stream<T>(path: Path, { signal }: CallOptions): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {
+    const url = this.urlOf(path);
+    signal?.throwIfAborted();
+    try {
+      const headers = this.headersWith();
+      const response = await this.fetch(url, { headers, redirect: 'manual', signal: signal ?? null });
+      if (response.status === 200 && response.body !== null) return response.body;
+      return parseResponse<T>(response, await response.text(), url);
+    } catch (error) {
+      if (error instanceof ConvokeError) throw error;
+      signal?.throwIfAborted();
+      throw errorFromFailure(error, url);
+    }
+  }
+}
+
+function parseResponse<T>(response: Response, text: string, url: string): T {
+  if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+  if (response.status === 204) return undefined as T;
+  try {
+    return JSON.parse(text) as T;
+  } catch {
+    throw errorFromProxy(response, url);
+  }
+}
+
+function parseBaseUrl(base_url: string): string {
+  const url = URL.canParse(base_url) ? new URL(base_url) : null;
+  if (url === null || !/^https?:$/.test(url.protocol)) {
+    throw new TypeError(`base_url must be an http or https URL such as http://127.0.0.1:8080, not ${base_url}`);
+  }
+  if (url.username !== '' || url.password !== '') {
+    throw new TypeError('base_url must not hold a user name or password; give the key as api_key');
+  }
+  return url.origin + url.pathname.replace(/\/+$/, '');
+}
+
+/**
+ * An id as one segment of a path. An empty one would address the list instead, and `.` and `..` cannot be written:
+ * URL parsers resolve them even when they are percent-encoded.
+ */
+function segment(id: string | number): string {
+  const text = String(id);
+  if (text === '' || text === '.' || text === '..') {
+    throw new TypeError(`an id that goes into the path cannot be ${JSON.stringify(text)}`);
+  }
+  return encodeURIComponent(text);
+}
+
+function queryString(query: object | undefined): string {
+  const params = new URLSearchParams();
+  for (const [name, value] of Object.entries(query ?? {})) {
+    if (value !== undefined) params.append(name, String(value));
+  }
+  return params.size === 0 ? '' : `?${params.toString()}`;
+}

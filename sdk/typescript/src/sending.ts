@@ -1,0 +1,83 @@
+import { ConvokeError } from './error.ts';
+import { pause } from './pause.ts';
+import { RawJson } from './raw_json.ts';
+import type { CallOptions, Requests } from './requests.ts';
+import type { SentMessage } from './types.ts';
+
+const SEND_ATTEMPTS_MAX = 4;
+/** A server that asks for a longer pause gets no retry: the caller decides. */
+const RETRY_WAIT_MS_MAX = 30_000;
+/** The pause before the second attempt when the server names none; it doubles from there. */
+const RETRY_FIRST_MS = 250;
+const IDEMPOTENCY_KEY_BYTES = 16;
+
+export interface SendingOptions {
+  /** How often sendMessage tries in all; 4 when absent, 1 for no retry. */
+  send_attempts_max?: number | undefined;
+  /** How the pauses between those tries are made; for tests. Must reject when the signal is aborted. */
+  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+}
+
+export interface SendOptions extends CallOptions {
+  /** Push only to these agents; empty or absent: to all agents of the meeting. */
+  target_agents?: readonly string[] | undefined;
+  /** Made at random when absent. Give your own to repeat a send safely across restarts of your program. */
+  idempotency_key?: string | undefined;
+}
+
+/** Sends one message, again and again under one idempotency key, until it is stored or the tries are used up. */
+export async function send(
+  requests: Requests,
+  { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
+  meeting_id: string | number,
+  message: object | RawJson,
+  options: SendOptions,
+): Promise<SentMessage> {
+  const { signal, target_agents, idempotency_key = makeIdempotencyKey() } = options;
+  const path = ['meetings', meeting_id, 'messages'];
+  const text = sendBody(message, target_agents);
+  const headers = { 'idempotency-key': idempotency_key };
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await requests.call<SentMessage>('POST', path, { signal, text, headers });
+    } catch (error) {
+      if (!(error instanceof ConvokeError)) throw error;
+      error.idempotency_key = idempotency_key;
+      const wait_ms = retryWait(error, attempt);
+      if (wait_ms === null || attempt >= send_attempts_max) throw error;
+      await sleep(wait_ms, signal);
+    }
+  }
+}
+
+function sendBody(message: object, target_agents: readonly string[] | undefined): string {
+  if (typeof message !== 'object' || message === null || Array.isArray(message)) {
+    throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
+  }
+  const text = message instanceof RawJson ? message.text : JSON.stringify(message);
+  // An undefined list means everybody; a null one is a mistake that the server should see.
+  const targets = target_agents === undefined ? '' : `,"target_agents":${JSON.stringify(target_agents)}`;
+  return `{"message":${text}${targets}}`;
+}
+
+/**
+ * 502 and 504 come from a proxy that lost the node which had the request: nobody knows whether it was stored, and the key tells
+ * that it is the same.
+ */
+const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
+
+/** How long to wait before a send is tried again; null when it must not be. */
+function retryWait(error: ConvokeError, attempt: number): number | null {
+  const { code, status, retry_after_s } = error;
+  const safe = code === 'unreachable' || code === 'timeout' || (status !== null && STATUSES_TO_TRY_AGAIN.has(status));
+  if (!safe) return null;
+  if (retry_after_s === null) return RETRY_FIRST_MS * 2 ** (attempt - 1) * (0.5 + Math.random() / 2);
+  const wait_ms = retry_after_s * 1000;
+  return wait_ms <= RETRY_WAIT_MS_MAX ? wait_ms : null;
+}
+
+/** crypto.randomUUID would do, but browsers offer it only to pages that were loaded over https or from localhost. */
+function makeIdempotencyKey(): string {
+  const bytes = crypto.getRandomValues(new Uint8Array(IDEMPOTENCY_KEY_BYTES));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}
