@@ -1,5 +1,6 @@
 import { errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
+import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
 import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
 import { send, type SendingOptions, type SendOptions } from './sending.ts';
@@ -99,6 +100,19 @@ export class ConvokeClient {
   /** Queues the deliveries of the instance that failed at or after `since` again. */
   recover(instance_id: string, input: RecoverInput, options?: CallOptions): Promise<Recovered> {
     return this.#requests.call('POST', ['instances', instance_id, 'recover'], { ...options, body: input });
+  }
+
+  /**
+   * The pushes of an instance with the transport `pull`, as they come. Each has to be given its result. When the
+   * connection is lost it is made again; it throws when it is refused for good.
+   *
+   *     for await (const push of client.pull('laptop-anna')) {
+   *       await handle(push.message);
+   *       push.respond({ status_code: 200 });
+   *     }
+   */
+  pull(instance_id: string, options: PullOptions = {}): AsyncGenerator<PushInHand, void, undefined> {
+    return new Puller(this.#requests, instance_id, options).pushes();
   }
 
   /** Fails with `instance_does_not_exist` when the instance is not registered. */

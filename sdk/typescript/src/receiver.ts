@@ -1,3 +1,4 @@
+import { Remembered } from './remembered.ts';
 import {
   decodeSecrets,
   importKey,
@@ -48,21 +49,35 @@ export interface ReceiverOptions extends VerifyOptions {
  * @throws VerificationError with reason `invalid_secret`, at once
  */
 export function createReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
-  const { onPush, onTest = () => {}, onError = (error) => console.error(error), now = Date.now } = options;
+  const { onPush, onTest = () => {} } = options;
+  return receiverOf(options, async (push) => {
+    await (push.test ? onTest(push) : onPush(push));
+    return null;
+  });
+}
+
+/** @param answer handles a push, and makes the JSON that the response is to have; null for none */
+export function receiverOf(
+  options: Omit<ReceiverOptions, 'onPush' | 'onTest'>,
+  answer: (push: Push) => Promise<string | null>,
+): (request: Request) => Promise<Response> {
+  const { onError = (error) => console.error(error), now = Date.now } = options;
   const { body_bytes_max = BODY_BYTES_MAX, remember_s = REMEMBER_S, remembered_max = REMEMBERED_MAX } = options;
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
   // A failed import is met by the first request; without this, it would end the process before.
   keys.catch(() => {});
-  const handled = new Remembered(remember_s * 1000, remembered_max, now);
-  const running = new Map<string, Promise<void>>();
+  const handled = new Remembered<string | null>(remember_s * 1000, remembered_max, now);
+  const running = new Map<string, Promise<string | null>>();
 
-  async function handle(push: Push): Promise<void> {
-    await (push.test ? onTest(push) : onPush(push));
-    handled.add(push.webhook_id);
+  async function handle(push: Push): Promise<string | null> {
+    const json = await answer(push);
+    handled.set(push.webhook_id, json);
+    return json;
   }
 
-  function handleOnce(push: Push): Promise<void> {
-    if (handled.has(push.webhook_id)) return Promise.resolve();
+  function handleOnce(push: Push): Promise<string | null> {
+    const before = handled.get(push.webhook_id);
+    if (before !== undefined) return Promise.resolve(before);
     let call = running.get(push.webhook_id);
     if (call === undefined) {
       call = handle(push).finally(() => running.delete(push.webhook_id));
@@ -85,12 +100,14 @@ export function createReceiver(options: ReceiverOptions): (request: Request) => 
       if (!(error instanceof VerificationError)) throw error;
       return respond(error.reason === 'invalid_body' ? 400 : 401, error.message);
     }
+    let json: string | null;
     try {
-      await handleOnce(push);
+      json = await handleOnce(push);
     } catch {
       return respond(500, 'the receiver failed; its log has the reason');
     }
-    return respond(200, 'ok');
+    if (json === null) return respond(200, 'ok');
+    return new Response(json, { headers: { 'content-type': 'application/json' } });
   };
 }
 
@@ -126,38 +143,4 @@ async function readBody(request: Request, bytes_max: number): Promise<Uint8Array
     at += chunk.length;
   }
   return body;
-}
-
-/** Ids with the time they were last met, the longest unseen first: that is the order in which a Map keeps what is set. */
-class Remembered {
-  readonly #met_at_ms = new Map<string, number>();
-  readonly #for_ms: number;
-  readonly #size_max: number;
-  readonly #now: () => number;
-
-  constructor(for_ms: number, size_max: number, now: () => number) {
-    this.#for_ms = for_ms;
-    this.#size_max = size_max;
-    this.#now = now;
-  }
-
-  add(id: string): void {
-    this.#met_at_ms.delete(id);
-    this.#met_at_ms.set(id, this.#now());
-    for (const [oldest, met_at_ms] of this.#met_at_ms) {
-      if (this.#met_at_ms.size <= this.#size_max && !this.#isOver(met_at_ms)) break;
-      this.#met_at_ms.delete(oldest);
-    }
-  }
-
-  has(id: string): boolean {
-    const met_at_ms = this.#met_at_ms.get(id);
-    if (met_at_ms === undefined || this.#isOver(met_at_ms)) return false;
-    this.add(id);
-    return true;
-  }
-
-  #isOver(met_at_ms: number): boolean {
-    return this.#now() - met_at_ms > this.#for_ms;
-  }
 }

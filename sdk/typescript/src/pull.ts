@@ -1,0 +1,376 @@
+import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './error.ts';
+import { pause } from './pause.ts';
+import { fitting, type PushResult, ResultQueue } from './push_result.ts';
+import { Remembered } from './remembered.ts';
+import type { Requests } from './requests.ts';
+import { retryPauseMs } from './until_reached.ts';
+import { type Push, readPush } from './verify.ts';
+
+/** How long the service keeps a request without pushes. A connection that died in silence is noticed after that and the grace. */
+const WAIT_S = 20;
+const GRACE_MS = 5_000;
+/** While a machine sleeps, timers stand still and the wall clock does not: so it is looked at as often as this. */
+const LOOK_MS = 1_000;
+/** How long an iteration that ends tries to hand in its results. */
+const HAND_IN_MS_MAX = 10_000;
+/** Pushes that one request asks for. */
+const PUSHES_MAX = 32;
+/** A success whose settlement was lost in a crash of the service is asked for again: once for a lane, and soon. */
+const REMEMBER_MS = 3_600_000;
+const REMEMBERED_MAX = 1_000;
+/** Pushes that never got a result; the oldest is forgotten first. */
+const LATE_MAX = 1_000;
+
+/** A push that this machine pulled, and has to give a result for. */
+export interface PushInHand extends Push {
+  delivery_id: string;
+  /** Those that a webhook gets, the signature included. */
+  headers: Readonly<Record<string, string>>;
+  /** Aborted when the service waits for the result no longer; it hands the push out again later. */
+  signal: AbortSignal;
+  /** Gives the result. It is handed in at once; a second one of the same push counts for nothing. */
+  respond: (result: PushResult) => void;
+}
+
+export interface PullOptions {
+  /**
+   * How many pushes you can have in your hands at a time, each of another meeting; 1 when absent. With more than one, do
+   * not await the work in the loop.
+   */
+  concurrency?: number | undefined;
+  /** Aborting it ends the iteration, as soon as the pushes in your hands have their results and these are handed in. */
+  signal?: AbortSignal | undefined;
+  /**
+   * Asked before each request for pushes; nothing when it is ready, or a promise to wait for. While it waits, pushes wait at
+   * the service and spend nothing. The promise must settle soon after the signal is aborted.
+   */
+  ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
+  /** Called when the service responds, and when it is lost and will be asked again. */
+  onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
+  /** How the pauses between failed requests are made; for tests. */
+  sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+}
+
+interface HandedOut {
+  delivery_id: string;
+  attempt: number;
+  headers: Record<string, string>;
+  body: string;
+  deadline_at: string;
+}
+
+/** A push in the hands of the caller. */
+interface Held {
+  attempt: number;
+  deadline: ReturnType<typeof setTimeout>;
+  abort: AbortController;
+  /** The deadline has passed: the service makes a new attempt later, and this one takes no room. */
+  is_late: boolean;
+}
+
+/**
+ * The pushes of one instance, pulled over as many requests as it takes.
+ *
+ * One request waits at the service for pushes while there is room for them. A result given meanwhile goes with a second
+ * request that waits for nothing. Both bring results, and take the pushes that are there.
+ *
+ * A push that is handed out again, because its result was lost or late, is not given to the caller twice: it gets the
+ * result of the call that runs, or the success that is remembered.
+ */
+export class Puller {
+  readonly #requests: Requests;
+  readonly #path: readonly string[];
+  readonly #concurrency: number;
+  readonly #options: PullOptions;
+  /** In the hands of the caller, or waiting in the queue for them; late ones included, in the order of their coming. */
+  readonly #held = new Map<string, Held>();
+  readonly #queue: PushInHand[] = [];
+  readonly #successes = new Remembered<PushResult>(REMEMBER_MS, REMEMBERED_MAX, Date.now);
+  readonly #results = new ResultQueue();
+  #late = 0;
+  /** Room that open requests asked to fill. */
+  #asked = 0;
+  /** Ends the request that waits; null while none does. */
+  #waiting: AbortController | null = null;
+  #is_handing_in = false;
+  #is_step_due = false;
+  /** False while `ready` keeps the next request back. */
+  #is_ready = true;
+  #is_connected = false;
+  #failures = 0;
+  #backing_off: Promise<void> | null = null;
+  /** Aborted when no more pushes are wanted. */
+  readonly #ending = new AbortController();
+  #hand_in_until_ms = Infinity;
+  #error: unknown = null;
+  #is_over = false;
+  #wake: () => void = () => {};
+
+  constructor(requests: Requests, instance_id: string, options: PullOptions) {
+    this.#requests = requests;
+    this.#path = ['instances', instance_id, 'pull'];
+    this.#concurrency = options.concurrency ?? 1;
+    this.#options = options;
+  }
+
+  async *pushes(): AsyncGenerator<PushInHand, void, undefined> {
+    const { signal } = this.#options;
+    const end = () => this.#end();
+    signal?.addEventListener('abort', end);
+    if (signal?.aborted) end();
+    try {
+      this.#step();
+      for (;;) {
+        const push = await this.#next();
+        if (push === null) return;
+        yield push;
+      }
+    } finally {
+      signal?.removeEventListener('abort', end);
+      await this.#close();
+    }
+  }
+
+  async #next(): Promise<PushInHand | null> {
+    for (;;) {
+      const push = this.#queue.shift();
+      if (push !== undefined) return push;
+      if (this.#error !== null) throw this.#error;
+      if (this.#is_over) return null;
+      await new Promise<void>((resolve) => (this.#wake = resolve));
+    }
+  }
+
+  /** Wants no more pushes; those that nobody has seen go back. */
+  #end(): void {
+    if (this.#ending.signal.aborted) return;
+    this.#ending.abort();
+    this.#waiting?.abort();
+    for (const push of this.#queue.splice(0)) push.respond({ not_reached: 'the program that pulls has ended' });
+    this.#step();
+  }
+
+  /** The caller has left the loop: nobody waits for results that were not given by now. */
+  async #close(): Promise<void> {
+    this.#end();
+    for (const held of this.#held.values()) clearTimeout(held.deadline);
+    this.#held.clear();
+    this.#late = 0;
+    this.#step();
+    while (!this.#is_over && this.#error === null) await new Promise<void>((resolve) => (this.#wake = resolve));
+  }
+
+  /** Starts the requests that there is a reason for. */
+  #step(): void {
+    if (this.#is_over || this.#error !== null) return;
+    const held = this.#held.size - this.#late;
+    const room = Math.max(0, this.#concurrency - held - this.#asked);
+    const is_ending = this.#ending.signal.aborted;
+    const now_ms = Date.now();
+    if (is_ending && held === 0) this.#hand_in_until_ms = Math.min(this.#hand_in_until_ms, now_ms + HAND_IN_MS_MAX);
+    if (this.#backing_off === null) {
+      if (room > 0 && this.#waiting === null && !is_ending) void this.#wait(Math.min(room, PUSHES_MAX));
+      if (this.#results.size > 0 && !this.#is_handing_in)
+        void this.#handIn(is_ending || !this.#is_ready ? 0 : Math.min(room, PUSHES_MAX));
+    }
+    const is_idle = this.#waiting === null && !this.#is_handing_in;
+    if (is_ending && is_idle && held === 0 && (this.#results.size === 0 || now_ms > this.#hand_in_until_ms)) {
+      this.#is_over = true;
+      this.#wake();
+    }
+  }
+
+  /** What is answered in the same turn of the event loop goes together. */
+  #stepSoon(): void {
+    if (this.#is_step_due) return;
+    this.#is_step_due = true;
+    soon(() => {
+      this.#is_step_due = false;
+      this.#step();
+    });
+  }
+
+  async #wait(max: number): Promise<void> {
+    const waiting = new AbortController();
+    this.#waiting = waiting;
+    this.#asked += max;
+    try {
+      const getting_ready = this.#options.ready?.(this.#ending.signal);
+      if (getting_ready !== undefined) {
+        this.#is_ready = false;
+        await getting_ready.finally(() => (this.#is_ready = true));
+      }
+      // The first request of a connection waits for nothing: its response says that the service is there.
+      if (!this.#ending.signal.aborted) await this.#ask(max, this.#is_connected ? WAIT_S : 0, waiting);
+    } catch (error) {
+      if (!this.#ending.signal.aborted) this.#fail(error);
+    } finally {
+      this.#waiting = null;
+      this.#asked -= max;
+      // Pushes that just came may have their results in a moment: they go with the next request.
+      this.#stepSoon();
+    }
+  }
+
+  async #handIn(max: number): Promise<void> {
+    this.#is_handing_in = true;
+    this.#asked += max;
+    try {
+      await this.#ask(max, 0, new AbortController());
+    } catch (error) {
+      this.#fail(error);
+    } finally {
+      this.#is_handing_in = false;
+      this.#asked -= max;
+      this.#step();
+    }
+  }
+
+  /** One request: hands in what results there are, and takes pushes. */
+  async #ask(max: number, wait_s: number, abort: AbortController): Promise<void> {
+    const results = this.#results.take();
+    const url = this.#requests.urlOf(this.#path);
+    const timeout_ms = wait_s * 1000 + GRACE_MS;
+    const over_at_ms = Date.now() + timeout_ms;
+    const look = setInterval(() => {
+      if (Date.now() < over_at_ms) return;
+      abort.abort(new ConvokeError('timeout', `no response from ${url} in time; this machine may have slept`));
+    }, LOOK_MS);
+    try {
+      const call = { body: { results, max, wait_s }, timeout_ms, signal: abort.signal };
+      const { pushes, sent_at_ms } = await this.#requests.ask('POST', url, call, readPushes(url));
+      this.#succeed();
+      for (const push of pushes) this.#take(push, sent_at_ms);
+    } catch (error) {
+      // Nobody knows whether they arrived; the service takes each once.
+      this.#results.putBack(results);
+      throw error;
+    } finally {
+      clearInterval(look);
+    }
+  }
+
+  #take({ delivery_id, attempt, headers, body, deadline_at }: HandedOut, sent_at_ms: number): void {
+    const success = this.#successes.get(delivery_id);
+    if (success !== undefined) {
+      this.#results.add({ delivery_id, attempt, ...success });
+      return;
+    }
+    const left_ms = Date.parse(deadline_at) - sent_at_ms;
+    const running = this.#held.get(delivery_id);
+    if (running !== undefined) {
+      clearTimeout(running.deadline);
+      if (running.is_late) this.#late--;
+      running.is_late = false;
+      running.attempt = attempt;
+      running.deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
+      return;
+    }
+    const abort = new AbortController();
+    const deadline = setTimeout(() => this.#expire(delivery_id), left_ms);
+    const held: Held = { attempt, deadline, abort, is_late: false };
+    this.#held.set(delivery_id, held);
+    this.#queue.push({
+      ...readPush(new TextEncoder().encode(body), headers),
+      delivery_id,
+      headers,
+      signal: abort.signal,
+      respond: (result) => this.#respond(delivery_id, held, result),
+    });
+    if (this.#ending.signal.aborted) this.#queue.pop()?.respond({ not_reached: 'the program that pulls has ended' });
+    else this.#wake();
+  }
+
+  #respond(delivery_id: string, held: Held, result: PushResult): void {
+    const is_success = 'status_code' in result && result.status_code >= 200 && result.status_code < 300;
+    const given = fitting(result);
+    if (is_success) this.#successes.set(delivery_id, given);
+    if (this.#held.get(delivery_id) !== held) return;
+    clearTimeout(held.deadline);
+    this.#held.delete(delivery_id);
+    if (held.is_late) this.#late--;
+    else this.#results.add({ delivery_id, attempt: held.attempt, ...given });
+    this.#stepSoon();
+  }
+
+  /** The service counts on the result no longer. Until it is given, the next attempt joins this one. */
+  #expire(delivery_id: string): void {
+    const held = this.#held.get(delivery_id);
+    if (held === undefined) return;
+    const at = this.#queue.findIndex((push) => push.delivery_id === delivery_id);
+    if (at === -1) {
+      held.is_late = true;
+      this.#late++;
+    } else {
+      this.#queue.splice(at, 1);
+      this.#held.delete(delivery_id);
+    }
+    if (this.#late > LATE_MAX) this.#forgetOldestLate();
+    held.abort.abort();
+    this.#step();
+  }
+
+  #forgetOldestLate(): void {
+    for (const [delivery_id, { is_late }] of this.#held) {
+      if (!is_late) continue;
+      this.#held.delete(delivery_id);
+      this.#late--;
+      return;
+    }
+  }
+
+  #succeed(): void {
+    this.#failures = 0;
+    if (this.#is_connected) return;
+    this.#is_connected = true;
+    this.#options.onConnection?.('connected', null);
+  }
+
+  #fail(error: unknown): void {
+    if (!(error instanceof ConvokeError) || !mayPass(error)) {
+      this.#error ??= error;
+      this.#ending.abort();
+      this.#waiting?.abort();
+      this.#wake();
+      return;
+    }
+    if (Date.now() > this.#hand_in_until_ms) return;
+    if (this.#is_connected || this.#failures === 0) this.#options.onConnection?.('reconnecting', error);
+    this.#is_connected = false;
+    if (this.#backing_off !== null) return;
+    const { sleep = pause } = this.#options;
+    const wait_ms = retryPauseMs(this.#failures++, error);
+    const { signal } = this.#ending;
+    this.#backing_off = sleep(wait_ms, signal.aborted ? undefined : signal)
+      .catch(() => {})
+      .then(() => {
+        this.#backing_off = null;
+        this.#step();
+      });
+  }
+}
+
+/** After what is due in this turn of the event loop; where the runtime has no such thing, a little later. */
+const soon: (step: () => void) => unknown =
+  (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));
+
+/** A network that was just joined may respond with a page of its own. */
+function mayPass(error: ConvokeError): boolean {
+  return isPassing(error) || error.code === 'unexpected_response';
+}
+
+/** Reads a response, and when the service sent it: the deadlines are by its clock, and that of this machine may be wrong. */
+function readPushes(url: string): (response: Response, text: string) => { pushes: HandedOut[]; sent_at_ms: number } {
+  return (response, text) => {
+    if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
+    let pushes: HandedOut[];
+    try {
+      pushes = (JSON.parse(text) as { pushes: HandedOut[] }).pushes;
+    } catch {
+      throw errorFromProxy(response, url);
+    }
+    // In whole seconds; not shown to a page of another origin.
+    const date_ms = Date.parse(response.headers.get('date') ?? '');
+    return { pushes, sent_at_ms: Number.isNaN(date_ms) ? Date.now() : date_ms };
+  };
+}

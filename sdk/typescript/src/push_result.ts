@@ -1,0 +1,75 @@
+/** What one request brings: so many results, or fewer when their bodies are long. */
+const RESULTS_MAX = 32;
+/** Of all results in a request; one alone may have a body of RESULT_BODY_BYTES_MAX. */
+const RESULTS_CHARS_MAX = 256 * 1024;
+/** The service takes no longer body of a result. */
+export const RESULT_BODY_BYTES_MAX = 64 * 1024;
+const WHY_CHARS_MAX = 500;
+const RETRY_AFTER_CHARS_MAX = 200;
+
+/** What became of a push: the response of the agent, or why there is none. */
+export type PushResult =
+  | {
+      /** The HTTP status that a webhook would respond. */
+      status_code: number;
+      /** As the header Retry-After: seconds, or a date. */
+      retry_after?: string | undefined;
+      /** At most 64 KiB of UTF-8; what is longer is cut. */
+      body?: string | undefined;
+    }
+  /** Why the push did not get as far as the agent: it keeps its place, and no retry is spent. */
+  | { not_reached: string };
+
+/** A result as the service gets it. */
+export type HandedInResult = { delivery_id: string; attempt: number } & PushResult;
+
+/** Results that are not handed in yet, the oldest first. */
+export class ResultQueue {
+  #results: HandedInResult[] = [];
+
+  get size(): number {
+    return this.#results.length;
+  }
+
+  add(result: HandedInResult): void {
+    this.#results.push(result);
+  }
+
+  /** Those of one request. */
+  take(): HandedInResult[] {
+    let chars = 0;
+    let count = 0;
+    for (const result of this.#results.slice(0, RESULTS_MAX)) {
+      chars += 'body' in result ? (result.body?.length ?? 0) : 0;
+      if (count > 0 && chars > RESULTS_CHARS_MAX) break;
+      count++;
+    }
+    return this.#results.splice(0, count);
+  }
+
+  /** Those of a request that failed. */
+  putBack(results: readonly HandedInResult[]): void {
+    this.#results.unshift(...results);
+  }
+}
+
+/** A result as the service takes it. */
+export function fitting(result: PushResult): PushResult {
+  if ('not_reached' in result)
+    return { not_reached: result.not_reached.slice(0, WHY_CHARS_MAX) || 'no reason was given' };
+  const { status_code, retry_after, body } = result;
+  return {
+    status_code,
+    ...(retry_after !== undefined && retry_after.length <= RETRY_AFTER_CHARS_MAX && { retry_after }),
+    ...(body !== undefined && { body: cut(body) }),
+  };
+}
+
+/** The beginning of a text that fits into the body of a result. */
+function cut(text: string): string {
+  if (text.length * 3 <= RESULT_BODY_BYTES_MAX) return text;
+  const bytes = new TextEncoder().encode(text);
+  if (bytes.length <= RESULT_BODY_BYTES_MAX) return text;
+  // A character that is cut in the middle is left out.
+  return new TextDecoder().decode(bytes.subarray(0, RESULT_BODY_BYTES_MAX)).replace(/\ufffd+$/, '');
+}

@@ -1,0 +1,330 @@
+/** The SDK pulls: what goes over the wire, and what the caller can count on. Against real HTTP, without waiting. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer, type ServerResponse } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import { json } from 'node:stream/consumers';
+import { describe, test, type TestContext } from 'node:test';
+import { ConvokeClient, ConvokeError, type PushInHand, type PullOptions } from '@convoke/sdk';
+import { until } from '../support/wait.ts';
+
+interface PullRequest {
+  results: ({ delivery_id: string; attempt: number } & Record<string, unknown>)[];
+  max: number;
+  wait_s: number;
+}
+
+/** Hands out what a test gives it, and loses answers when a test says so. */
+class ScriptedService {
+  readonly requests: PullRequest[] = [];
+  readonly #pushes: object[] = [];
+  #waiting: { response: ServerResponse; max: number }[] = [];
+  /** How the next requests fail: a status, or a connection that is cut once they were read. */
+  readonly failures: (number | 'cut')[] = [];
+  readonly #server = createServer(async (request, response) => {
+    const body = (await json(request)) as PullRequest;
+    this.requests.push(body);
+    const failure = this.failures.shift();
+    if (failure === 'cut') return void request.socket.destroy();
+    if (failure !== undefined) return sendProblem(response, failure);
+    response.on('close', () => (this.#waiting = this.#waiting.filter((each) => each.response !== response)));
+    this.#waiting.push({ response, max: body.max });
+    this.#handOut();
+    if (body.wait_s === 0 && !response.writableEnded) this.#send(response, []);
+  });
+
+  static async start(): Promise<ScriptedService> {
+    const service = new ScriptedService();
+    await once(service.#server.listen(0, '127.0.0.1'), 'listening');
+    return service;
+  }
+
+  close(): void {
+    this.#server.close().closeAllConnections();
+  }
+
+  get client(): ConvokeClient {
+    return new ConvokeClient({ base_url: `http://127.0.0.1:${(this.#server.address() as AddressInfo).port}` });
+  }
+
+  get results() {
+    return this.requests.flatMap(({ results }) => results);
+  }
+
+  push(delivery_id: string, { attempt = 1, left_ms = 60_000 } = {}): void {
+    const seq = Number(delivery_id.replace(/\D/g, ''));
+    this.#pushes.push({
+      delivery_id,
+      attempt,
+      headers: { 'webhook-id': delivery_id, 'convoke-seq': String(seq), 'convoke-attempt': String(attempt) },
+      body: JSON.stringify({
+        event: 'new_message',
+        meeting_id: 'm',
+        message: { content: delivery_id },
+        target_agents: ['a'],
+        timestamp: '',
+      }),
+      deadline_at: new Date(Date.now() + left_ms).toISOString(),
+    });
+    this.#handOut();
+  }
+
+  /** Whether a request waits for pushes. */
+  get is_asked(): boolean {
+    return this.#waiting.length > 0;
+  }
+
+  #handOut(): void {
+    for (const { response, max } of this.#waiting) {
+      if (max === 0 || this.#pushes.length === 0) continue;
+      this.#send(response, this.#pushes.splice(0, max));
+    }
+  }
+
+  #send(response: ServerResponse, pushes: object[]): void {
+    this.#waiting = this.#waiting.filter((each) => each.response !== response);
+    // The clock of this machine is that of the service.
+    response.sendDate = false;
+    response.setHeader('content-type', 'application/json');
+    response.end(JSON.stringify({ pushes }));
+  }
+}
+
+function sendProblem(response: ServerResponse, status: number): void {
+  const problem = { type: 'about:blank', title: 'T', status, detail: 'what to do', code: 'some_code' };
+  response.writeHead(status, { 'content-type': 'application/json' }).end(JSON.stringify(problem));
+}
+
+/** Pulls until the test ends it; the pushes are kept unless they are answered by `answer`. */
+async function start(t: TestContext, options: PullOptions = {}, answer?: (push: PushInHand) => void) {
+  const service = await ScriptedService.start();
+  const ending = new AbortController();
+  const pauses_ms: number[] = [];
+  const sleep = async (ms: number) => void pauses_ms.push(ms);
+  const pushes: PushInHand[] = [];
+  const pull = async () => {
+    for await (const push of service.client.pull('i', { signal: ending.signal, sleep, ...options })) {
+      pushes.push(push);
+      answer?.(push);
+    }
+  };
+  const over = pull();
+  over.catch(() => {});
+  t.after(async () => {
+    ending.abort();
+    for (const push of pushes) push.respond({ status_code: 200 });
+    await over.catch(() => {});
+    service.close();
+  });
+  const asked = () =>
+    until(
+      'a request that waits',
+      () => service.is_asked,
+      (is) => is,
+    );
+  const taken = (count: number) =>
+    until(
+      `${count} pushes`,
+      () => pushes.length,
+      (length) => length === count,
+    );
+  const handedIn = (count: number) =>
+    until(
+      `${count} results`,
+      () => service.results.length,
+      (length) => length === count,
+    );
+  return { service, ending, over, pushes, pauses_ms, asked, taken, handedIn };
+}
+
+const succeed = (push: PushInHand): void => push.respond({ status_code: 200 });
+
+describe('pull', () => {
+  test('gives each push in order, and hands in its result with the request for the next', async (t) => {
+    const { service, pushes, asked, handedIn } = await start(t, {}, succeed);
+    await asked();
+    for (const id of ['d1', 'd2', 'd3']) service.push(id);
+    await handedIn(3);
+    assert.deepEqual(
+      pushes.map(({ delivery_id, message, seq, meeting_id }) => ({ delivery_id, message, seq, meeting_id })),
+      [1, 2, 3].map((seq) => ({ delivery_id: `d${seq}`, message: { content: `d${seq}` }, seq, meeting_id: 'm' })),
+    );
+    assert.deepEqual(
+      service.requests.slice(1).map(({ results, max }) => ({ results, max })),
+      [[], ...[1, 2, 3].map((seq) => [{ delivery_id: `d${seq}`, attempt: 1, status_code: 200 }])].map((results) => ({
+        results,
+        max: 1,
+      })),
+    );
+  });
+
+  test('gives as many at a time as were asked for, and hands in a result while a request waits', async (t) => {
+    const { service, pushes, taken, handedIn } = await start(t, { concurrency: 3 });
+    for (const id of ['d1', 'd2', 'd3', 'd4']) service.push(id);
+    await taken(3);
+    pushes[1]!.respond({ status_code: 200, body: '{}' });
+    await taken(4);
+    for (const push of [pushes[0]!, pushes[2]!]) push.respond({ not_reached: 'why' });
+    await handedIn(3);
+    assert(service.requests.every(({ max }) => max <= 3));
+    pushes[3]!.respond({ status_code: 503, retry_after: '7' });
+    await handedIn(4);
+    assert.deepEqual(
+      service.results.toSorted((a, b) => a.delivery_id.localeCompare(b.delivery_id)),
+      [
+        { delivery_id: 'd1', attempt: 1, not_reached: 'why' },
+        { delivery_id: 'd2', attempt: 1, status_code: 200, body: '{}' },
+        { delivery_id: 'd3', attempt: 1, not_reached: 'why' },
+        { delivery_id: 'd4', attempt: 1, status_code: 503, retry_after: '7' },
+      ],
+    );
+  });
+
+  test('a result whose request was lost is handed in again, after pauses of 0.1 s to 5 s', async (t) => {
+    const { service, pauses_ms, asked, taken, pushes } = await start(t);
+    service.push('d1');
+    await taken(1);
+    service.failures.push('cut', 503, 502, ...Array.from({ length: 9 }, () => 'cut' as const));
+    pushes[0]!.respond({ status_code: 200 });
+    await asked();
+    const with_result = service.requests.filter(({ results }) => results.length === 1);
+    assert.equal(with_result.length, 13, 'each request brings it until one gets a response');
+    assert.equal(pauses_ms.length, 12);
+    for (const [i, pause_ms] of pauses_ms.entries()) {
+      const whole_ms = Math.min(100 * 2 ** i, 5_000);
+      assert(pause_ms >= whole_ms / 2 && pause_ms <= whole_ms, `pause ${i}: ${pause_ms} ms`);
+    }
+  });
+
+  test('says once that the service is lost, and that it is back', async (t) => {
+    const states: string[] = [];
+    const { service, handedIn } = await start(t, { onConnection: (state) => states.push(state) }, succeed);
+    service.push('d1');
+    await handedIn(1);
+    service.failures.push('cut', 'cut');
+    service.push('d2');
+    await until(
+      'the connection',
+      () => states.length,
+      (length) => length === 3,
+    );
+    assert.deepEqual(states, ['connected', 'reconnecting', 'connected']);
+  });
+
+  test('a push that is handed out again while it is handled is handled once, and its result is of the latest attempt', async (t) => {
+    const { service, pushes, taken, handedIn } = await start(t, { concurrency: 2 });
+    service.push('d1');
+    await taken(1);
+    service.push('d1', { attempt: 2 });
+    service.push('d2');
+    await taken(2);
+    pushes[0]!.respond({ status_code: 200 });
+    await handedIn(1);
+    assert.deepEqual(service.results, [{ delivery_id: 'd1', attempt: 2, status_code: 200 }]);
+  });
+
+  test('a success is handed in again without a second call; a failure is called again', async (t) => {
+    const { service, pushes, handedIn, taken } = await start(t, {}, (push) =>
+      push.respond({ status_code: push.delivery_id === 'd1' ? 200 : 500 }),
+    );
+    service.push('d1');
+    service.push('d2');
+    await handedIn(2);
+    service.push('d1', { attempt: 2 });
+    service.push('d2', { attempt: 2 });
+    await handedIn(4);
+    await taken(3);
+    assert.deepEqual(
+      pushes.map(({ delivery_id, attempt }) => `${delivery_id} ${attempt}`),
+      ['d1 1', 'd2 1', 'd2 2'],
+    );
+    assert.deepEqual(service.results[2], { delivery_id: 'd1', attempt: 2, status_code: 200 });
+  });
+
+  test('at the deadline its signal is aborted, its room is free, and a late result is not handed in', async (t) => {
+    const { service, pushes, taken, handedIn } = await start(t);
+    service.push('d1', { left_ms: 20 });
+    service.push('d2');
+    await taken(2);
+    assert.equal(pushes[0]!.signal.aborted, true);
+    assert.equal(pushes[1]!.signal.aborted, false);
+    pushes[0]!.respond({ status_code: 200 });
+    succeed(pushes[1]!);
+    await handedIn(1);
+    assert.deepEqual(service.results, [{ delivery_id: 'd2', attempt: 1, status_code: 200 }]);
+    service.push('d1', { attempt: 2 });
+    await handedIn(2);
+    assert.equal(pushes.length, 2, 'the late success was remembered');
+  });
+
+  test('when its signal is aborted it ends after the push in hand, with the result handed in', async (t) => {
+    const { service, ending, over, pushes, taken } = await start(t, { concurrency: 2 });
+    service.push('d1');
+    await taken(1);
+    ending.abort();
+    let is_over = false;
+    void over.then(() => (is_over = true));
+    await until(
+      'the end of the request that waited',
+      () => service.is_asked,
+      (is) => !is,
+    );
+    assert.equal(is_over, false);
+    // Not lost by a service that restarts meanwhile.
+    service.failures.push('cut', 503);
+    succeed(pushes[0]!);
+    await over;
+    const last = service.requests.at(-1)!;
+    assert.deepEqual(last, { results: [{ delivery_id: 'd1', attempt: 1, status_code: 200 }], max: 0, wait_s: 0 });
+  });
+
+  test('a loop that is left hands in what was given, and gives back what nobody saw', async (t) => {
+    const service = await ScriptedService.start();
+    t.after(() => service.close());
+    for (const id of ['d1', 'd2', 'd3']) service.push(id);
+    for await (const push of service.client.pull('i', { concurrency: 3 })) {
+      succeed(push);
+      break;
+    }
+    assert.deepEqual(service.results, [
+      { delivery_id: 'd1', attempt: 1, status_code: 200 },
+      { delivery_id: 'd2', attempt: 1, not_reached: 'the program that pulls has ended' },
+      { delivery_id: 'd3', attempt: 1, not_reached: 'the program that pulls has ended' },
+    ]);
+  });
+
+  test('a refusal ends it with the code', async (t) => {
+    const { service, over, asked } = await start(t, { concurrency: 2 });
+    await asked();
+    service.failures.push(404);
+    service.push('d1');
+    await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'some_code');
+  });
+
+  test('asks for nothing while it is not ready, and hands in results all the same', async (t) => {
+    let is_open = true;
+    let open = (): void => {};
+    const ready = () => (is_open ? undefined : new Promise<void>((resolve) => (open = resolve)));
+    const { service, pushes, asked, taken, handedIn } = await start(t, { concurrency: 2, ready });
+    service.push('d1');
+    await taken(1);
+    is_open = false;
+    service.push('d2');
+    await taken(2);
+    for (const push of pushes) succeed(push);
+    await handedIn(2);
+    assert.equal(service.is_asked, false);
+    assert.equal(service.requests.at(-1)!.max, 0);
+    open();
+    await asked();
+  });
+
+  test('a body that is too long for a result is cut between two characters', async (t) => {
+    const { service, handedIn } = await start(t, {}, (push) =>
+      push.respond({ status_code: 500, body: `x${'ü'.repeat(40_000)}` }),
+    );
+    service.push('d1');
+    await handedIn(1);
+    assert.equal(service.results[0]!['body'], `x${'ü'.repeat(32_767)}`);
+  });
+});
