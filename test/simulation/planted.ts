@@ -18,11 +18,11 @@ interface PlantedEdit {
 const MODEL = 'test/simulation/model_store.ts';
 const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
 const ATTEMPTS = 'src/delivery/attempts/attempts.ts';
-const OWNERSHIP = 'src/delivery/cluster/ownership.ts';
+const OWNERSHIP = 'src/delivery/cluster/remote_changes.ts';
 const ROUTER = 'src/delivery/lanes/router.ts';
 const LOADER = 'src/delivery/lanes/lane_loader.ts';
 const RECIPIENT = 'src/delivery/lanes/recipient.ts';
-const CHANGES = 'src/delivery/changes.ts';
+const CHANGES = 'src/delivery/local_changes.ts';
 const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';

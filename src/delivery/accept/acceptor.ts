@@ -5,7 +5,7 @@ import type { Store } from '../../store/store.ts';
 import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
 import { Batcher } from '../batcher.ts';
-import type { InvalidationClock } from '../cluster/invalidation_clock.ts';
+import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';

@@ -4,7 +4,7 @@ import type { ClusterBacklog } from '../cluster/cluster_backlog.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
 import { isMoving, type LaneMemory } from '../lanes/lane_memory.ts';
-import type { Recipients } from '../lanes/recipients.ts';
+import type { Recipients } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */

@@ -15,7 +15,7 @@ import type { Observer } from '../events.ts';
 import type { Lane, LaneDelivery } from '../lanes/lane.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipients.ts';
+import type { Recipients } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { Retries } from '../lanes/retries.ts';
 import { pushOf } from '../transport/push.ts';

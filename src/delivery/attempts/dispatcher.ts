@@ -5,7 +5,7 @@ import type { Expiry } from '../expiry.ts';
 import type { Backlog, Lane, LaneDelivery } from '../lanes/lane.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipients.ts';
+import type { Recipients } from '../lanes/recipient_cache.ts';
 import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';

@@ -13,7 +13,7 @@ import type { Clock } from '../clock.ts';
 import { type Backlog, type Lane, laneDeliveryOf } from './lane.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './recipient_cache.ts';
 
 /** Deliveries read at once into a lane, while there is room; one when there is none. */
 export const LANE_PAGE = 64;

@@ -10,7 +10,7 @@ import type { Clock } from '../clock.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './recipient_cache.ts';
 
 /** Rows read at once: what is accepted meanwhile waits for them. */
 const BATCH_MAX = 100;

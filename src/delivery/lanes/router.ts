@@ -5,7 +5,7 @@ import type { Clock } from '../clock.ts';
 import type { Lane } from './lane.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipients.ts';
+import type { Recipients } from './recipient_cache.ts';
 
 /** Puts stored messages into the lanes of their recipients. */
 export class Router {

@@ -5,7 +5,7 @@ import type { Dispatcher } from '../attempts/dispatcher.ts';
 import type { Settlements } from '../attempts/settlements.ts';
 import type { Clock } from '../clock.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipients.ts';
+import type { Recipients } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { Retries } from '../lanes/retries.ts';
 import type { Router } from '../lanes/router.ts';
@@ -13,7 +13,7 @@ import type { PendingScan } from '../pending_scan.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { ClusterBacklog } from './cluster_backlog.ts';
-import type { InvalidationClock } from './invalidation_clock.ts';
+import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
