@@ -51,8 +51,8 @@ test('imports point one way: cli, offline.ts, convoke.ts, http, demo, changes, f
 });
 
 test('control: an import that points outwards is found', () => {
-  assert.deepEqual(againstTheDirection([{ from: 'src/domain/message.ts', to: '../store/store.ts' }]), [
-    'src/domain/message.ts imports ../store/store.ts',
+  assert.deepEqual(againstTheDirection([{ from: 'src/domain/instance.ts', to: '../store/store.ts' }]), [
+    'src/domain/instance.ts imports ../store/store.ts',
   ]);
 });
 

@@ -5,7 +5,7 @@
 import type { WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
-import { agentsToNotify } from '../../src/domain/message.ts';
+import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { Problem } from '../../src/domain/problem.ts';

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { pushBodyHead } from '../../domain/message.ts';
+import { pushBodyHead } from '../../domain/push_body.ts';
 import { type QueuedDelivery } from '../../store/contract/deliveries.ts';
 import { Fifo } from '../fifo.ts';
 

@@ -1,4 +1,4 @@
-import { pushBodyHead } from '../../domain/message.ts';
+import { pushBodyHead } from '../../domain/push_body.ts';
 import type { StoredMessage } from '../../store/contract/cluster.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
 import type { Clock } from '../clock.ts';

@@ -1,6 +1,6 @@
 import { adviceFor } from '../../domain/advice.ts';
 import type { Instance } from '../../domain/instance.ts';
-import { pushBodyHead } from '../../domain/message.ts';
+import { pushBodyHead } from '../../domain/push_body.ts';
 import { targetOf } from './target.ts';
 import { pushOf } from './push.ts';
 import type { PushResult, Transport } from './transport.ts';

@@ -1,4 +1,4 @@
-import { pushBody } from '../../domain/message.ts';
+import { pushBody } from '../../domain/push_body.ts';
 import { signPush } from '../../domain/signature.ts';
 import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';

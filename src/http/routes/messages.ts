@@ -3,7 +3,7 @@ import { hash } from 'node:crypto';
 import type { Engine } from '../../delivery/engine.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
-import { pushTimestamp } from '../../domain/message.ts';
+import { pushTimestamp } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { AcceptedMessage, MessageRow, MessageStore } from '../../store/contract/messages.ts';

@@ -1,4 +1,4 @@
-import { agentsToNotify } from '../../domain/message.ts';
+import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
 import type { Accepted, AcceptedMessage, MessageStore, NewMessage } from '../contract/messages.ts';

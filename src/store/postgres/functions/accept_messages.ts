@@ -17,9 +17,8 @@ export const RUN_UNKNOWN = 'CV001';
 const BATCHES_KEPT = 100;
 
 /**
- * The agents of `r` that get the targeted message at `i.place`: see agentsToNotify in src/domain/message.ts. Both lists
- * are JSON text, and so is the result. This is not a function of its own, because the call would take longer than the
- * work.
+ * The agents of `r` that get the targeted message at `i.place`: see src/domain/agents_to_notify.ts. Both lists are JSON
+ * text, and so is the result. This is not a function of its own, because the call would take longer than the work.
  */
 const AGENTS_TO_NOTIFY = `
   SELECT coalesce('[' || string_agg(agent.value::text, ',' ORDER BY agent.place) || ']', '[]')
