@@ -23,22 +23,23 @@ import { Attempts } from './attempts/attempts.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
 import { Saturation } from './attempts/saturation.ts';
 import { Settlements } from './attempts/settlements.ts';
-import { Changes } from './local_changes.ts';
 import type { Clock } from './clock.ts';
 import { ClusterBacklog } from './cluster/cluster_backlog.ts';
-import { InvalidationClock } from './lanes/invalidation_clock.ts';
-import { Ownership } from './cluster/remote_changes.ts';
 import type { Partitions } from './cluster/partitions.ts';
+import { RemoteChanges } from './cluster/remote_changes.ts';
 import { SeenRanges } from './cluster/seen_ranges.ts';
+import { Discovery } from './discovery.ts';
 import type { Observer } from './events.ts';
 import type { Expiry } from './expiry.ts';
+import { InvalidationClock } from './lanes/invalidation_clock.ts';
 import { LaneLoader } from './lanes/lane_loader.ts';
 import { LaneMemory } from './lanes/lane_memory.ts';
-import { Recipients } from './lanes/recipient_cache.ts';
+import { RecipientCache } from './lanes/recipient_cache.ts';
 import { Registrations } from './lanes/registrations.ts';
 import { Retries } from './lanes/retries.ts';
 import { Router } from './lanes/router.ts';
 import { Turns } from './lanes/turns.ts';
+import { LocalChanges } from './local_changes.ts';
 import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
 import type { Transport } from './transport/transport.ts';
@@ -73,24 +74,25 @@ const LAST_WRITE_MS_MAX = 1_200;
 
 export class Engine {
   readonly #clock: Clock;
-  readonly #is_cluster: boolean;
   readonly #partitions: Partitions;
   readonly #timers: TimerQueue;
   readonly #memory = new LaneMemory();
   readonly #turns = new Turns();
   readonly #settlements: Settlements;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
   readonly #acceptor: Acceptor;
-  readonly #ownership: Ownership;
-  readonly #changes: Changes;
+  readonly #discovery: Discovery;
+  readonly #local_changes: LocalChanges;
+  /** Null without a cluster. */
+  readonly #remote_changes: RemoteChanges | null;
 
   constructor({ clock, random, load, store, transport, partitions, expiry, observer, settings }: EngineParts) {
     const timers = new TimerQueue(clock);
     const memory = this.#memory;
     const turns = this.#turns;
     const settlements = new Settlements(clock, store, observer, () => this.#dispatcher.run());
-    const recipients = new Recipients(partitions, memory, turns);
+    const recipients = new RecipientCache(partitions, memory, turns);
     const saturation = new Saturation(load, settings.max_in_flight);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms } = settings;
     const limits = { max_in_flight, instance_concurrency };
@@ -115,16 +117,18 @@ export class Engine {
     dispatcher.connect({ attempts, loader, retries, registrations, backpressure });
 
     this.#clock = clock;
-    this.#is_cluster = store.cluster !== null;
     this.#partitions = partitions;
     this.#timers = timers;
     this.#settlements = settlements;
     this.#recipients = recipients;
     this.#dispatcher = dispatcher;
     this.#acceptor = new Acceptor({ ...parts, ...intake, expire_after_ms });
-    this.#ownership = new Ownership({ ...parts, ...intake, registrations, retries, pending_scan, cluster_backlog });
-    const ownership = this.#is_cluster ? this.#ownership : null;
-    this.#changes = new Changes({ ...parts, ownership, invalidations, registrations, retries });
+    const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
+    const remote = { ...parts, ...intake, registrations, discovery, cluster_backlog };
+    const remote_changes = store.cluster === null ? null : new RemoteChanges(remote);
+    this.#discovery = discovery;
+    this.#remote_changes = remote_changes;
+    this.#local_changes = new LocalChanges({ ...parts, remote_changes, invalidations, registrations, retries });
   }
 
   // ── what goes on ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -156,7 +160,7 @@ export class Engine {
     return this.#settlements.flushAll();
   }
 
-  // ── what the API does (see accept/acceptor.ts and changes.ts) ─────────────────────────────────────────────────────
+  // ── what the API does (see accept/acceptor.ts and local_changes.ts) ─────────────────────────────────────────────────────
 
   /**
    * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
@@ -169,34 +173,34 @@ export class Engine {
 
   /** A registration was made or changed; `resets_backoff` says that it ends the back-off. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
-    this.#changes.instanceChanged(row, resets_backoff);
+    this.#local_changes.instanceChanged(row, resets_backoff);
   }
 
   /** A step of a deletion was done, or failed. */
   invalidateInstance(instance_id: string): void {
-    this.#changes.invalidateInstance(instance_id);
+    this.#local_changes.invalidateInstance(instance_id);
   }
 
   /** @param cancelled how many deliveries were pending */
   instanceRemoved(instance_id: string, cancelled: number): void {
-    this.#changes.instanceRemoved(instance_id, cancelled);
+    this.#local_changes.instanceRemoved(instance_id, cancelled);
   }
 
   /** A delivery was queued again by hand. */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
-    this.#changes.deliveryRetried(retried);
+    this.#local_changes.deliveryRetried(retried);
   }
 
   /** Another node did something that this one must know of. */
   onChange(change: Change): void {
-    this.#ownership.onChange(change);
+    this.#remote_changes?.onChange(change);
   }
 
   // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Finds what is pending in the partitions of this node. Resolves when all of it is in its lanes. */
   start(): Promise<void> {
-    return this.#ownership.start(this.#is_cluster);
+    return this.#remote_changes?.start() ?? this.#discovery.discover(this.#partitions.held);
   }
 
   /** Whether the end has begun. */
@@ -211,7 +215,8 @@ export class Engine {
   drain(): void {
     if (this.is_draining) return;
     this.#dispatcher.drain();
-    this.#ownership.drain();
+    this.#discovery.stop();
+    this.#partitions.drain();
   }
 
   /** Drains, accepts nothing more, lets attempts in flight end, and writes what they made. */

@@ -2,45 +2,45 @@ import type { Instance } from '../domain/instance.ts';
 import type { LaneKey } from '../store/contract/deliveries.ts';
 import type { Dispatcher } from './attempts/dispatcher.ts';
 import type { Clock } from './clock.ts';
-import type { InvalidationClock } from './lanes/invalidation_clock.ts';
-import type { Ownership } from './cluster/remote_changes.ts';
+import type { RemoteChanges } from './cluster/remote_changes.ts';
 import type { Observer } from './events.ts';
-import type { Recipients } from './lanes/recipient_cache.ts';
+import type { InvalidationClock } from './lanes/invalidation_clock.ts';
+import type { RecipientCache } from './lanes/recipient_cache.ts';
 import type { Registrations } from './lanes/registrations.ts';
 import type { Retries } from './lanes/retries.ts';
 import type { Transport } from './transport/transport.ts';
 
-export interface ChangesParts {
+export interface LocalChangesParts {
   clock: Clock;
   /** Null where this node is alone. */
-  ownership: Ownership | null;
+  remote_changes: RemoteChanges | null;
   transport: Transport;
   observer: Observer;
   invalidations: InvalidationClock;
-  recipients: Recipients;
+  recipients: RecipientCache;
   registrations: Registrations;
   retries: Retries;
   dispatcher: Dispatcher;
 }
 
 /** What the API of this node changed in the store, and delivery must know of. */
-export class Changes {
-  readonly #parts: ChangesParts;
+export class LocalChanges {
+  readonly #parts: LocalChangesParts;
 
-  constructor(parts: ChangesParts) {
+  constructor(parts: LocalChangesParts) {
     this.#parts = parts;
   }
 
   /** A registration was made or changed. */
   instanceChanged(row: Instance, resets_backoff: boolean): void {
-    const { ownership, recipients, registrations, dispatcher } = this.#parts;
+    const { remote_changes, recipients, registrations, dispatcher } = this.#parts;
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
     // Responses arrive over many connections: of two rows the last to arrive need not be the later one.
-    if (ownership === null) registrations.take(recipient, row, resets_backoff);
+    if (remote_changes === null) registrations.take(recipient, row, resets_backoff);
     else {
       const { instance_id } = row;
-      ownership.onInstanceChange({ kind: 'instance', instance_id, resets_backoff, requeued: false });
+      remote_changes.onInstanceChange({ kind: 'instance', instance_id, resets_backoff, requeued: false });
     }
     dispatcher.run();
   }

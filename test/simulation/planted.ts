@@ -18,11 +18,12 @@ interface PlantedEdit {
 const MODEL = 'test/simulation/model_store.ts';
 const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
 const ATTEMPTS = 'src/delivery/attempts/attempts.ts';
-const OWNERSHIP = 'src/delivery/cluster/remote_changes.ts';
+const DISCOVERY = 'src/delivery/discovery.ts';
+const REMOTE_CHANGES = 'src/delivery/cluster/remote_changes.ts';
 const ROUTER = 'src/delivery/lanes/router.ts';
 const LOADER = 'src/delivery/lanes/lane_loader.ts';
 const RECIPIENT = 'src/delivery/lanes/recipient.ts';
-const CHANGES = 'src/delivery/local_changes.ts';
+const LOCAL_CHANGES = 'src/delivery/local_changes.ts';
 const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
@@ -133,7 +134,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'return -1 < (isProbed',
   },
   'waits beside a lane for a clock that was ahead': {
-    file: OWNERSHIP,
+    file: DISCOVERY,
     find: 'await pending_scan.bound(partitions, latestDue()).catch(() => {});',
     replace: '',
   },
@@ -161,20 +162,20 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     { file: LANE, find: 'else this.backlog.push(delivery);', replace: 'else this.appendRead(delivery);' },
   ],
   'does not discover what was pending': {
-    file: OWNERSHIP,
-    find: 'await this.#scan(partitions, (lane) => this.#markSpilled(lane));',
+    file: DISCOVERY,
+    find: 'await this.scan(partitions, (lane) => this.markSpilled(lane));',
     replace: '',
   },
   'what was cancelled is delivered': [
-    { file: CHANGES, find: 'if (recipient !== undefined) recipients.drop(recipient);', replace: '' },
+    { file: LOCAL_CHANGES, find: 'if (recipient !== undefined) recipients.drop(recipient);', replace: '' },
     {
-      file: CHANGES,
+      file: LOCAL_CHANGES,
       find: '    recipient.registration.invalidate();\n    for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);\n',
       replace: '',
     },
   ],
   'a failed deletion that was done is not looked into': {
-    file: CHANGES,
+    file: LOCAL_CHANGES,
     find: '    recipient.registration.invalidate();\n    for (const lane of [...recipient.lanes.values(), recipient.aside]) dispatcher.invalidateLane(recipient, lane);\n',
     replace: '',
   },
@@ -216,12 +217,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'does not look again when changes may be missing': {
-    file: OWNERSHIP,
+    file: REMOTE_CHANGES,
     find: 'void this.#resyncAll();',
     replace: '',
   },
   'ignores what other nodes store': {
-    file: OWNERSHIP,
+    file: REMOTE_CHANGES,
     find: 'for (const message of messages) router.enqueue(message, contiguous_from, this.#read_started_at, false);',
     replace: '',
   },
@@ -241,24 +242,24 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: '',
   },
   'keeps what it lost': {
-    file: OWNERSHIP,
+    file: REMOTE_CHANGES,
     find: 'if (partitions.has(recipient.partition)) recipients.drop(recipient);',
     replace: ';',
   },
   'remembers what the store has lost': [
-    { file: OWNERSHIP, find: 'seen_ranges.clear();', replace: '' },
+    { file: REMOTE_CHANGES, find: 'seen_ranges.clear();', replace: '' },
     {
-      file: OWNERSHIP,
+      file: REMOTE_CHANGES,
       find: '      this.#invalidateLanes(recipient);\n      recipients.dropCursors(recipient);\n',
       replace: 'this.#invalidateLanes(recipient);',
     },
     {
-      file: OWNERSHIP,
+      file: REMOTE_CHANGES,
       find: '        lane.last_seq = 0;\n        if (lane.contiguous_from !== null) lane.contiguous_from = 0;\n',
       replace: '',
     },
   ],
-  'ignores what other nodes change': { file: OWNERSHIP, find: 'this.onInstanceChange(change);', replace: '' },
+  'ignores what other nodes change': { file: REMOTE_CHANGES, find: 'this.onInstanceChange(change);', replace: '' },
 };
 
 /** Bugs between several nodes. */

@@ -4,7 +4,7 @@ import type { ClusterBacklog } from '../cluster/cluster_backlog.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
 import { isMoving, type LaneMemory } from '../lanes/lane_memory.ts';
-import type { Recipients } from '../lanes/recipient_cache.ts';
+import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
@@ -20,7 +20,7 @@ export interface BackpressureParts {
   partitions: Partitions;
   cluster_backlog: ClusterBacklog;
   memory: LaneMemory;
-  recipients: Recipients;
+  recipients: RecipientCache;
   dispatcher: Dispatcher;
   saturation: Saturation;
   /** Called when acceptance may go on. */
@@ -38,7 +38,7 @@ export class Backpressure {
   readonly #partitions: Partitions;
   readonly #cluster_backlog: ClusterBacklog;
   readonly #memory: LaneMemory;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
   readonly #saturation: Saturation;
   readonly #onRelief: () => void;

@@ -15,7 +15,7 @@ import type { Observer } from '../events.ts';
 import type { Lane, LaneDelivery } from '../lanes/lane.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipient_cache.ts';
+import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { Retries } from '../lanes/retries.ts';
 import { pushOf } from '../transport/push.ts';
@@ -33,7 +33,7 @@ export interface AttemptsParts {
   observer: Observer;
   settlements: Settlements;
   memory: LaneMemory;
-  recipients: Recipients;
+  recipients: RecipientCache;
   registrations: Registrations;
   retries: Retries;
   dispatcher: Dispatcher;
@@ -50,7 +50,7 @@ export class Attempts {
   readonly #observer: Observer;
   readonly #settlements: Settlements;
   readonly #memory: LaneMemory;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #registrations: Registrations;
   readonly #retries: Retries;
   readonly #dispatcher: Dispatcher;

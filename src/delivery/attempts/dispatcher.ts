@@ -5,7 +5,7 @@ import type { Expiry } from '../expiry.ts';
 import type { Backlog, Lane, LaneDelivery } from '../lanes/lane.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipient_cache.ts';
+import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';
@@ -25,7 +25,7 @@ export interface DispatcherParts {
   observer: Observer;
   settlements: Settlements;
   memory: LaneMemory;
-  recipients: Recipients;
+  recipients: RecipientCache;
   turns: Turns;
   saturation: Saturation;
   /** Attempts in flight at a time, over all instances. */
@@ -55,7 +55,7 @@ export class Dispatcher {
   readonly #expiry: Expiry;
   readonly #settlements: Settlements;
   readonly #memory: LaneMemory;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #turns: Turns;
   readonly #saturation: Saturation;
   readonly #max_in_flight: number;

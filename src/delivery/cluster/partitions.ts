@@ -52,7 +52,7 @@ export class Partition {
   }
 }
 
-/** Reacts to gains and losses of partitions: the engine. */
+/** Reacts to gains and losses of partitions. */
 export interface PartitionsListener {
   /** Finds everything that is pending in them; resolves when all of it is found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
@@ -175,7 +175,6 @@ export class Partitions {
   /** Takes the partitions that it can have; resolves when what was pending there is found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
-    if (this.#solo !== null) return listener.onAcquired([this.#solo]);
     void this.#renew();
     await this.#found_first.promise;
   }

@@ -1,68 +1,57 @@
 import type { Change } from '../../store/contract/cluster.ts';
-import type { LaneKey } from '../../store/contract/deliveries.ts';
 import type { Backpressure } from '../accept/backpressure.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
 import type { Settlements } from '../attempts/settlements.ts';
 import type { Clock } from '../clock.ts';
+import type { Discovery } from '../discovery.ts';
+import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Recipients } from '../lanes/recipient_cache.ts';
+import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
-import type { Retries } from '../lanes/retries.ts';
 import type { Router } from '../lanes/router.ts';
-import type { PendingScan } from '../pending_scan.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { ClusterBacklog } from './cluster_backlog.ts';
-import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
 /** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
 const POLL_MS = 30_000;
 
-export interface OwnershipParts {
+export interface RemoteChangesParts {
   clock: Clock;
   timers: TimerQueue;
   partitions: Partitions;
-  pending_scan: PendingScan;
+  discovery: Discovery;
   cluster_backlog: ClusterBacklog;
   seen_ranges: SeenRanges;
   invalidations: InvalidationClock;
   settlements: Settlements;
-  recipients: Recipients;
+  recipients: RecipientCache;
   registrations: Registrations;
-  retries: Retries;
   router: Router;
   backpressure: Backpressure;
   dispatcher: Dispatcher;
-  /** The latest time at which anything that is written now can be due. */
-  latestDue: () => number;
 }
 
 /**
- * Finds what is pending in the partitions of this node, and follows what other nodes store and change. A single node
- * has one partition, and uses only the scan at the start.
+ * Follows what other nodes of a cluster do: the messages that they store, the instances that they change, the partitions
+ * that they take and leave.
  */
-export class Ownership implements PartitionsListener {
-  readonly #parts: OwnershipParts;
+export class RemoteChanges implements PartitionsListener {
+  readonly #parts: RemoteChangesParts;
   /** The time of the invalidation clock when this node began to read what others stored. */
   #read_started_at = 0;
 
-  constructor(parts: OwnershipParts) {
+  constructor(parts: RemoteChangesParts) {
     this.#parts = parts;
   }
 
-  /** Finds what is pending. Resolves when all of it is in its lanes. */
-  async start(is_cluster: boolean): Promise<void> {
+  /** Takes partitions. Resolves when what is pending in the first ones is in its lanes. */
+  async start(): Promise<void> {
     const { timers, clock, partitions } = this.#parts;
-    if (is_cluster) timers.schedule(clock.now() + POLL_MS, () => void this.#poll());
+    timers.schedule(clock.now() + POLL_MS, () => void this.#poll());
     await partitions.start(this);
-  }
-
-  /** Scans no more, and gives the partitions back. */
-  drain(): void {
-    this.#parts.pending_scan.stop();
-    this.#parts.partitions.drain();
   }
 
   // ── what other nodes do ───────────────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +122,7 @@ export class Ownership implements PartitionsListener {
    * read from their beginning.
    */
   async #resyncAll(): Promise<void> {
-    const { invalidations, seen_ranges, recipients, partitions } = this.#parts;
+    const { invalidations, seen_ranges, recipients, partitions, discovery } = this.#parts;
     invalidations.tick();
     seen_ranges.clear();
     for (const recipient of recipients.all()) {
@@ -146,35 +135,18 @@ export class Ownership implements PartitionsListener {
         if (lane.contiguous_from !== null) lane.contiguous_from = 0;
       }
     }
-    await this.#scan(partitions.held, (lane) => this.#markSpilled(lane));
+    await discovery.scan(partitions.held, (lane) => discovery.markSpilled(lane));
   }
 
   // ── the scan ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** A lane has something on disk that this node has not seen. */
-  #markSpilled({ instance_id, meeting_id }: LaneKey): void {
-    const { recipients, dispatcher } = this.#parts;
-    const recipient = recipients.of(instance_id);
-    if (recipient === null) return;
-    // This node is delivering what was added to a lane in memory: perhaps the scan found only that.
-    if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
-    const lane = recipients.laneOf(recipient, meeting_id, null);
-    // Of an empty lane, memory has only a position, and the table knows better: the lane is read from its beginning.
-    const is_read_from_start = lane.isEmpty && !lane.isBusy;
-    if (is_read_from_start) lane.last_seq = 0;
-    lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;
-    const backlog = lane.spill();
-    if (is_read_from_start) backlog.is_unsettled = true;
-    dispatcher.offer(recipient, lane);
-  }
-
   /** Finds what the broadcasts of other nodes missed. */
   #scanForMissedLanes(): Promise<number> {
-    const { partitions, recipients } = this.#parts;
+    const { partitions, recipients, discovery } = this.#parts;
     // A lane with something in memory delivers that first. A later scan finds whether there is more.
-    return this.#scan(partitions.held, (key) => {
+    return discovery.scan(partitions.held, (key) => {
       const lane = recipients.known(key.instance_id)?.lanes.get(key.meeting_id);
-      if (lane === undefined || (lane.isEmpty && !lane.isBusy)) this.#markSpilled(key);
+      if (lane === undefined || (lane.isEmpty && !lane.isBusy)) discovery.markSpilled(key);
     });
   }
 
@@ -184,34 +156,10 @@ export class Ownership implements PartitionsListener {
     timers.schedule(clock.now() + scanPause(took_ms, POLL_MS), () => void this.#poll());
   }
 
-  /** @returns how long the table took, in milliseconds */
-  async #scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
-    const { pending_scan, recipients, retries, dispatcher } = this.#parts;
-    const aside = (instance_id: string, due_at: number): void => {
-      const recipient = recipients.of(instance_id);
-      if (recipient !== null) retries.schedule(recipient, due_at);
-    };
-    try {
-      return await pending_scan.run(partitions, { lane, aside, page: () => dispatcher.run() });
-    } catch {
-      // The node stops: the next owner finds it.
-      return 0;
-    }
-  }
-
   // ── partitions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  async onAcquired(partitions: readonly Partition[]): Promise<void> {
-    const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
-    const acquired_at = invalidations.tick();
-    for (const partition of partitions) partition.acquired_at = acquired_at;
-    // The previous owner may have had another clock.
-    await pending_scan.bound(partitions, latestDue()).catch(() => {});
-    await this.#scan(partitions, (lane) => this.#markSpilled(lane));
-    for (const partition of partitions) partition.discovered = true;
-    for (const recipient of recipients.all()) {
-      for (const lane of recipient.lanes.values()) recipients.evictIfIdle(recipient, lane);
-    }
+  onAcquired(partitions: readonly Partition[]): Promise<void> {
+    return this.#parts.discovery.discover(partitions);
   }
 
   onRevoked(partitions: ReadonlySet<Partition>): void {

@@ -13,7 +13,7 @@ import type { Clock } from '../clock.ts';
 import { type Backlog, type Lane, laneDeliveryOf } from './lane.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipient_cache.ts';
+import type { RecipientCache } from './recipient_cache.ts';
 
 /** Deliveries read at once into a lane, while there is room; one when there is none. */
 export const LANE_PAGE = 64;
@@ -31,7 +31,7 @@ export interface LaneLoaderParts {
   store: Store;
   settlements: Settlements;
   memory: LaneMemory;
-  recipients: Recipients;
+  recipients: RecipientCache;
   dispatcher: Dispatcher;
   /** The latest time at which anything that is written now can be due. */
   latestDue: () => number;
@@ -42,7 +42,7 @@ export class LaneLoader {
   readonly #clock: Clock;
   readonly #settlements: Settlements;
   readonly #memory: LaneMemory;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
   readonly #latestDue: () => number;
   /** Reads of instances without a backlog. They do not wait for the pages of instances with a backlog. */

@@ -12,7 +12,7 @@ const CURSORS_OF_INSTANCE_MAX = 256;
 const CURSORS_MAX = 200_000;
 
 /** The instances of this node in memory, and the lanes of each. */
-export class Recipients {
+export class RecipientCache {
   readonly #partitions: Partitions;
   readonly #memory: LaneMemory;
   readonly #turns: Turns;

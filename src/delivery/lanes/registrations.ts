@@ -10,7 +10,7 @@ import type { Clock } from '../clock.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipient_cache.ts';
+import type { RecipientCache } from './recipient_cache.ts';
 
 /** Rows read at once: what is accepted meanwhile waits for them. */
 const BATCH_MAX = 100;
@@ -23,7 +23,7 @@ export interface RegistrationsParts {
   store: Store;
   transport: Transport;
   settlements: Settlements;
-  recipients: Recipients;
+  recipients: RecipientCache;
   dispatcher: Dispatcher;
 }
 
@@ -34,7 +34,7 @@ export class Registrations {
   readonly #store: Store;
   readonly #transport: Transport;
   readonly #settlements: Settlements;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
   /** Reads of instances without a backlog. They do not wait for reads of instances with a backlog. */
   readonly #first_reads: Batcher<string, Instance | StoreError | null>;

@@ -5,16 +5,16 @@ import type { Clock } from '../clock.ts';
 import type { Lane } from './lane.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
-import type { Recipients } from './recipient_cache.ts';
+import type { RecipientCache } from './recipient_cache.ts';
 
 /** Puts stored messages into the lanes of their recipients. */
 export class Router {
   readonly #clock: Clock;
   readonly #memory: LaneMemory;
-  readonly #recipients: Recipients;
+  readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
 
-  constructor(clock: Clock, memory: LaneMemory, recipients: Recipients, dispatcher: Dispatcher) {
+  constructor(clock: Clock, memory: LaneMemory, recipients: RecipientCache, dispatcher: Dispatcher) {
     this.#clock = clock;
     this.#memory = memory;
     this.#recipients = recipients;

@@ -1,0 +1,82 @@
+import type { LaneKey } from '../store/contract/deliveries.ts';
+import type { Dispatcher } from './attempts/dispatcher.ts';
+import type { Partition } from './cluster/partitions.ts';
+import type { InvalidationClock } from './lanes/invalidation_clock.ts';
+import type { RecipientCache } from './lanes/recipient_cache.ts';
+import type { Retries } from './lanes/retries.ts';
+import type { PendingScan } from './pending_scan.ts';
+
+export interface DiscoveryParts {
+  pending_scan: PendingScan;
+  invalidations: InvalidationClock;
+  recipients: RecipientCache;
+  retries: Retries;
+  dispatcher: Dispatcher;
+  /** The latest time at which anything that is written now can be due. */
+  latestDue: () => number;
+}
+
+/** Puts what the scan finds pending into lanes, as their backlogs. After a start, only the table knows what is pending. */
+export class Discovery {
+  readonly #parts: DiscoveryParts;
+
+  constructor(parts: DiscoveryParts) {
+    this.#parts = parts;
+  }
+
+  /** Finds what is pending in partitions that this node just took: after a start, in all. Resolves when it is in its lanes. */
+  async discover(partitions: readonly Partition[]): Promise<void> {
+    const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
+    const acquired_at = invalidations.tick();
+    for (const partition of partitions) partition.acquired_at = acquired_at;
+    // The process that wrote them may have had another clock.
+    await pending_scan.bound(partitions, latestDue()).catch(() => {});
+    await this.scan(partitions, (lane) => this.markSpilled(lane));
+    for (const partition of partitions) partition.discovered = true;
+    for (const recipient of recipients.all()) {
+      for (const lane of recipient.lanes.values()) recipients.evictIfIdle(recipient, lane);
+    }
+  }
+
+  /**
+   * Finds what is pending in partitions.
+   *
+   * @param lane called for each lane that has something pending
+   * @returns how long the table took, in milliseconds
+   */
+  async scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
+    const { pending_scan, recipients, retries, dispatcher } = this.#parts;
+    const aside = (instance_id: string, due_at: number): void => {
+      const recipient = recipients.of(instance_id);
+      if (recipient !== null) retries.schedule(recipient, due_at);
+    };
+    try {
+      return await pending_scan.run(partitions, { lane, aside, page: () => dispatcher.run() });
+    } catch {
+      // The node stops: the next process, or the next owner, finds it.
+      return 0;
+    }
+  }
+
+  /** A lane has something on disk that this node has not seen. */
+  markSpilled({ instance_id, meeting_id }: LaneKey): void {
+    const { recipients, dispatcher } = this.#parts;
+    const recipient = recipients.of(instance_id);
+    if (recipient === null) return;
+    // This node is delivering what was added to a lane in memory: perhaps the scan found only that.
+    if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
+    const lane = recipients.laneOf(recipient, meeting_id, null);
+    // Of an empty lane, memory has only a position, and the table knows better: the lane is read from its beginning.
+    const is_read_from_start = lane.isEmpty && !lane.isBusy;
+    if (is_read_from_start) lane.last_seq = 0;
+    lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;
+    const backlog = lane.spill();
+    if (is_read_from_start) backlog.is_unsettled = true;
+    dispatcher.offer(recipient, lane);
+  }
+
+  /** Scans no more. */
+  stop(): void {
+    this.#parts.pending_scan.stop();
+  }
+}
