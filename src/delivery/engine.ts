@@ -25,6 +25,7 @@ import { Saturation } from './attempts/saturation.ts';
 import { Settlements } from './attempts/settlements.ts';
 import type { Clock } from './clock.ts';
 import { ClusterBacklog } from './cluster/cluster_backlog.ts';
+import { LaneCursors } from './cluster/lane_cursors.ts';
 import type { Partitions } from './cluster/partitions.ts';
 import { RemoteChanges } from './cluster/remote_changes.ts';
 import { SeenRanges } from './cluster/seen_ranges.ts';
@@ -92,7 +93,12 @@ export class Engine {
     const memory = this.#memory;
     const turns = this.#turns;
     const settlements = new Settlements(clock, store, observer, () => this.#dispatcher.run());
-    const recipients = new RecipientCache(partitions, memory, turns);
+    const cluster = store.cluster && {
+      cluster_backlog: new ClusterBacklog(clock, store.cluster, partitions.node_id),
+      seen_ranges: new SeenRanges(),
+      lane_cursors: new LaneCursors(),
+    };
+    const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
     const saturation = new Saturation(load, settings.max_in_flight);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms } = settings;
     const limits = { max_in_flight, instance_concurrency };
@@ -107,14 +113,15 @@ export class Engine {
     const router = new Router(clock, memory, recipients, dispatcher);
     const attempts = new Attempts({ ...parts, random, registrations, retries, retry_schedule_ms, user_agent });
 
-    const cluster_backlog = new ClusterBacklog(clock, store.cluster, partitions.node_id);
-    const seen_ranges = new SeenRanges();
     const invalidations = new InvalidationClock();
     const onRelief = (): void => this.#acceptor.flushIfReady();
-    const backpressure = new Backpressure({ ...parts, cluster_backlog, onRelief });
-    const intake = { backpressure, seen_ranges, invalidations, router };
+    const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
+    const intake = { backpressure, invalidations, router };
     const pending_scan = new PendingScan(clock, timers, store, (error) => observer.storageFailed(error));
     dispatcher.connect({ attempts, loader, retries, registrations, backpressure });
+
+    const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
+    const remote_changes = cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery });
 
     this.#clock = clock;
     this.#partitions = partitions;
@@ -122,10 +129,7 @@ export class Engine {
     this.#settlements = settlements;
     this.#recipients = recipients;
     this.#dispatcher = dispatcher;
-    this.#acceptor = new Acceptor({ ...parts, ...intake, expire_after_ms });
-    const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
-    const remote = { ...parts, ...intake, registrations, discovery, cluster_backlog };
-    const remote_changes = store.cluster === null ? null : new RemoteChanges(remote);
+    this.#acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
     this.#discovery = discovery;
     this.#remote_changes = remote_changes;
     this.#local_changes = new LocalChanges({ ...parts, remote_changes, invalidations, registrations, retries });

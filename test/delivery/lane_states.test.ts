@@ -1,7 +1,8 @@
 /** The state table of a lane: every state that can be reached, every event in it, and what must hold afterwards. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { Lane, type LaneDelivery } from '../../src/delivery/lanes/lane.ts';
+import { Lane } from '../../src/delivery/lanes/lane.ts';
+import type { LaneDelivery } from '../../src/delivery/lanes/lane_delivery.ts';
 
 /** Deliveries ever made for one lane: enough for a queue, a backlog and a tail. */
 const SEQS_MAX = 5;

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
+import { LaneCursors } from '../../src/delivery/cluster/lane_cursors.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { Lane } from '../../src/delivery/lanes/lane.ts';
 import { Recipient } from '../../src/delivery/lanes/recipient.ts';
@@ -28,6 +29,7 @@ function bytesOf(make: (i: number) => object): number {
 }
 
 const partitions = Partitions.alone(new VirtualClock());
+const cursors = new LaneCursors();
 
 /** As it is after a start: something of its lane is on disk, nothing was read. */
 function waiting(i: number): Recipient {
@@ -48,7 +50,7 @@ test('control: with what it may need later it takes more', () => {
   const bytes = bytesOf((i) => {
     const recipient = waiting(i);
     recipient.aside.queue.push({} as never);
-    recipient.lane_cursors = new Map([['m', { contiguous_from: 1, last_seq: 1 }]]);
+    cursors.add(recipient, new Lane('m', 1));
     return recipient;
   });
   assert.ok(bytes > BYTES_MAX, `${bytes} bytes`);

@@ -250,7 +250,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     { file: REMOTE_CHANGES, find: 'seen_ranges.clear();', replace: '' },
     {
       file: REMOTE_CHANGES,
-      find: '      this.#invalidateLanes(recipient);\n      recipients.dropCursors(recipient);\n',
+      find: '      this.#invalidateLanes(recipient);\n      lane_cursors.drop(recipient);\n',
       replace: 'this.#invalidateLanes(recipient);',
     },
     {

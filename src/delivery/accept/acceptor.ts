@@ -34,7 +34,8 @@ export interface AcceptorParts {
   partitions: Partitions;
   observer: Observer;
   backpressure: Backpressure;
-  seen_ranges: SeenRanges;
+  /** Null without a cluster. */
+  seen_ranges: SeenRanges | null;
   invalidations: InvalidationClock;
   router: Router;
   dispatcher: Dispatcher;
@@ -47,7 +48,7 @@ export class Acceptor {
   readonly #store: Store;
   readonly #observer: Observer;
   readonly #backpressure: Backpressure;
-  readonly #seen_ranges: SeenRanges;
+  readonly #seen_ranges: SeenRanges | null;
   readonly #invalidations: InvalidationClock;
   readonly #router: Router;
   readonly #dispatcher: Dispatcher;
@@ -140,7 +141,7 @@ export class Acceptor {
       for (const { target_agents } of result.deliveries) chars += target_agents.length;
       const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
       const { meeting_id, seq } = stored;
-      const contiguous_from = this.#store.cluster === null ? null : this.#seen_ranges.extend(meeting_id, seq, seq);
+      const contiguous_from = this.#seen_ranges?.extend(meeting_id, seq, seq) ?? null;
       this.#router.enqueue(stored, contiguous_from, requested_at, true);
     }
     if (messages > 0) {

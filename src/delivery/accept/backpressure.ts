@@ -18,7 +18,8 @@ export interface BackpressureParts {
   clock: Clock;
   timers: TimerQueue;
   partitions: Partitions;
-  cluster_backlog: ClusterBacklog;
+  /** Null without a cluster. */
+  cluster_backlog: ClusterBacklog | null;
   memory: LaneMemory;
   recipients: RecipientCache;
   dispatcher: Dispatcher;
@@ -36,7 +37,7 @@ export class Backpressure {
   readonly #clock: Clock;
   readonly #timers: TimerQueue;
   readonly #partitions: Partitions;
-  readonly #cluster_backlog: ClusterBacklog;
+  readonly #cluster_backlog: ClusterBacklog | null;
   readonly #memory: LaneMemory;
   readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
@@ -70,6 +71,11 @@ export class Backpressure {
     return this.#memory.waiting - this.#dispatcher.in_flight + this.#expected;
   }
 
+  /** Deliveries that wait in the other nodes of the cluster, as far as these are saturated. */
+  get #waiting_elsewhere(): number {
+    return this.#cluster_backlog?.others ?? 0;
+  }
+
   /** How many deliveries may wait in all nodes together. */
   get #waiting_high(): number {
     return WAITING_HIGH * this.#partitions.node_count;
@@ -77,7 +83,7 @@ export class Backpressure {
 
   /** Whether acceptance should wait. First it drops what memory holds for instances that do not move. */
   isBehind(): boolean {
-    if (this.#dispatcher.is_draining || this.#waiting + this.#cluster_backlog.others < this.#waiting_high) {
+    if (this.#dispatcher.is_draining || this.#waiting + this.#waiting_elsewhere < this.#waiting_high) {
       this.#behind_since = null;
       return false;
     }
@@ -104,11 +110,11 @@ export class Backpressure {
   #check(now: number): void {
     if (now < this.#check_at) return;
     this.#check_at = now + CHECK_MS;
-    const { others } = this.#cluster_backlog;
+    const others = this.#waiting_elsewhere;
     const is_saturated = this.#saturation.measure(now);
     const moving = this.#trimSlow(now);
     if (is_saturated && moving >= BACKLOG_REPORT_MIN && this.#partitions.node_count > 1) {
-      this.#cluster_backlog.report(moving);
+      this.#cluster_backlog?.report(moving);
     }
     if (moving + others < this.#waiting_high || !(is_saturated || others > 0)) {
       this.#behind_since = null;

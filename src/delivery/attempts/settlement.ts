@@ -1,6 +1,6 @@
 import type { DeliveryReason } from '../../domain/delivery.ts';
 import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
-import type { LaneDelivery } from '../lanes/lane.ts';
+import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 
 /**
  * What is written of a delivery when an attempt ended, or its time.

@@ -13,11 +13,11 @@ const NODES_MAX = 1_000;
  */
 export class ClusterBacklog {
   readonly #clock: Clock;
-  readonly #cluster: Pick<ClusterStore, 'broadcast'> | null;
+  readonly #cluster: Pick<ClusterStore, 'broadcast'>;
   readonly #node_id: string;
   readonly #reports = new Map<string, { waiting: number; until: number }>();
 
-  constructor(clock: Clock, cluster: Pick<ClusterStore, 'broadcast'> | null, node_id: string) {
+  constructor(clock: Clock, cluster: Pick<ClusterStore, 'broadcast'>, node_id: string) {
     this.#clock = clock;
     this.#cluster = cluster;
     this.#node_id = node_id;
@@ -37,7 +37,7 @@ export class ClusterBacklog {
 
   /** Reports to the others that this node is saturated, and how many deliveries wait in it. */
   report(waiting: number): void {
-    void this.#cluster?.broadcast(TOPIC, `${Math.round(waiting)} ${this.#node_id}`).catch(() => {});
+    void this.#cluster.broadcast(TOPIC, `${Math.round(waiting)} ${this.#node_id}`).catch(() => {});
   }
 
   onReport(topic: string, text: string): void {

@@ -12,6 +12,7 @@ import type { Router } from '../lanes/router.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { ClusterBacklog } from './cluster_backlog.ts';
+import type { LaneCursors } from './lane_cursors.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
@@ -25,6 +26,7 @@ export interface RemoteChangesParts {
   discovery: Discovery;
   cluster_backlog: ClusterBacklog;
   seen_ranges: SeenRanges;
+  lane_cursors: LaneCursors;
   invalidations: InvalidationClock;
   settlements: Settlements;
   recipients: RecipientCache;
@@ -122,14 +124,14 @@ export class RemoteChanges implements PartitionsListener {
    * read from their beginning.
    */
   async #resyncAll(): Promise<void> {
-    const { invalidations, seen_ranges, recipients, partitions, discovery } = this.#parts;
+    const { invalidations, seen_ranges, lane_cursors, recipients, partitions, discovery } = this.#parts;
     invalidations.tick();
     seen_ranges.clear();
     for (const recipient of recipients.all()) {
       recipient.registration.invalidate();
       recipient.registration.may_need_reset = true;
       this.#invalidateLanes(recipient);
-      recipients.dropCursors(recipient);
+      lane_cursors.drop(recipient);
       for (const lane of recipient.lanes.values()) {
         lane.last_seq = 0;
         if (lane.contiguous_from !== null) lane.contiguous_from = 0;

@@ -1,17 +1,7 @@
 import assert from 'node:assert/strict';
-import { pushBodyHead } from '../../domain/push_body.ts';
-import { type QueuedDelivery } from '../../store/contract/deliveries.ts';
 import { Fifo } from '../fifo.ts';
-
-/**
- * A delivery in memory. The text of its message has become the first part of the push's body, and all deliveries of the
- * message share it.
- */
-export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
-  body_head: Uint8Array;
-  /** It was read from the table, and not tried since. */
-  is_read: boolean;
-}
+import { Backlog } from './backlog.ts';
+import type { LaneDelivery } from './lane_delivery.ts';
 
 /**
  * What a lane does now.
@@ -22,42 +12,6 @@ export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
  * An idle lane with something in it is held until a time, or its instance may start nothing.
  */
 export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
-
-/** The part of a lane that is on disk only. The object exists only while there is such a part. */
-export class Backlog {
-  /** The deliveries in memory that follow this part without a gap. */
-  tail: Fifo<LaneDelivery> | null = null;
-  /** The seqs of the first and the last of the tail. */
-  tail_from = Infinity;
-  tail_to = 0;
-  /** True when the lane was too long, or memory was full: it gets no tail until all of this part is read. */
-  is_closed = false;
-  /** How many of these deliveries would be in memory if no message had been missed: they count for backpressure. */
-  unread_estimate = 0;
-  /**
-   * True when results of attempts must be written before this part is read. Otherwise the same attempts would be made
-   * again.
-   */
-  is_unsettled = false;
-  /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
-  changes = 0;
-
-  push(delivery: LaneDelivery): void {
-    const tail = (this.tail ??= new Fifo());
-    if (tail.length === 0) {
-      this.tail_from = delivery.seq;
-      this.changes++;
-    }
-    tail.push(delivery);
-    this.tail_to = delivery.seq;
-  }
-
-  /** @returns what was in the tail: it is on disk only from now on */
-  dropTail(): LaneDelivery[] {
-    this.tail_from = Infinity;
-    return this.tail === null ? [] : this.tail.truncate(0);
-  }
-}
 
 /**
  * The deliveries of one instance in one meeting, in the order of seq.
@@ -201,18 +155,4 @@ export class Lane {
     this.generation++;
     this.spill().is_unsettled = true;
   }
-}
-
-/** What is remembered of a lane that is empty. */
-export type LaneCursor = Pick<Lane, 'contiguous_from' | 'last_seq'>;
-
-/**
- * A row that was read, as it is in memory. Another process may have written its steady times, and the clock may have
- * been set between the two processes. Then the times may be far off, so nothing waits for longer than `latest_due`.
- *
- * @param latest_due the latest time at which anything that is written now can be due, in milliseconds of steady time
- */
-export function laneDeliveryOf({ message, ...row }: QueuedDelivery, latest_due: number): LaneDelivery {
-  const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest_due);
-  return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message), is_read: true };
 }

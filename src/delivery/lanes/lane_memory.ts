@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import type { Attempt } from '../../domain/outcome.ts';
-import type { Backlog, Lane, LaneDelivery } from './lane.ts';
+import type { Backlog } from './backlog.ts';
+import type { Lane } from './lane.ts';
+import type { LaneDelivery } from './lane_delivery.ts';
 import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 
 /** Deliveries that a lane holds in memory, and while its instance does not move or the lane itself is held. */

@@ -3,7 +3,7 @@ import type { Instance, InstanceHealth } from '../../domain/instance.ts';
 import type { Partition } from '../cluster/partitions.ts';
 import { Fifo } from '../fifo.ts';
 import type { Target } from '../transport/target.ts';
-import { Lane, type LaneCursor } from './lane.ts';
+import { Lane } from './lane.ts';
 import { Registration } from './registration.ts';
 
 /** The assumed duration of a push before the first one ended, in milliseconds. */
@@ -17,11 +17,6 @@ export class Recipient {
   readonly partition: Partition;
   readonly registration = new Registration();
   readonly lanes = new Map<string, Lane>();
-  /**
-   * Empty lanes, by meeting; the first one has been empty for the longest time. Only in a cluster, so that the next
-   * message needs no read.
-   */
-  lane_cursors: Map<string, LaneCursor> | null = null;
   /** Lanes that are in the state `ready`, in turn. */
   readonly ready = new Fifo<Lane>();
   /** The deliveries that stepped aside and are due: see retries.ts. Null until one did. */

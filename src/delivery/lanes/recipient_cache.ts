@@ -1,4 +1,5 @@
 import type { InstanceHealth } from '../../domain/instance.ts';
+import type { LaneCursors } from '../cluster/lane_cursors.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import { Lane } from './lane.ts';
 import type { LaneMemory } from './lane_memory.ts';
@@ -7,24 +8,22 @@ import type { Turns } from './turns.ts';
 
 /** Instances without work that are remembered, so that their next message needs no read of the table. */
 const IDLE_MAX = 20_000;
-/** Empty lanes that are remembered in a cluster, for the same reason: of one instance, and of all. */
-const CURSORS_OF_INSTANCE_MAX = 256;
-const CURSORS_MAX = 200_000;
 
 /** The instances of this node in memory, and the lanes of each. */
 export class RecipientCache {
   readonly #partitions: Partitions;
   readonly #memory: LaneMemory;
   readonly #turns: Turns;
+  /** Null without a cluster. */
+  readonly #cursors: LaneCursors | null;
   readonly #recipients = new Map<string, Recipient>();
   #evict_at = IDLE_MAX;
-  /** Cursors of all instances. */
-  #cursors = 0;
 
-  constructor(partitions: Partitions, memory: LaneMemory, turns: Turns) {
+  constructor(partitions: Partitions, memory: LaneMemory, turns: Turns, cursors: LaneCursors | null) {
     this.#partitions = partitions;
     this.#memory = memory;
     this.#turns = turns;
+    this.#cursors = cursors;
   }
 
   get size(): number {
@@ -66,7 +65,7 @@ export class RecipientCache {
       const { health_dirty, reading } = recipient.registration;
       if (!recipient.isIdle || health_dirty || reading !== 'none') continue;
       this.#recipients.delete(instance_id);
-      this.#cursors -= recipient.lane_cursors?.size ?? 0;
+      this.#cursors?.drop(recipient);
       left--;
     }
     // When most instances have something to do, a search through all of them for each new one would take quadratic
@@ -84,7 +83,7 @@ export class RecipientCache {
     }
     recipient.dropped = true;
     this.#turns.end(recipient);
-    this.dropCursors(recipient);
+    this.#cursors?.drop(recipient);
     // The same id may be registered again already.
     if (this.#recipients.get(recipient.instance_id) === recipient) this.#recipients.delete(recipient.instance_id);
   }
@@ -93,16 +92,11 @@ export class RecipientCache {
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
     if (known !== undefined) return known;
-    const cursor = recipient.lane_cursors?.get(meeting_id);
+    const cursor = this.#cursors?.take(recipient, meeting_id);
     const lane = new Lane(meeting_id, cursor?.last_seq ?? known_to ?? 0);
     recipient.lanes.set(meeting_id, lane);
-    if (cursor !== undefined) {
-      lane.contiguous_from = cursor.contiguous_from;
-      recipient.lane_cursors?.delete(meeting_id);
-      this.#cursors--;
-    } else if (known_to === null) {
-      lane.spill().is_unsettled = true;
-    }
+    if (cursor !== undefined) lane.contiguous_from = cursor.contiguous_from;
+    else if (known_to === null) lane.spill().is_unsettled = true;
     return lane;
   }
 
@@ -113,23 +107,6 @@ export class RecipientCache {
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;
     recipient.lanes.delete(lane.meeting_id);
-    if (lane.contiguous_from !== null && !recipient.dropped) this.#cacheCursor(recipient, lane);
-  }
-
-  #cacheCursor(recipient: Recipient, { meeting_id, contiguous_from, last_seq }: Lane): void {
-    const lane_cursors = (recipient.lane_cursors ??= new Map());
-    if (lane_cursors.size >= CURSORS_OF_INSTANCE_MAX || this.#cursors >= CURSORS_MAX) {
-      const [longest] = lane_cursors.keys();
-      if (longest === undefined) return;
-      lane_cursors.delete(longest);
-      this.#cursors--;
-    }
-    lane_cursors.set(meeting_id, { contiguous_from, last_seq });
-    this.#cursors++;
-  }
-
-  dropCursors(recipient: Recipient): void {
-    this.#cursors -= recipient.lane_cursors?.size ?? 0;
-    recipient.lane_cursors = null;
+    if (!recipient.dropped) this.#cursors?.add(recipient, lane);
   }
 }

@@ -3,7 +3,7 @@ import type { Dispatcher } from '../attempts/dispatcher.ts';
 import type { Settlements } from '../attempts/settlements.ts';
 import type { Clock } from '../clock.ts';
 import type { TimerQueue } from '../timer_queue.ts';
-import { laneDeliveryOf } from './lane.ts';
+import { laneDeliveryOf } from './lane_delivery.ts';
 import { LANE_PAGE } from './lane_loader.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';

@@ -1,0 +1,38 @@
+import { Fifo } from '../fifo.ts';
+import type { LaneDelivery } from './lane_delivery.ts';
+
+/** The part of a lane that is on disk only. The object exists only while there is such a part. */
+export class Backlog {
+  /** The deliveries in memory that follow this part without a gap. */
+  tail: Fifo<LaneDelivery> | null = null;
+  /** The seqs of the first and the last of the tail. */
+  tail_from = Infinity;
+  tail_to = 0;
+  /** True when the lane was too long, or memory was full: it gets no tail until all of this part is read. */
+  is_closed = false;
+  /** How many of these deliveries would be in memory if no message had been missed: they count for backpressure. */
+  unread_estimate = 0;
+  /**
+   * True when results of attempts must be written before this part is read. Otherwise the same attempts would be made
+   * again.
+   */
+  is_unsettled = false;
+  /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
+  changes = 0;
+
+  push(delivery: LaneDelivery): void {
+    const tail = (this.tail ??= new Fifo());
+    if (tail.length === 0) {
+      this.tail_from = delivery.seq;
+      this.changes++;
+    }
+    tail.push(delivery);
+    this.tail_to = delivery.seq;
+  }
+
+  /** @returns what was in the tail: it is on disk only from now on */
+  dropTail(): LaneDelivery[] {
+    this.tail_from = Infinity;
+    return this.tail === null ? [] : this.tail.truncate(0);
+  }
+}

@@ -1,0 +1,23 @@
+import { pushBodyHead } from '../../domain/push_body.ts';
+import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
+
+/**
+ * A delivery in memory. The text of its message has become the first part of the push's body, and all deliveries of the
+ * message share it.
+ */
+export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
+  body_head: Uint8Array;
+  /** It was read from the table, and not tried since. */
+  is_read: boolean;
+}
+
+/**
+ * A row that was read, as it is in memory. Another process may have written its steady times, and the clock may have
+ * been set between the two processes. Then the times may be far off, so nothing waits for longer than `latest_due`.
+ *
+ * @param latest_due the latest time at which anything that is written now can be due, in milliseconds of steady time
+ */
+export function laneDeliveryOf({ message, ...row }: QueuedDelivery, latest_due: number): LaneDelivery {
+  const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest_due);
+  return { ...row, next_attempt_at, body_head: pushBodyHead(row.meeting_id, message), is_read: true };
+}
