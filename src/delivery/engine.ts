@@ -21,6 +21,7 @@ import { Acceptor, type Send } from './accept/acceptor.ts';
 import { Backpressure } from './accept/backpressure.ts';
 import { Attempts } from './attempts/attempts.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
+import { InFlight } from './attempts/in_flight.ts';
 import { Saturation } from './attempts/saturation.ts';
 import { Settlements } from './attempts/settlements.ts';
 import type { Clock } from './clock.ts';
@@ -79,6 +80,7 @@ export class Engine {
   readonly #timers: TimerQueue;
   readonly #memory = new LaneMemory();
   readonly #turns = new Turns();
+  readonly #in_flight = new InFlight();
   readonly #settlements: Settlements;
   readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
@@ -92,6 +94,7 @@ export class Engine {
     const timers = new TimerQueue(clock);
     const memory = this.#memory;
     const turns = this.#turns;
+    const in_flight = this.#in_flight;
     const settlements = new Settlements(clock, store, observer, () => this.#dispatcher.run());
     const cluster = store.cluster && {
       cluster_backlog: new ClusterBacklog(clock, store.cluster, partitions.node_id),
@@ -102,7 +105,7 @@ export class Engine {
     const saturation = new Saturation(load, settings.max_in_flight);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms } = settings;
     const limits = { max_in_flight, instance_concurrency };
-    const base = { clock, timers, store, transport, partitions, expiry, observer, settlements, memory, recipients };
+    const base = { clock, timers, store, transport, partitions, expiry, observer, settlements, memory, recipients, in_flight };
     const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation });
     const latestDue = latestDueOf(clock, retry_schedule_ms);
     const parts = { ...base, dispatcher, saturation, latestDue };
@@ -141,7 +144,7 @@ export class Engine {
   get stats() {
     return {
       ...this.#partitions.stats,
-      in_flight: this.#dispatcher.in_flight,
+      in_flight: this.#in_flight.count,
       queued_in_memory: this.#memory.queued,
       unsettled: this.#settlements.unsettled,
       instances_in_memory: this.#recipients.size,
@@ -155,8 +158,8 @@ export class Engine {
 
   /** Whether nothing is in flight: for tests that wait for it. */
   get isQuiet(): boolean {
-    const { in_flight } = this.#dispatcher;
-    return in_flight === 0 && this.#acceptor.isIdle && this.#settlements.unsettled === 0 && this.#turns.isEmpty;
+    const is_at_rest = this.#in_flight.count === 0 && this.#turns.isEmpty;
+    return is_at_rest && this.#acceptor.isIdle && this.#settlements.unsettled === 0;
   }
 
   /** Resolves when what attempts made so far is on disk. */
@@ -227,7 +230,7 @@ export class Engine {
   async stop(): Promise<void> {
     this.drain();
     this.#acceptor.close();
-    await this.#dispatcher.idle();
+    await this.#in_flight.idle();
     this.#acceptor.flushIfReady();
     // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
     const timed_out = Promise.withResolvers<void>();

@@ -145,7 +145,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'no limit over all': {
     file: DISPATCHER,
-    find: 'while (this.#in_flight < this.#max_in_flight &&',
+    find: 'while (this.#in_flight.count < this.#max_in_flight &&',
     replace: 'while (',
   },
   'a load begins after the wrong seq': {
@@ -188,7 +188,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     file: DISPATCHER,
     find: 'if (recipient === undefined) break;\n',
     replace:
-      'if (recipient === undefined) break;\n      if (this.#in_flight > 0 && [...this.#recipients.all()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { recipient.is_touched = true; this.#turns.list(recipient); break; }\n',
+      'if (recipient === undefined) break;\n      if (this.#in_flight.count > 0 && [...this.#recipients.all()].some((other) => other.in_flight > 0 && this.#clock.now() - other.moved_at > 50)) { recipient.is_touched = true; this.#turns.list(recipient); break; }\n',
   },
   'whoever is up to date waits for the backlog of others': {
     file: RECIPIENT,

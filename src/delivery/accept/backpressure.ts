@@ -1,5 +1,6 @@
-import { CHECK_MS, type Saturation } from '../attempts/saturation.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { InFlight } from '../attempts/in_flight.ts';
+import { CHECK_MS, type Saturation } from '../attempts/saturation.ts';
 import type { ClusterBacklog } from '../cluster/cluster_backlog.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
@@ -22,6 +23,7 @@ export interface BackpressureParts {
   cluster_backlog: ClusterBacklog | null;
   memory: LaneMemory;
   recipients: RecipientCache;
+  in_flight: InFlight;
   dispatcher: Dispatcher;
   saturation: Saturation;
   /** Called when acceptance may go on. */
@@ -40,6 +42,7 @@ export class Backpressure {
   readonly #cluster_backlog: ClusterBacklog | null;
   readonly #memory: LaneMemory;
   readonly #recipients: RecipientCache;
+  readonly #in_flight: InFlight;
   readonly #dispatcher: Dispatcher;
   readonly #saturation: Saturation;
   readonly #onRelief: () => void;
@@ -56,6 +59,7 @@ export class Backpressure {
     this.#cluster_backlog = parts.cluster_backlog;
     this.#memory = parts.memory;
     this.#recipients = parts.recipients;
+    this.#in_flight = parts.in_flight;
     this.#dispatcher = parts.dispatcher;
     this.#saturation = parts.saturation;
     this.#onRelief = parts.onRelief;
@@ -68,7 +72,7 @@ export class Backpressure {
 
   /** Deliveries that wait and are not in flight, and those expected of what is being stored. */
   get #waiting(): number {
-    return this.#memory.waiting - this.#dispatcher.in_flight + this.#expected;
+    return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
   /** Deliveries that wait in the other nodes of the cluster, as far as these are saturated. */
@@ -135,6 +139,6 @@ export class Backpressure {
         }
       }
     }
-    return moving - this.#dispatcher.in_flight + this.#expected;
+    return moving - this.#in_flight.count + this.#expected;
   }
 }

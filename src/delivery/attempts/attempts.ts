@@ -23,6 +23,7 @@ import { pushOf } from '../transport/push.ts';
 import type { Target } from '../transport/target.ts';
 import type { PushResult, Transport } from '../transport/transport.ts';
 import type { Dispatcher } from './dispatcher.ts';
+import type { InFlight } from './in_flight.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
@@ -37,6 +38,7 @@ export interface AttemptsParts {
   recipients: RecipientCache;
   registrations: Registrations;
   retries: Retries;
+  in_flight: InFlight;
   dispatcher: Dispatcher;
   /** Delays between attempts that were answered badly. */
   retry_schedule_ms: readonly number[];
@@ -54,6 +56,7 @@ export class Attempts {
   readonly #recipients: RecipientCache;
   readonly #registrations: Registrations;
   readonly #retries: Retries;
+  readonly #in_flight: InFlight;
   readonly #dispatcher: Dispatcher;
   readonly #retry_schedule_ms: readonly number[];
   readonly #user_agent: string;
@@ -68,6 +71,7 @@ export class Attempts {
     this.#recipients = parts.recipients;
     this.#registrations = parts.registrations;
     this.#retries = parts.retries;
+    this.#in_flight = parts.in_flight;
     this.#dispatcher = parts.dispatcher;
     this.#retry_schedule_ms = parts.retry_schedule_ms;
     this.#user_agent = parts.user_agent;
@@ -79,12 +83,13 @@ export class Attempts {
     assert(target !== null, 'an instance without a target is never listed');
     lane.begin('attempting');
     const { generation } = lane;
-    const is_in_turn = this.#dispatcher.onStart(recipient);
+    const is_in_turn = this.#in_flight.start(recipient, this.#clock.now());
     this.#memory.tried(lane, head);
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
     void this.#transport.push(pushOf(head, target, attempt, started_wall, this.#user_agent)).then((result) => {
-      this.#dispatcher.onEnd(recipient, is_in_turn, result.duration_ms);
+      this.#in_flight.end(recipient, is_in_turn, this.#clock.now(), result.duration_ms);
+      this.#memory.pushed(result.duration_ms);
       lane.end();
       this.#conclude(
         recipient,
@@ -103,7 +108,8 @@ export class Attempts {
         result,
       );
       this.#goOn(recipient, lane, generation);
-      this.#dispatcher.onConcluded(recipient);
+      this.#in_flight.conclude(recipient);
+      this.#dispatcher.run();
     });
   }
 

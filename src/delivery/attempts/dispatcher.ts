@@ -10,6 +10,7 @@ import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
+import type { InFlight } from './in_flight.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
@@ -29,6 +30,7 @@ export interface DispatcherParts {
   memory: LaneMemory;
   recipients: RecipientCache;
   turns: Turns;
+  in_flight: InFlight;
   saturation: Saturation;
   /** Attempts in flight at a time, over all instances. */
   max_in_flight: number;
@@ -59,17 +61,14 @@ export class Dispatcher {
   readonly #memory: LaneMemory;
   readonly #recipients: RecipientCache;
   readonly #turns: Turns;
+  readonly #in_flight: InFlight;
   readonly #saturation: Saturation;
   readonly #max_in_flight: number;
   readonly #instance_concurrency: number;
   #steps!: Steps;
-  #in_flight = 0;
-  /** Of these, attempts that were started in a turn. */
-  #in_flight_behind = 0;
   #is_running = false;
   #is_draining = false;
   #looks_for_room = false;
-  #onIdle: (() => void) | null = null;
 
   constructor(parts: DispatcherParts) {
     this.#observer = parts.observer;
@@ -81,6 +80,7 @@ export class Dispatcher {
     this.#memory = parts.memory;
     this.#recipients = parts.recipients;
     this.#turns = parts.turns;
+    this.#in_flight = parts.in_flight;
     this.#saturation = parts.saturation;
     this.#max_in_flight = parts.max_in_flight;
     this.#instance_concurrency = parts.instance_concurrency;
@@ -91,11 +91,6 @@ export class Dispatcher {
     this.#steps = steps;
   }
 
-  /** Attempts in flight. */
-  get in_flight(): number {
-    return this.#in_flight;
-  }
-
   get is_draining(): boolean {
     return this.#is_draining;
   }
@@ -103,14 +98,6 @@ export class Dispatcher {
   /** Starts no more attempts. */
   drain(): void {
     this.#is_draining = true;
-  }
-
-  /** Resolves when no attempt is in flight; to be called once, while it drains. */
-  async idle(): Promise<void> {
-    if (this.#in_flight === 0) return;
-    await new Promise<void>((resolve) => {
-      this.#onIdle = resolve;
-    });
   }
 
   /** Lists a lane with its recipient, and the recipient with its turn, when there is something that they can start. */
@@ -175,7 +162,7 @@ export class Dispatcher {
   run(): void {
     if (this.#is_running || this.#is_draining) return;
     this.#is_running = true;
-    while (this.#in_flight < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+    while (this.#in_flight.count < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
       // Another node may deliver it by now.
       if (!this.#partitions.isLeaseValid(now)) break;
@@ -199,7 +186,7 @@ export class Dispatcher {
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);
     const { attempts_max, turns_max } = this.#saturation;
-    const may_go = this.#in_flight_behind < attempts_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
+    const may_go = this.#in_flight.in_turns < attempts_max && this.#settlements.unsettled < UNSETTLED_MAX / 2;
     const { in_turn } = this.#turns;
     const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
     const recipient = this.#turns.next(may_go, may_begin);
@@ -242,33 +229,5 @@ export class Dispatcher {
     this.#settlements.add(settlementOf(head, 'failed', 'expired', null, false, this.#clock.wall(), epoch));
     this.#memory.takeHead(lane);
     this.#observer.settled('failed', 'expired', 1);
-  }
-
-  /** An attempt starts. @returns whether it counts as one of a turn, to be given to `onEnd` */
-  onStart(recipient: Recipient): boolean {
-    if (recipient.in_flight === 0) recipient.moved_at = this.#clock.now();
-    recipient.partition.attemptStarts();
-    recipient.in_flight++;
-    this.#in_flight++;
-    const is_in_turn = recipient.turn !== null;
-    if (is_in_turn) this.#in_flight_behind++;
-    recipient.attempted();
-    return is_in_turn;
-  }
-
-  /** An attempt ended; what it made of the delivery follows, then `onConcluded`. */
-  onEnd(recipient: Recipient, is_in_turn: boolean, duration_ms: number): void {
-    this.#in_flight--;
-    recipient.in_flight--;
-    if (is_in_turn) this.#in_flight_behind--;
-    recipient.moved(this.#clock.now(), duration_ms);
-    this.#memory.pushed(duration_ms);
-  }
-
-  /** What an attempt made of its delivery and of its recipient is noted. */
-  onConcluded(recipient: Recipient): void {
-    recipient.partition.attemptEnds();
-    this.run();
-    if (this.#in_flight === 0) this.#onIdle?.();
   }
 }
