@@ -22,6 +22,7 @@ import { Backpressure } from './accept/backpressure.ts';
 import { Attempts } from './attempts/attempts.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
 import { InFlight } from './attempts/in_flight.ts';
+import { Results } from './attempts/results.ts';
 import { Saturation } from './attempts/saturation.ts';
 import { Settlements } from './attempts/settlements.ts';
 import type { Clock } from './clock.ts';
@@ -114,7 +115,8 @@ export class Engine {
     const retries = new Retries(parts);
     const loader = new LaneLoader(parts);
     const router = new Router(clock, memory, recipients, dispatcher);
-    const attempts = new Attempts({ ...parts, random, registrations, retries, retry_schedule_ms, user_agent });
+    const results = new Results({ ...parts, random, registrations, retries, retry_schedule_ms });
+    const attempts = new Attempts({ ...parts, retries, results, user_agent });
 
     const invalidations = new InvalidationClock();
     const onRelief = (): void => this.#acceptor.flushIfReady();

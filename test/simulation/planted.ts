@@ -17,7 +17,7 @@ interface PlantedEdit {
 
 const MODEL = 'test/simulation/model_store.ts';
 const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
-const ATTEMPTS = 'src/delivery/attempts/attempts.ts';
+const RESULTS = 'src/delivery/attempts/results.ts';
 const DISCOVERY = 'src/delivery/discovery.ts';
 const REMOTE_CHANGES = 'src/delivery/cluster/remote_changes.ts';
 const ROUTER = 'src/delivery/lanes/router.ts';
@@ -88,12 +88,12 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
   ],
   'a lane goes on past a failing head': {
-    file: ATTEMPTS,
+    file: RESULTS,
     find: 'if (steps_aside) {',
     replace: 'if (lane.aside || true) {',
   },
   'retries sooner than the schedule': {
-    file: ATTEMPTS,
+    file: RESULTS,
     find: 'const again_at = now + verdict.delay_ms;',
     replace: 'const again_at = now + verdict.delay_ms / 2;',
   },

@@ -1,0 +1,149 @@
+import {
+  type DeliveryReason,
+  healthAfter,
+  isSuccessAgain,
+  type Verdict,
+  verdictOf,
+  withAttempt,
+} from '../../domain/delivery.ts';
+import type { InstanceHealth } from '../../domain/instance.ts';
+import type { Attempt } from '../../domain/outcome.ts';
+import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
+import type { Clock } from '../clock.ts';
+import type { Observer } from '../events.ts';
+import type { Lane } from '../lanes/lane.ts';
+import type { LaneDelivery } from '../lanes/lane_delivery.ts';
+import type { LaneMemory } from '../lanes/lane_memory.ts';
+import type { Recipient } from '../lanes/recipient.ts';
+import type { Registrations } from '../lanes/registrations.ts';
+import type { Retries } from '../lanes/retries.ts';
+import type { Target } from '../transport/target.ts';
+import type { PushResult } from '../transport/transport.ts';
+import type { Dispatcher } from './dispatcher.ts';
+import { settlementOf } from './settlement.ts';
+import type { Settlements } from './settlements.ts';
+
+export interface ResultsParts {
+  clock: Clock;
+  /** A number in [0, 1). */
+  random: () => number;
+  observer: Observer;
+  settlements: Settlements;
+  memory: LaneMemory;
+  registrations: Registrations;
+  retries: Retries;
+  dispatcher: Dispatcher;
+  /** Delays between attempts that were answered badly. */
+  retry_schedule_ms: readonly number[];
+}
+
+/** Carries out what the results of attempts mean for deliveries and instances. What they mean is decided in src/domain. */
+export class Results {
+  readonly #clock: Clock;
+  readonly #random: () => number;
+  readonly #observer: Observer;
+  readonly #settlements: Settlements;
+  readonly #memory: LaneMemory;
+  readonly #registrations: Registrations;
+  readonly #retries: Retries;
+  readonly #dispatcher: Dispatcher;
+  readonly #retry_schedule_ms: readonly number[];
+
+  constructor(parts: ResultsParts) {
+    this.#clock = parts.clock;
+    this.#random = parts.random;
+    this.#observer = parts.observer;
+    this.#settlements = parts.settlements;
+    this.#memory = parts.memory;
+    this.#registrations = parts.registrations;
+    this.#retries = parts.retries;
+    this.#dispatcher = parts.dispatcher;
+    this.#retry_schedule_ms = parts.retry_schedule_ms;
+  }
+
+  /** An attempt ended: what its result makes of the delivery and of the instance. */
+  apply(
+    recipient: Recipient,
+    target: Target,
+    lane: Lane,
+    delivery: LaneDelivery,
+    attempt: Attempt,
+    result: PushResult,
+  ): void {
+    const now = this.#clock.now();
+    const wall = this.#clock.wall();
+    delivery.attempt_count++;
+    delivery.attempts = withAttempt(delivery.attempts, attempt);
+    const verdict = verdictOf(result, delivery.answered_badly + 1, this.#retry_schedule_ms, wall, this.#random());
+    const health_before = this.#learn(recipient, target, result, now, wall);
+    this.#applyVerdict(recipient, lane, delivery, verdict, now);
+    this.#observer.attempted({
+      delivery_id: delivery.delivery_id,
+      message_id: delivery.message_id,
+      meeting_id: delivery.meeting_id,
+      seq: delivery.seq,
+      instance_id: delivery.instance_id,
+      attempt,
+      state: verdict.state === 'delivered' || verdict.state === 'failed' ? verdict.state : 'pending',
+      reason: verdict.state === 'failed' ? verdict.reason : null,
+      retry_in_ms: verdict.state === 'retry' ? verdict.delay_ms : null,
+      accepted_at: delivery.accepted_at,
+      health_before,
+      health_after: recipient.registration.health,
+    });
+  }
+
+  /** @returns the health before */
+  #learn(recipient: Recipient, target: Target, result: PushResult, now: number, wall: number): InstanceHealth {
+    const { registration } = recipient;
+    const health_before = registration.health;
+    const health = healthAfter(health_before, result, now, wall, this.#random());
+    recipient.learn(target, health, result.outcome === 'gone');
+    if (isSuccessAgain(health_before, registration.health)) this.#settlements.markSucceeded(recipient);
+    else this.#settlements.markDirty(recipient);
+    this.#registrations.wakeAfterBackoff(recipient);
+    return health_before;
+  }
+
+  #applyVerdict(recipient: Recipient, lane: Lane, delivery: LaneDelivery, verdict: Verdict, now: number): void {
+    switch (verdict.state) {
+      case 'delivered':
+        this.#settle(recipient, delivery, 'delivered', null, null, lane.aside);
+        this.#memory.takeHead(lane);
+        break;
+      case 'failed':
+        this.#settle(recipient, delivery, 'failed', verdict.reason, null, lane.aside);
+        this.#memory.takeHead(lane);
+        break;
+      case 'retry': {
+        delivery.answered_badly++;
+        const again_at = now + verdict.delay_ms;
+        delivery.next_attempt_at = again_at;
+        const steps_aside = lane.aside || verdict.aside;
+        this.#settle(recipient, delivery, 'pending', null, again_at, steps_aside);
+        if (steps_aside) {
+          this.#memory.takeHead(lane);
+          this.#retries.schedule(recipient, again_at);
+        } else {
+          this.#dispatcher.holdUntil(recipient, lane, again_at);
+        }
+        break;
+      }
+      case 'not_reached':
+        this.#settle(recipient, delivery, 'pending', null, delivery.next_attempt_at, lane.aside);
+        break;
+    }
+  }
+
+  #settle(
+    recipient: Recipient,
+    delivery: LaneDelivery,
+    state: DeliverySettlement['state'],
+    reason: DeliveryReason | null,
+    next_attempt_at: number | null,
+    aside: boolean,
+  ): void {
+    const { epoch } = recipient.partition;
+    this.#settlements.add(settlementOf(delivery, state, reason, next_attempt_at, aside, this.#clock.wall(), epoch));
+  }
+}
