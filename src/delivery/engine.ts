@@ -1,18 +1,19 @@
 /**
  * The life of a delivery, from the committed row to the acknowledged webhook. This file only puts its parts together:
  *
- * accept/:    messages that arrive together are stored in one transaction, and wait while dispatch is behind.
- * lanes/:     the deliveries of each instance, meeting by meeting, in memory and on disk.
- * attempts/:  whose step is next; one POST; what it made of deliveries is written in batches.
- * transport/: how a POST is made.
- * cluster/:   which instances are this node's, and what other nodes do.
+ * accept/:      messages that arrive together are stored in one transaction, and wait while dispatch is behind.
+ * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.
+ * attempts/:    whose step is next; one POST; what it made of deliveries is written in batches.
+ * transport/:   how a POST is made.
+ * discovery.ts: after a start, finds what is pending.
+ * cluster/:     which instances are this node's, and what other nodes do. A node without a cluster makes nothing of it.
  *
- * Memory first, disk always: what was just committed is dispatched from memory. When a lane grows too long, its instance
- * does not move, or memory is full, the rest of the lane stays on disk only, as its backlog, and is read in its order when the
- * front has been delivered. After a start every lane is a backlog.
+ * Memory first, disk always: what was just committed is dispatched from memory. When a lane grows too long, its
+ * instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. It is read in its
+ * order when the front has been delivered. After a start every lane is a backlog.
  */
-import { jittered, RETRY_AFTER_MS_MAX } from '../domain/retry_delay.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
+import { retryDelayMsMax } from '../domain/retry_delay.ts';
 import type { Change } from '../store/contract/cluster.ts';
 import type { LaneKey } from '../store/contract/deliveries.ts';
 import type { AcceptedMessage } from '../store/contract/messages.ts';
@@ -106,9 +107,22 @@ export class Engine {
     const saturation = new Saturation(load, settings.max_in_flight);
     const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms } = settings;
     const limits = { max_in_flight, instance_concurrency };
-    const base = { clock, timers, store, transport, partitions, expiry, observer, settlements, memory, recipients, in_flight };
+    const base = {
+      clock,
+      timers,
+      store,
+      transport,
+      partitions,
+      expiry,
+      observer,
+      settlements,
+      memory,
+      recipients,
+      in_flight,
+    };
     const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation });
-    const latestDue = latestDueOf(clock, retry_schedule_ms);
+    const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
+    const latestDue = (): number => clock.now() + delay_ms_max;
     const parts = { ...base, dispatcher, saturation, latestDue };
 
     const registrations = new Registrations(parts);
@@ -242,10 +256,4 @@ export class Engine {
     await this.#partitions.leave();
     this.#timers.stop();
   }
-}
-
-/** Nothing that is written on this clock is due later than what this answers. */
-function latestDueOf(clock: Clock, retry_schedule_ms: readonly number[]): () => number {
-  const longest_ms = jittered(Math.max(RETRY_AFTER_MS_MAX, ...retry_schedule_ms), 1);
-  return () => clock.now() + longest_ms;
 }

@@ -19,6 +19,11 @@ export function retryDelayMs(
   return asked_ms === null ? delay_ms : Math.max(delay_ms, Math.min(asked_ms, RETRY_AFTER_MS_MAX));
 }
 
+/** The longest that a delivery can wait after a bad response, in milliseconds. */
+export function retryDelayMsMax(retry_schedule_ms: readonly number[]): number {
+  return jittered(Math.max(RETRY_AFTER_MS_MAX, ...retry_schedule_ms), 1);
+}
+
 /** ±20 %. */
 export function jittered(delay_ms: number, random: number): number {
   return Math.round(delay_ms * (0.8 + 0.4 * random));
