@@ -1,3 +1,5 @@
+import { wallNow } from '../wall_clock.ts';
+
 /** A timer that has not fired yet. */
 export interface Timer {
   cancel(): void;
@@ -22,10 +24,10 @@ export interface Clock {
 const TIMER_MS_MAX = 2 ** 31 - 1;
 
 export function systemClock(): Clock {
-  const origin_ms = Date.now() - performance.now();
+  const origin_ms = wallNow() - performance.now();
   return {
     now: () => Math.round(origin_ms + performance.now()),
-    wall: Date.now,
+    wall: wallNow,
     after(delay_ms, callback) {
       const timer = setTimeout(callback, Math.min(Math.max(delay_ms, 0), TIMER_MS_MAX));
       return { cancel: () => clearTimeout(timer) };

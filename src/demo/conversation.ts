@@ -9,6 +9,7 @@ import type { AddressInfo } from 'node:net';
 import { createReceiver, type Push } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import type { Clock, Timer } from '../delivery/clock.ts';
+import { wallNow } from '../wall_clock.ts';
 import { AGENTS, answerTo, OPENING } from './script.ts';
 
 /** Where the agents' receivers listen. */
@@ -205,5 +206,5 @@ function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => b
 
 /** @param turn says whose turn is next; messages of others have none */
 function messageFrom(from: string, content: string, turn?: number): object {
-  return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date().toISOString() };
+  return { from, content, ...(turn === undefined ? {} : { turn }), created_at: new Date(wallNow()).toISOString() };
 }

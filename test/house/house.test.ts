@@ -7,8 +7,8 @@ import { test } from 'node:test';
 
 /** From the outside in: a layer may import itself and what stands after it. */
 const LAYERS = ['cli', 'offline.ts', 'convoke.ts', 'http', 'demo', 'changes', 'feed', 'delivery', 'store', 'domain'];
-/** Facts that every layer may know: the settings are data, the version a constant. */
-const FACTS = new Set(['config', 'version.ts']);
+/** Facts that every layer may know: the settings are data, the version a constant; the time of day is for people. */
+const FACTS = new Set(['config', 'version.ts', 'wall_clock.ts']);
 
 interface Import {
   from: string;
@@ -127,10 +127,57 @@ test('the domain does no I/O and asks no clock', async () => {
   const pure = new Set(['node:crypto', 'node:url', 'node:net', 'node:zlib']);
   const outside = (await importsOf('src/domain/*.ts')).filter(({ to }) => to.startsWith('node:') && !pure.has(to));
   assert.deepEqual(outside, []);
+  assert.deepEqual(
+    (await importsOf('src/domain/*.ts')).filter(({ to }) => to.endsWith('clock.ts')),
+    [],
+  );
   for await (const file of glob('src/domain/*.ts', { cwd: new URL('../..', import.meta.url) })) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');
     assert.doesNotMatch(text, /Date\.now|new Date\(\)|Math\.random|performance\.now/, file);
   }
+});
+
+/** Files of src/ with their text. */
+async function sources(): Promise<{ file: string; text: string }[]> {
+  const found = [];
+  for await (const file of glob('src/**/*.ts', { cwd: new URL('../..', import.meta.url) })) {
+    found.push({ file, text: readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8') });
+  }
+  assert.ok(found.length > 100, 'the files were found');
+  return found;
+}
+
+/** Files that ask for the time of day themselves. */
+function askingTheTime(files: { file: string; text: string }[]): string[] {
+  return files.filter(({ text }) => /Date\.now|new Date\(\)|\bDate\(\)/.test(text)).map(({ file }) => file);
+}
+
+test('only one module asks for the time of day', async () => {
+  assert.deepEqual(askingTheTime(await sources()), ['src/wall_clock.ts']);
+});
+
+test('control: a file that asks for the time of day is found', () => {
+  const file = 'src/cli/program/meetings.ts';
+  for (const text of ['const now_ms = Date.now();', 'new Date().toISOString()', 'wall: Date.now,']) {
+    assert.deepEqual(askingTheTime([{ file, text }]), [file]);
+  }
+  assert.deepEqual(askingTheTime([{ file, text: 'new Date(now_ms).toISOString()' }]), []);
+});
+
+const LINES_MAX = 400;
+
+function longerThanAllowed(files: { file: string; text: string }[]): string[] {
+  return files.filter(({ text }) => text.trimEnd().split('\n').length > LINES_MAX).map(({ file }) => file);
+}
+
+test('no file of src/ has more than 400 lines', async () => {
+  assert.deepEqual(longerThanAllowed(await sources()), []);
+});
+
+test('control: a file of 401 lines is found, one of 400 is not', () => {
+  const of = (lines: number) => ({ file: 'src/domain/id.ts', text: 'x\n'.repeat(lines) });
+  assert.deepEqual(longerThanAllowed([of(400)]), []);
+  assert.deepEqual(longerThanAllowed([of(401)]), ['src/domain/id.ts']);
 });
 
 test('only one module opens outgoing sockets', async () => {

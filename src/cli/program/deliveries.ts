@@ -1,6 +1,7 @@
 import type { Delivery, DeliveryState, DeliveryWithAttempts } from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { DELIVERY_STATES } from '../../domain/delivery.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { note, plain, print, printFields, printJson, printTable } from './terminal.ts';
@@ -51,7 +52,7 @@ function printDeliveries(rows: readonly Delivery[]): void {
     note('No delivery fits.');
     return;
   }
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   printTable(rows, [
     { title: 'DELIVERY', text: (row) => row.delivery_id },
     { title: 'MEETING', text: (row) => row.meeting_id },
@@ -78,7 +79,7 @@ function showCommand(): Command {
 }
 
 function printDelivery(delivery: DeliveryWithAttempts): void {
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   const { next_attempt_at } = delivery;
   printFields({
     delivery: delivery.delivery_id,

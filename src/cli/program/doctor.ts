@@ -11,6 +11,7 @@ import { isMostlyEmpty } from '../../delivery/maintenance.ts';
 import { parseAddress } from '../../domain/address.ts';
 import { BELIEVED_SHARE } from '../../domain/delivery.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { dataFile, keyFile, nearestThatExists } from './data_directory.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { settingsOf } from './settings.ts';
@@ -172,7 +173,7 @@ async function checkDirectory(config: Config, answering: RunningService | null):
 /** What a start now would do with the clock. Only for a data file that no service has open. */
 async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
   const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
-  const jump_ms = ran_until === null ? 0 : Date.now() - ran_until;
+  const jump_ms = ran_until === null ? 0 : wallNow() - ran_until;
   if (trust_clock || jump_ms <= expire_after_ms * BELIEVED_SHARE) return [];
   const detail = `it is ${durationInWords(jump_ms)} ahead of when the service ran last`;
   const advice =
@@ -374,7 +375,7 @@ function notListed(check: string, error: unknown): Check {
 
 function checkClock(answering: RunningService | null): Check {
   const check = 'clock';
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   const detail = `it is ${new Date(now_ms).toISOString()} here`;
   const advice = 'set the clock (NTP): receivers refuse pushes whose timestamp is 5 minutes off';
   if (now_ms < RELEASED_AT) return { check, finding: 'fail', detail, advice };

@@ -1,6 +1,7 @@
 import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
 import { Command, Option } from 'commander';
 import { HEALTH } from '../../domain/instance.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -61,7 +62,7 @@ function printInstances(rows: readonly Instance[]): void {
     note(`No instance fits. \`${typed('instances register --help')}\` shows how to register one.`);
     return;
   }
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   printTable(rows, [
     { title: 'INSTANCE', text: (row) => row.instance_id },
     { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
@@ -90,7 +91,7 @@ function showCommand(): Command {
 }
 
 function printInstance(instance: Instance): void {
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   const { last_failure } = instance;
   printFields({
     instance: instance.instance_id,

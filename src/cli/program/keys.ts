@@ -1,6 +1,7 @@
 import { all, type ApiKey, type OpenSession, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
 import { SCOPES } from '../../domain/api_key.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { collect, wholeNumber } from './api.ts';
 import { withExamples } from './examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
@@ -95,7 +96,7 @@ function printKeys(keys: readonly ApiKey[]): void {
     );
     return;
   }
-  const now_ms = Date.now();
+  const now_ms = wallNow();
   printTable(keys, [
     { title: 'KEY', text: (key) => key.key_id },
     { title: 'NAME', text: (key) => key.name ?? '', gives_way: true },
@@ -174,7 +175,7 @@ function sessionsCommand(): Command {
       });
       if (options.json) return printJson(sessions);
       if (sessions.length === 0) return note('Nobody is signed in on a page.');
-      const now_ms = Date.now();
+      const now_ms = wallNow();
       printTable(sessions, [
         { title: 'SESSION', text: ({ session_id }) => session_id },
         { title: 'SIGNED IN', text: ({ created_at }) => ago(created_at, now_ms) },

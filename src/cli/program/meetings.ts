@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { wallNow } from '../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
 import { withExamples } from './examples.ts';
 import { note, printJson, printTable } from './terminal.ts';
@@ -32,7 +33,7 @@ function listCommand(): Command {
         note(`No meeting fits. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
         return;
       }
-      const now_ms = Date.now();
+      const now_ms = wallNow();
       printTable(rows, [
         { title: 'MEETING', text: (row) => row.meeting_id },
         { title: 'MESSAGES', text: (row) => String(row.last_seq) },
@@ -70,7 +71,7 @@ function showCommand(): Command {
         note(`Nobody is in it. \`${typed('join --help')}\` shows how to join.`);
         return;
       }
-      const now_ms = Date.now();
+      const now_ms = wallNow();
       printTable(rows, [
         { title: 'INSTANCE', text: (row) => row.instance_id },
         { title: 'NAME', text: (row) => row.instance_name, gives_way: true },

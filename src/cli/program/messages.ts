@@ -1,6 +1,7 @@
 import { rawJson, type RawJson } from '@convoke/sdk';
 import { Command } from 'commander';
 import { text as readAll } from 'node:stream/consumers';
+import { wallNow } from '../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from './api.ts';
 import { withExamples } from './examples.ts';
 import { CommandFailure, EXIT } from './exit.ts';
@@ -53,7 +54,7 @@ async function messageOf(text: string | undefined, message: string | undefined):
       `give either a text or --message, as in: ${typed('send standup-42 "Good morning"')}`,
     );
   }
-  if (message === undefined) return { content: text, created_at: new Date().toISOString() };
+  if (message === undefined) return { content: text, created_at: new Date(wallNow()).toISOString() };
   try {
     return rawJson(message === '-' ? await readAll(process.stdin) : message);
   } catch (error) {
@@ -82,7 +83,7 @@ export function messagesCommand(): Command {
         printJson(data);
         return;
       }
-      const now_ms = Date.now();
+      const now_ms = wallNow();
       printTable(data, [
         { title: 'SEQ', text: (row) => String(row.seq) },
         { title: 'SENT', text: (row) => ago(row.accepted_at, now_ms) },

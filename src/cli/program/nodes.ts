@@ -1,4 +1,5 @@
 import { Command } from 'commander';
+import { wallNow } from '../../wall_clock.ts';
 import { type ApiOptions, clientFor, withApi } from './api.ts';
 import { withExamples } from './examples.ts';
 import { printJson, printTable } from './terminal.ts';
@@ -13,7 +14,7 @@ export function nodesCommand(): Command {
         printJson(rows);
         return;
       }
-      const now_ms = Date.now();
+      const now_ms = wallNow();
       printTable(rows, [
         { title: 'NODE', text: (row) => row.node_id },
         { title: 'STATE', text: (row) => row.state, style: ({ state }) => (state === 'lost' ? 'red' : null) },

@@ -8,6 +8,7 @@ import type { KeySource } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { releaseStartMemory } from '../thread/start_memory.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { Executor } from './executor.ts';
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
@@ -24,7 +25,7 @@ try {
       answer: (answer) => port.postMessage(answer),
       change: (raw) => port.postMessage({ raw }),
     },
-    Date.now(),
+    wallNow(),
   );
   port.on('message', (message: Call[] | 'close') => {
     if (message !== 'close') return executor.run(message);

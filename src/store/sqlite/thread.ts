@@ -9,6 +9,7 @@ import type { Quotas } from '../contract/quotas.ts';
 import { type Answer, type Call, failureOf, itemsIn, packReply, unpackCall } from '../thread/thread_protocol.ts';
 import { releaseStartMemory } from '../thread/start_memory.ts';
 import { onDamagedValue } from '../rows/stored_values.ts';
+import { wallNow } from '../../wall_clock.ts';
 import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
@@ -27,7 +28,7 @@ try {
     quotas: Quotas;
     backup_port: MessagePort;
   };
-  const group_commit = new GroupCommit(file, key_source, Date.now, quotas);
+  const group_commit = new GroupCommit(file, key_source, wallNow, quotas);
   const copy_maker = new CopyMaker(backup_port, file, group_commit);
   const close = async (): Promise<void> => {
     await copy_maker.close();
