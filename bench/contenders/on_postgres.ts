@@ -6,7 +6,7 @@ import { type Contender, endProcess, scratchDirectory, startService } from './co
 import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 import { startPostgres } from './postgres.ts';
 
-/** All nodes seal under the same key. */
+/** All nodes encrypt under the same key. */
 const ENCRYPTION_KEY = Buffer.alloc(32, 7).toString('base64');
 /** How many instances are registered at a time. */
 const AT_ONCE = 20;

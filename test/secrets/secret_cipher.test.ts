@@ -1,4 +1,4 @@
-/** Secrets at rest, the cipher: what was changed, moved or sealed under another key does not open. */
+/** Secrets at rest, the cipher: what was changed, moved or encrypted under another key cannot be decrypted. */
 import assert from 'node:assert/strict';
 import { createSecretKey } from 'node:crypto';
 import { test } from 'node:test';
@@ -6,10 +6,10 @@ import fc from 'fast-check';
 import { parseDataKey } from '../../src/domain/data_key.ts';
 import {
   dataKeyOf,
-  isSealed,
+  isEncrypted,
   makeDataKey,
-  open,
-  seal,
+  decrypt,
+  encrypt,
   type SecretPlace,
 } from '../../src/store/secrets/secret_cipher.ts';
 
@@ -18,73 +18,73 @@ const PLACE: SecretPlace = { table: 'instances', column: 'webhook_secret', row: 
 
 const UNREADABLE = { name: 'StoreError', code: 'SECRET_UNREADABLE' };
 
-test('what was sealed opens at its place, whatever the text', () => {
+test('what was encrypted can be decrypted at its place, whatever the text', () => {
   fc.assert(
     fc.property(fc.string({ unit: 'grapheme' }), fc.string(), (secret, row) => {
-      const sealed = seal(KEY, secret, { ...PLACE, row });
-      assert.ok(isSealed(sealed));
-      assert.equal(open([makeDataKey(), KEY], sealed, { ...PLACE, row }), secret);
+      const encrypted = encrypt(KEY, secret, { ...PLACE, row });
+      assert.ok(isEncrypted(encrypted));
+      assert.equal(decrypt([makeDataKey(), KEY], encrypted, { ...PLACE, row }), secret);
     }),
   );
 });
 
-test('what was moved to another row, column or table does not open', () => {
-  const sealed = seal(KEY, 'secret', PLACE);
+test('what was moved to another row, column or table cannot be decrypted', () => {
+  const encrypted = encrypt(KEY, 'secret', PLACE);
   for (const elsewhere of [{ row: 'laptop-anna2' }, { column: 'previous_secret' }, { table: 'api_keys' }]) {
-    assert.throws(() => open([KEY], sealed, { ...PLACE, ...elsewhere }), UNREADABLE);
+    assert.throws(() => decrypt([KEY], encrypted, { ...PLACE, ...elsewhere }), UNREADABLE);
   }
-  assert.equal(open([KEY], sealed, PLACE), 'secret', 'control: at its own place it does');
+  assert.equal(decrypt([KEY], encrypted, PLACE), 'secret', 'control: at its own place it does');
 });
 
 test('no two places are the same to the tag, however table, column and row are cut', () => {
-  const sealed = seal(KEY, 'secret', { table: 'a', column: 'b,c', row: 'd' });
+  const encrypted = encrypt(KEY, 'secret', { table: 'a', column: 'b,c', row: 'd' });
   for (const place of [
     { table: 'a', column: 'b', row: 'c,d' },
     { table: 'a,b', column: 'c', row: 'd' },
     { table: 'a","b', column: 'c', row: 'd' },
   ]) {
-    assert.throws(() => open([KEY], sealed, place), UNREADABLE);
+    assert.throws(() => decrypt([KEY], encrypted, place), UNREADABLE);
   }
 });
 
 test('a change of any one bit is noticed: of nonce, ciphertext, tag, and of the id of the key', () => {
-  const sealed = seal(KEY, 'secret', PLACE);
-  const head = sealed.slice(0, sealed.lastIndexOf('.') + 1);
-  const bytes = Buffer.from(sealed.slice(head.length), 'base64url');
+  const encrypted = encrypt(KEY, 'secret', PLACE);
+  const head = encrypted.slice(0, encrypted.lastIndexOf('.') + 1);
+  const bytes = Buffer.from(encrypted.slice(head.length), 'base64url');
   for (let bit = 0; bit < bytes.length * 8; bit++) {
     const changed = Buffer.from(bytes);
     changed[bit >> 3]! ^= 1 << (bit & 7);
-    assert.throws(() => open([KEY], head + changed.toString('base64url'), PLACE), UNREADABLE, `bit ${bit}`);
+    assert.throws(() => decrypt([KEY], head + changed.toString('base64url'), PLACE), UNREADABLE, `bit ${bit}`);
   }
   for (let length = 0; length < bytes.length; length++) {
-    assert.throws(() => open([KEY], head + bytes.subarray(0, length).toString('base64url'), PLACE), UNREADABLE);
+    assert.throws(() => decrypt([KEY], head + bytes.subarray(0, length).toString('base64url'), PLACE), UNREADABLE);
   }
   const other_id = head.replace(KEY.key_id, makeDataKey().key_id);
-  assert.throws(() => open([KEY], other_id + sealed.slice(head.length), PLACE), UNREADABLE);
-  assert.equal(open([KEY], head + bytes.toString('base64url'), PLACE), 'secret', 'control: unchanged, it opens');
+  assert.throws(() => decrypt([KEY], other_id + encrypted.slice(head.length), PLACE), UNREADABLE);
+  assert.equal(decrypt([KEY], head + bytes.toString('base64url'), PLACE), 'secret', 'control: unchanged, it can be decrypted');
 });
 
-test('under another key it does not open, nor does plain text', () => {
-  const sealed = seal(KEY, 'secret', PLACE);
+test('under another key it cannot be decrypted, nor can plain text', () => {
+  const encrypted = encrypt(KEY, 'secret', PLACE);
   const other = makeDataKey();
-  assert.throws(() => open([other], sealed, PLACE), UNREADABLE);
+  assert.throws(() => decrypt([other], encrypted, PLACE), UNREADABLE);
   // A key that claims the id does not help.
-  assert.throws(() => open([{ ...other, key_id: KEY.key_id }], sealed, PLACE), UNREADABLE);
+  assert.throws(() => decrypt([{ ...other, key_id: KEY.key_id }], encrypted, PLACE), UNREADABLE);
   for (const plain of ['', 'secret', '{}', `v1.${KEY.key_id}.`])
-    assert.throws(() => open([KEY], plain, PLACE), UNREADABLE);
+    assert.throws(() => decrypt([KEY], plain, PLACE), UNREADABLE);
 });
 
-test('the same secret is sealed differently each time, and its error says nothing of it', () => {
-  const sealed = Array.from({ length: 1_000 }, () => seal(KEY, 'secret', PLACE));
-  assert.equal(new Set(sealed).size, 1_000);
-  const nonces = sealed.map((text) => Buffer.from(text.split('.')[2]!, 'base64url').toString('hex', 0, 12));
+test('the same secret is encrypted differently each time, and its error says nothing of it', () => {
+  const encrypted = Array.from({ length: 1_000 }, () => encrypt(KEY, 'secret', PLACE));
+  assert.equal(new Set(encrypted).size, 1_000);
+  const nonces = encrypted.map((text) => Buffer.from(text.split('.')[2]!, 'base64url').toString('hex', 0, 12));
   assert.equal(new Set(nonces).size, 1_000, 'no nonce twice under one key');
   try {
-    open([makeDataKey()], sealed[0]!, PLACE);
-    assert.fail('it must not open');
+    decrypt([makeDataKey()], encrypted[0]!, PLACE);
+    assert.fail('it must not be decrypted');
   } catch (error) {
     assert.doesNotMatch((error as Error).message, /secret"|v1\./);
-    assert.match((error as Error).message, /webhook_secret of "laptop-anna" in instances does not open/);
+    assert.match((error as Error).message, /webhook_secret of "laptop-anna" in instances cannot be decrypted/);
   }
 });
 

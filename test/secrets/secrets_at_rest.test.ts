@@ -7,7 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import { describe, test, type TestContext } from 'node:test';
 import { KEY_FILE } from '../../src/domain/data_directory.ts';
 import type { DataKeys } from '../../src/store/secrets/data_keys.ts';
-import { makeDataKey, seal } from '../../src/store/secrets/secret_cipher.ts';
+import { encrypt, makeDataKey } from '../../src/store/secrets/secret_cipher.ts';
 import { Database } from '../../src/store/sqlite/database.ts';
 import { instanceOperations } from '../../src/store/sqlite/instances.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
@@ -126,7 +126,7 @@ describe('in the file', () => {
   test('control: with the cipher taken out, each of them is found', (t) => {
     const file = temporaryFile(t);
     const db = new Database(file);
-    const no_cipher = { seal: (text: string) => text, open: (text: string) => text } as unknown as DataKeys;
+    const no_cipher = { encrypt: (text: string) => text, decrypt: (text: string) => text } as unknown as DataKeys;
     const instances = instanceOperations(db, no_cipher, new NumberSource(Date.now, 0), new Recipients(db));
     const registration = registrationOf('plain');
     instances.register(registration, WALL);
@@ -248,7 +248,7 @@ describe('the key', () => {
 
     // The check value is what tells, not the id alone.
     writeFileSync(key_file, right);
-    const forged = seal(other, 'convoke', { table: 'encryption_keys', column: 'check_value', row: 'x' });
+    const forged = encrypt(other, 'convoke', { table: 'encryption_keys', column: 'check_value', row: 'x' });
     tamper(file, 'UPDATE encryption_keys SET check_value = ?', forged);
     assert.equal((await refusal(file)).code, 'ENCRYPTION_KEY_WRONG');
   });

@@ -11,7 +11,7 @@ import { type Target, targetOf } from '../transport/target.ts';
  */
 export type Freshness = 'unknown' | 'current' | 'stale';
 
-/** Whether the row is being read; `paused`: its secrets do not open, and it is read again later. */
+/** Whether the row is being read; `paused`: its secrets cannot be decrypted, and it is read again later. */
 export type Reading = 'none' | 'in_flight' | 'paused';
 
 /**

@@ -14,7 +14,7 @@ import type { RecipientCache } from './recipient_cache.ts';
 
 /** Rows read at once: what is accepted meanwhile waits for them. */
 const BATCH_MAX = 100;
-/** How soon an instance whose secrets do not open is read, and logged, again. Giving it new ones ends the wait. */
+/** How soon an instance whose secrets cannot be decrypted is read, and logged, again. Giving it new ones ends the wait. */
 const UNREADABLE_RETRY_MS = 60_000;
 
 export interface RegistrationsParts {
@@ -139,7 +139,7 @@ export class Registrations {
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
 
-  /** Its secrets do not open. It is not read again for each message that is accepted for it meanwhile. */
+  /** Its secrets cannot be decrypted. It is not read again for each message that is accepted for it meanwhile. */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;
     registration.keep();
@@ -153,7 +153,7 @@ export class Registrations {
   }
 
   /**
-   * Null for an instance that does not exist, an error for one whose secrets do not open. If somebody tampered with a
+   * Null for an instance that does not exist, an error for one whose secrets cannot be decrypted. If somebody tampered with a
    * row, the pushes to all other instances go on.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {

@@ -2,7 +2,7 @@
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
-import { type DataKey, sealedPrefix } from '../secrets/secret_cipher.ts';
+import { type DataKey, encryptedPrefix } from '../secrets/secret_cipher.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';
@@ -61,12 +61,12 @@ function misfit(keys: DataKeys, key_id: string, source: KeySource): StoreError {
 }
 
 /**
- * The key belongs to the cluster, and is changed in the settings: a node that made a new one by itself would seal secrets that
- * the others cannot open.
+ * The key belongs to the cluster, and is changed in the settings: a node that made a new one by itself would encrypt secrets that
+ * the others cannot decrypt.
  */
 export function encryptionOperations(session: Session, { keys }: { keys: DataKeys }): EncryptionStore {
   const other = (): { chars: number; prefix: string } => {
-    const prefix = sealedPrefix(keys.current.key_id);
+    const prefix = encryptedPrefix(keys.current.key_id);
     return { chars: prefix.length, prefix };
   };
 
@@ -91,7 +91,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
         for (const column of SECRET_COLUMNS) {
           const text = row[column];
           const place = secretPlace(column, row.instance_id);
-          rewritten[column] = text === null ? null : keys.seal(keys.open(text, place), place);
+          rewritten[column] = text === null ? null : keys.encrypt(keys.decrypt(text, place), place);
         }
         await session.run(REWRITE, { instance_id: row.instance_id, ...rewritten });
       }

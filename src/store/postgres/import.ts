@@ -2,7 +2,7 @@
  * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
  * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the audit log.
  *
- * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are sealed again under
+ * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are encrypted again under
  * that of the database.
  */
 import assert from 'node:assert/strict';
@@ -14,7 +14,7 @@ import { partitionOf } from '../../domain/partition.ts';
 import type { GivenKeys, KeySource } from '../secrets/data_keys.ts';
 import { SECRET_COLUMNS, passesCheck, secretPlace } from '../secrets/instance_secrets.ts';
 import { readKeyFile } from '../secrets/key_file.ts';
-import { type DataKey, dataKeyOf, open as openSecret, type SecretPlace } from '../secrets/secret_cipher.ts';
+import { type DataKey, dataKeyOf, decrypt, type SecretPlace } from '../secrets/secret_cipher.ts';
 import { inspectCopy } from '../sqlite/file/copy.ts';
 import { Database as DataFile } from '../sqlite/database.ts';
 import { schemaOfFile } from '../sqlite/schema.ts';
@@ -108,7 +108,7 @@ export async function importDataFile({
         const session = new Session(connection);
         await assertUnused(connection);
         const keys = await openDataKeys(session, key_source, wall_ms);
-        const moves = movesOf(file, (sealed, place) => keys.seal(openSecret(keys_of_file, sealed, place), place));
+        const moves = movesOf(file, (encrypted, place) => keys.encrypt(decrypt(keys_of_file, encrypted, place), place));
         const counts = {} as ImportCounts;
         await connection.query('ALTER TABLE instances DISABLE TRIGGER instance_added');
         for (const table of MOVED_TABLES)
@@ -180,7 +180,7 @@ async function inTransaction<T>(connection: Connection, run: () => Promise<T>): 
   }
 }
 
-function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) => string): Record<MovedTable, Move> {
+function movesOf(file: DataFile, reencrypt: (encrypted: string, place: SecretPlace) => string): Record<MovedTable, Move> {
   const ids = new IdCodec(file.tag);
   const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
   return {
@@ -191,9 +191,9 @@ function movesOf(file: DataFile, reseal: (sealed: string, place: SecretPlace) =>
       made(row) {
         const made = inPartition(row);
         for (const column of SECRET_COLUMNS) {
-          const sealed = row[column];
-          if (typeof sealed === 'string')
-            made[column] = reseal(sealed, secretPlace(column, row['instance_id'] as string));
+          const encrypted = row[column];
+          if (typeof encrypted === 'string')
+            made[column] = reencrypt(encrypted, secretPlace(column, row['instance_id'] as string));
         }
         return made;
       },

@@ -120,7 +120,7 @@ export function instanceOperations(
     instanceOf,
     instanceRowOf,
     listedRowOf,
-    sealSecret: seal,
+    encryptSecret: encrypt,
     sealHeaders,
     secretOf,
     registeredValues,
@@ -228,9 +228,9 @@ export function instanceOperations(
       const former = secretOf(instance_id, row.webhook_secret);
       await session.run(ROTATE_SECRET, {
         instance_id,
-        former: former === null ? null : seal('previous_secret', instance_id, former),
+        former: former === null ? null : encrypt('previous_secret', instance_id, former),
         until: wall_ms + overlap_ms,
-        webhook_secret: seal('webhook_secret', instance_id, new_secret),
+        webhook_secret: encrypt('webhook_secret', instance_id, new_secret),
         wall_ms,
       });
       tellOf(instance_id, false);

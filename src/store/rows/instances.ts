@@ -1,4 +1,4 @@
-/** Instances as both engines read and seal them. */
+/** Instances as both engines read and encrypt them. */
 import { type RawBuilder, sql } from 'kysely';
 import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
@@ -20,17 +20,17 @@ import type { InstancesTable } from './tables.ts';
 /** The columns of a registered instance that decide what a registration writes. */
 export type PreviousRow = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
-/** Opens and seals the secrets of instances under the data keys. */
+/** Decrypts and encrypts the secrets of instances under the data keys. */
 export function instanceReader(keys: DataKeys) {
-  const sealSecret = (column: SecretColumn, instance_id: string, text: string): string =>
-    keys.seal(text, secretPlace(column, instance_id));
-  const sealHeaders = (instance_id: string, headers: Record<string, string>): string =>
-    sealSecret('webhook_headers', instance_id, JSON.stringify(headers));
+  const encryptSecret = (column: SecretColumn, instance_id: string, text: string): string =>
+    keys.encrypt(text, secretPlace(column, instance_id));
+  const encryptHeaders = (instance_id: string, headers: Record<string, string>): string =>
+    encryptSecret('webhook_headers', instance_id, JSON.stringify(headers));
 
   /** Copied field by field: the owner, and the columns that only one engine has, are not part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
-    const open = (column: SecretColumn, text: string): string => keys.open(text, secretPlace(column, instance_id));
+    const decrypt = (column: SecretColumn, text: string): string => keys.decrypt(text, secretPlace(column, instance_id));
     const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
       storedCount(row[column], 'instances', column, instance_id);
     const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
@@ -41,13 +41,13 @@ export function instanceReader(keys: DataKeys) {
       agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
       webhook_url: row.webhook_url,
       webhook_headers: storedHeaders(
-        open('webhook_headers', row.webhook_headers),
+        decrypt('webhook_headers', row.webhook_headers),
         'instances',
         'webhook_headers',
         instance_id,
       ),
-      webhook_secret: open('webhook_secret', row.webhook_secret),
-      previous_secret: row.previous_secret === null ? null : open('previous_secret', row.previous_secret),
+      webhook_secret: decrypt('webhook_secret', row.webhook_secret),
+      previous_secret: row.previous_secret === null ? null : decrypt('previous_secret', row.previous_secret),
       previous_secret_until: row.previous_secret_until,
       success_statuses: storedStatuses(row.success_statuses, instance_id),
       webhook_enabled: row.webhook_enabled === 1,
@@ -79,8 +79,8 @@ export function instanceReader(keys: DataKeys) {
       const { instance_id } = row;
       reportDamaged('instances', 'webhook_headers or a secret', instance_id);
       const readable = {
-        webhook_headers: sealHeaders(instance_id, {}),
-        webhook_secret: sealSecret('webhook_secret', instance_id, ''),
+        webhook_headers: encryptHeaders(instance_id, {}),
+        webhook_secret: encryptSecret('webhook_secret', instance_id, ''),
         previous_secret: null,
       };
       return instanceRowOf({ ...row, ...readable });
@@ -88,18 +88,18 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /** The plain secret; null when it cannot be decrypted, so that a new one repairs the instance. */
-  function secretOf(instance_id: string, sealed: string): string | null {
+  function secretOf(instance_id: string, encrypted: string): string | null {
     try {
-      return keys.open(sealed, secretPlace('webhook_secret', instance_id));
+      return keys.decrypt(encrypted, secretPlace('webhook_secret', instance_id));
     } catch {
       return null;
     }
   }
 
   /** The names of the headers; none when they cannot be decrypted. */
-  function headerNamesOf(instance_id: string, sealed: string): string[] {
+  function headerNamesOf(instance_id: string, encrypted: string): string[] {
     try {
-      return Object.keys(JSON.parse(keys.open(sealed, secretPlace('webhook_headers', instance_id))) as object);
+      return Object.keys(JSON.parse(keys.decrypt(encrypted, secretPlace('webhook_headers', instance_id))) as object);
     } catch {
       return [];
     }
@@ -133,15 +133,15 @@ export function instanceReader(keys: DataKeys) {
       instance_name: registration.instance_name,
       agent_ids: JSON.stringify(registration.agent_ids),
       webhook_url: registration.webhook_url,
-      webhook_headers: headers === null ? null : sealHeaders(instance_id, headers),
-      webhook_secret: is_new_secret ? sealSecret('webhook_secret', instance_id, secret) : null,
+      webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
+      webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,
       success_statuses: registration.success_statuses ?? null,
       owner: registration.owner_key_id ?? null,
     };
     return { values, dropped_header_names: dropped ?? [] };
   }
 
-  return { instanceOf, instanceRowOf, listedRowOf, sealSecret, sealHeaders, secretOf, registeredValues };
+  return { instanceOf, instanceRowOf, listedRowOf, encryptSecret, encryptHeaders, secretOf, registeredValues };
 }
 
 /** The bytes of the long columns of `i`. */

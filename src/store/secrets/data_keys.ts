@@ -1,6 +1,6 @@
 import type { KeyObject } from 'node:crypto';
 import { type FileKeys, readKeyFile, writeKeyFile } from './key_file.ts';
-import { type DataKey, dataKeyOf, makeDataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
+import { type DataKey, dataKeyOf, decrypt, encrypt, makeDataKey, type SecretPlace } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
 
 /** The settings encryption_key and encryption_key_previous. */
@@ -69,20 +69,20 @@ export class DataKeys {
     return this.all.find((key) => key.key_id === key_id);
   }
 
-  seal(secret: string, place: SecretPlace): string {
-    return seal(this.#current, secret, place);
+  encrypt(secret: string, place: SecretPlace): string {
+    return encrypt(this.#current, secret, place);
   }
 
   /** @throws StoreError SECRET_UNREADABLE */
-  open(sealed: string, place: SecretPlace): string {
-    return open(this.all, sealed, place);
+  decrypt(encrypted: string, place: SecretPlace): string {
+    return decrypt(this.all, encrypted, place);
   }
 
-  /** Makes a new key that seals from now on. Null when the key is a setting: it is changed there. */
+  /** Makes a new key that encrypts from now on. Null when the key is a setting: it is changed there. */
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
     const next = { current: makeDataKey(), previous: this.#current };
-    // Both are on disk before anything is sealed with the new one.
+    // Both are on disk before anything is encrypted with the new one.
     if (this.#source.kind === 'file') writeKeyFile(this.#source.path, next);
     this.#current = next.current;
     this.#previous = next.previous;

@@ -1,5 +1,5 @@
 /** The places of the secrets of instances, and the check value that recognizes their key. */
-import { type DataKey, open, seal, type SecretPlace } from './secret_cipher.ts';
+import { type DataKey, decrypt, encrypt, type SecretPlace } from './secret_cipher.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 
 export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret'] as const;
@@ -7,7 +7,7 @@ export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_se
 export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
 
-/** Sealed and stored beside the id of a key, to recognize the key. */
+/** Encrypted and stored beside the id of a key, to recognize the key. */
 const CHECK_TEXT = 'convoke';
 
 /** Binds a secret to its row and column. */
@@ -16,12 +16,12 @@ export function secretPlace(column: SecretColumn, instance_id: string): SecretPl
 }
 
 export function checkValueOf(key: DataKey): string {
-  return seal(key, CHECK_TEXT, checkPlace(key.key_id));
+  return encrypt(key, CHECK_TEXT, checkPlace(key.key_id));
 }
 
 export function passesCheck(key: DataKey, check_value: string): boolean {
   try {
-    return open([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;
+    return decrypt([key], check_value, checkPlace(key.key_id)) === CHECK_TEXT;
   } catch {
     return false;
   }

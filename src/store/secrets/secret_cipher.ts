@@ -1,5 +1,5 @@
 /**
- * Secrets at rest: AES-256-GCM under a data key. A sealed secret is text, `v1.KEY_ID.BASE64URL`, where the base64url holds
+ * Secrets at rest: AES-256-GCM under a data key. An encrypted secret is text, `v1.KEY_ID.BASE64URL`, where the base64url holds
  * the nonce, the ciphertext and the tag. It names the key it is under, so that two keys can be in use while one is changed.
  */
 import {
@@ -19,7 +19,7 @@ const TAG_BYTES = 16;
 /** 64 bits distinguish the keys of one file, and reveal nothing of the key. */
 const KEY_ID_CHARS = 16;
 
-/** The place of a secret. It is bound into the tag: a secret that was moved to another place does not open there. */
+/** The place of a secret. It is bound into the tag: a secret that was moved to another place cannot be decrypted there. */
 export interface SecretPlace {
   table: string;
   column: string;
@@ -45,38 +45,38 @@ export function makeDataKey(): DataKey {
 }
 
 /** The beginning of every text that was encrypted under a key. */
-export function sealedPrefix(key_id: string): string {
+export function encryptedPrefix(key_id: string): string {
   return `v1.${key_id}.`;
 }
 
-/** Whether a text looks sealed: no webhook secret and no JSON begins like this. */
-export function isSealed(text: string): boolean {
+/** Whether a text looks encrypted: no webhook secret and no JSON begins like this. */
+export function isEncrypted(text: string): boolean {
   return /^v1\.[0-9a-f]{16}\./.test(text);
 }
 
 /**
  * Encrypts a secret under a fresh random nonce: 2^32 of them under one key are safe (NIST SP 800-38D, section 8.3).
  *
- * @returns the sealed text, as long for the same number of bytes
+ * @returns the encrypted text, as long for the same number of bytes
  */
-export function seal({ key_id, key }: DataKey, secret: string, place: SecretPlace): string {
+export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretPlace): string {
   const nonce = randomBytes(NONCE_BYTES);
   const cipher = createCipheriv(ALGORITHM, key, nonce, { authTagLength: TAG_BYTES });
   cipher.setAAD(boundData(place));
   const parts = [nonce, cipher.update(secret, 'utf8'), cipher.final(), cipher.getAuthTag()];
-  return sealedPrefix(key_id) + Buffer.concat(parts).toString('base64url');
+  return encryptedPrefix(key_id) + Buffer.concat(parts).toString('base64url');
 }
 
 /**
- * Decrypts what `seal` made for the same place.
+ * Decrypts what `encrypt` made for the same place.
  *
  * @param keys all that it may be under
- * @throws StoreError SECRET_UNREADABLE when it was changed, moved, is not sealed, or is under none of the keys
+ * @throws StoreError SECRET_UNREADABLE when it was changed, moved, is not encrypted, or is under none of the keys
  */
-export function open(keys: readonly DataKey[], sealed: string, place: SecretPlace): string {
-  const data_key = keys.find(({ key_id }) => sealed.startsWith(sealedPrefix(key_id)));
+export function decrypt(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
+  const data_key = keys.find(({ key_id }) => encrypted.startsWith(encryptedPrefix(key_id)));
   if (data_key === undefined) throw unreadable(place, 'it is under a key that is not known here');
-  const bytes = Buffer.from(sealed.slice(sealedPrefix(data_key.key_id).length), 'base64url');
+  const bytes = Buffer.from(encrypted.slice(encryptedPrefix(data_key.key_id).length), 'base64url');
   if (bytes.length < NONCE_BYTES + TAG_BYTES) throw unreadable(place, 'it is cut off');
   const tag_at = bytes.length - TAG_BYTES;
   const decipher = createDecipheriv(ALGORITHM, data_key.key, bytes.subarray(0, NONCE_BYTES), {
@@ -100,5 +100,5 @@ function boundData({ table, column, row }: SecretPlace): Buffer {
 }
 
 function unreadable({ table, column, row }: SecretPlace, why: string): StoreError {
-  return new StoreError('SECRET_UNREADABLE', `${column} of ${JSON.stringify(row)} in ${table} does not open: ${why}`);
+  return new StoreError('SECRET_UNREADABLE', `${column} of ${JSON.stringify(row)} in ${table} cannot be decrypted: ${why}`);
 }

@@ -1,7 +1,7 @@
 /** The data keys of the file: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
-import { type DataKey, isSealed, sealedPrefix, type SecretPlace } from '../secrets/secret_cipher.ts';
+import { type DataKey, encryptedPrefix, isEncrypted, type SecretPlace } from '../secrets/secret_cipher.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
@@ -27,9 +27,9 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
   if (key_ids.length === 0) {
     transaction(db, () => {
       rewriteRows(db, (text, place) => {
-        if (isSealed(text))
+        if (isEncrypted(text))
           throw new StoreError('SECRET_UNREADABLE', 'secrets are encrypted, and their key is unknown');
-        return keys.seal(text, place);
+        return keys.encrypt(text, place);
       });
       noteKey(db, keys.current, wall_ms);
     });
@@ -67,7 +67,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
           WHERE instance_id > ? AND (${UNDER_ANOTHER_KEY}) ORDER BY instance_id LIMIT ?`,
         )
         .all(after ?? '', ...otherKeyParameters(keys), limit) as unknown as SecretRow[];
-      for (const row of rows) rewriteRow(db, row, (text, place) => keys.seal(keys.open(text, place), place));
+      for (const row of rows) rewriteRow(db, row, (text, place) => keys.encrypt(keys.decrypt(text, place), place));
       return { rewritten: rows.length, next: rows.length < limit ? null : rows.at(-1)!.instance_id };
     },
     endChange() {
@@ -86,7 +86,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
 const UNDER_ANOTHER_KEY = SECRET_COLUMNS.map((column) => `substr(${column}, 1, ?) <> ?`).join(' OR ');
 
 function otherKeyParameters(keys: DataKeys): (string | number)[] {
-  const prefix = sealedPrefix(keys.current.key_id);
+  const prefix = encryptedPrefix(keys.current.key_id);
   return SECRET_COLUMNS.flatMap(() => [prefix.length, prefix]);
 }
 

@@ -94,7 +94,7 @@ export function instanceOperations(
     instanceOf,
     instanceRowOf,
     listedRowOf,
-    sealSecret: seal,
+    encryptSecret: encrypt,
     sealHeaders,
     secretOf,
     registeredValues,
@@ -191,9 +191,9 @@ export function instanceOperations(
       if (row === undefined) return null;
       const former = secretOf(instance_id, row.webhook_secret);
       db.prepare(ROTATE_SECRET).run(
-        former === null ? null : seal('previous_secret', instance_id, former),
+        former === null ? null : encrypt('previous_secret', instance_id, former),
         wall_ms + overlap_ms,
-        seal('webhook_secret', instance_id, new_secret),
+        encrypt('webhook_secret', instance_id, new_secret),
         wall_ms,
         instance_id,
       );

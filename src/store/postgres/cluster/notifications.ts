@@ -16,11 +16,11 @@
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
-import { type DataKey, open, seal } from '../../secrets/secret_cipher.ts';
+import { type DataKey, decrypt, encrypt } from '../../secrets/secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 
-/** PostgreSQL takes less than 8,000 bytes; sealed, a text takes a third more. */
+/** PostgreSQL takes less than 8,000 bytes; encrypted, a text takes a third more. */
 export const NOTIFY_BYTES_MAX = 5_600;
 
 export type Message =
@@ -70,9 +70,10 @@ export class NodeMessages {
       const from = JSON.stringify(this.#signed(signedPart(message)));
       return [`{"from":${from},${JSON.stringify(message).slice(1)}`];
     }
+    // "sealed", and "seals" in the key's derivation, are what nodes of earlier versions expect.
     const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
     const text = `${message.topic}\n${message.text}`;
-    return this.#keys().map((key) => `${head}\n${seal(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`);
+    return this.#keys().map((key) => `${head}\n${encrypt(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`);
   }
 
   /**
@@ -115,11 +116,11 @@ export class NodeMessages {
     return createHmac('sha256', mac_key).update(`${from}\n${said}`).digest().subarray(0, MAC_BYTES);
   }
 
-  #toldIn(sealed: string, name: string, no: number): Message | null {
+  #toldIn(encrypted: string, name: string, no: number): Message | null {
     const keys = this.#keys().map((key) => toldKeyOf(key, name));
     let text: string;
     try {
-      text = open(keys, sealed, placeOf(name, no));
+      text = decrypt(keys, encrypted, placeOf(name, no));
     } catch {
       return null;
     }
