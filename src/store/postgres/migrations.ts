@@ -1,12 +1,13 @@
 /**
- * The schema, as the steps that led to it. `schema_version` counts the steps that a database has taken; a step that was
- * released is never edited.
+ * The schema, as the steps that made it. `schema_version` counts the steps that a database has taken. The SQL of a
+ * released step is never edited.
  *
- * A step is taken while nodes of the version before are at work, and they go on with it: it adds, and takes nothing away that
- * they use. A function that must become another one gets another name; what nobody uses any more goes with a later step.
+ * A step runs while nodes of the previous version work, and they continue on the new schema. So a step adds, and removes
+ * nothing that they use. A changed function gets a new name. A later step removes what no version uses any more.
  *
- * What users said is `text`, never `jsonb`, which refuses \u0000 and puts keys into another order. Texts compare byte by
- * byte (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects JSON text, times milliseconds since the epoch.
+ * What users sent is `text`, never `jsonb`: `jsonb` refuses \u0000 and reorders keys. Texts compare byte by byte
+ * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
+ * epoch.
  */
 import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2 } from './functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from './functions/settle_deliveries.ts';
@@ -14,16 +15,16 @@ import { RAISE_NUMBERS, TAKE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 
 /**
- * How many of the steps a node must know at least to work on the schema that all of them make. Stands in the database, so
- * that a node of the version before starts there too, as one does that was killed in the middle of an upgrade. It rises with
- * a step that takes away what nodes with fewer steps use, and at no other time.
+ * The number of steps that a node must know to work on the schema that all steps make. The database stores it, so a node
+ * of the previous version can start on the new schema: perhaps it was killed in the middle of an upgrade. Only a step
+ * that removes what nodes with fewer steps use raises it.
  */
 export const STEPS_KNOWN_MIN = 1;
 
 export const MIGRATIONS: readonly string[] = [
   `
-  -- One row. The tag stands in every message_id and delivery_id of this database; touches counts the times that somebody
-  -- asked whether it can be written.
+  -- One row. Every message_id and delivery_id of this database contains the tag. A write of touches shows whether the
+  -- database can be written.
   CREATE TABLE this_database (
     only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
     tag text NOT NULL,
@@ -33,7 +34,8 @@ export const MIGRATIONS: readonly string[] = [
   -- Numbers of messages and deliveries: see take_numbers.
   CREATE SEQUENCE numbers AS bigint;
 
-  -- Health is written once a second and when it changes, in columns without an index: room in the page keeps that to the page.
+  -- Health is written once a second and when it changes. Its columns have no index, and each page has free room: so the
+  -- new version of a row stays on its page.
   CREATE TABLE instances (
     instance_id text COLLATE "C" PRIMARY KEY,
     partition_no smallint NOT NULL,
@@ -60,7 +62,7 @@ export const MIGRATIONS: readonly string[] = [
   ) WITH (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05);
   CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 
-  -- Instances that are switched on, as accepting looks them up: an instance's own row has too many former versions.
+  -- The instances that are switched on: accepting a message looks here. A row of instances has too many dead versions.
   CREATE TABLE recipients (
     instance_id text COLLATE "C" PRIMARY KEY,
     partition_no smallint NOT NULL
@@ -79,7 +81,7 @@ export const MIGRATIONS: readonly string[] = [
   CREATE TRIGGER instance_switched AFTER UPDATE OF is_active, webhook_enabled ON instances FOR EACH ROW
     WHEN ((OLD.is_active, OLD.webhook_enabled) IS DISTINCT FROM (NEW.is_active, NEW.webhook_enabled)) EXECUTE FUNCTION keep_recipient();
 
-  -- Counted as they come and go: counting a hundred thousand rows takes too long to do it with every new one.
+  -- A trigger counts instances: to count a hundred thousand rows for each new one would take too long.
   CREATE TABLE instance_count (
     only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
     instance_count bigint NOT NULL
@@ -93,10 +95,10 @@ export const MIGRATIONS: readonly string[] = [
   CREATE TRIGGER instance_added AFTER INSERT ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
   CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
 
-  -- Written by joins and leaves, and when the newest message is removed; by messages it is only locked. A row that every
-  -- batch writes is found ever more slowly while a session somewhere is idle in a transaction: none of its former versions
-  -- can be removed. So the last seq is that of the newest message, and when that is above last_seq the last activity is its
-  -- accepted_at.
+  -- A join, a leave and the removal of the newest message write the row; a new message only locks it. While some session
+  -- is idle in a transaction, PostgreSQL removes no dead versions of a row, so a row that every batch writes is found ever
+  -- more slowly. So the last seq of a meeting is that of its newest message. If it is above last_seq, the accepted_at of
+  -- that message is the last activity.
   CREATE TABLE meetings (
     meeting_id text COLLATE "C" PRIMARY KEY,
     last_seq bigint NOT NULL,
@@ -114,13 +116,14 @@ export const MIGRATIONS: readonly string[] = [
   );
   CREATE INDEX memberships_of_instance ON memberships (instance_id);
 
-  -- What a node accepts from its start on, or from when it gave up on a batch, is a run. The row is locked by whoever accepts.
+  -- A run: all that a node accepts after its start, or after it gave up on a batch. Accepting locks the row.
   CREATE TABLE runs (
     run_no bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     started_at bigint NOT NULL
   );
-  -- What was stored of the last batch of a run, so that whoever lost the connection before the answer can ask: stored has a 1
-  -- or a 0 for each message. A row for each batch, for the same reason as above; all but the newest go from time to time.
+  -- What was stored of the last batch of a run. A node that lost the connection before the answer asks here: stored has a
+  -- 1 or a 0 for each message. Each batch has a row of its own, because a row that every batch writes gets slow (see
+  -- meetings). Old rows are removed from time to time.
   CREATE TABLE batches (
     run_no bigint NOT NULL,
     batch_no bigint NOT NULL,
@@ -130,8 +133,8 @@ export const MIGRATIONS: readonly string[] = [
     PRIMARY KEY (run_no, batch_no)
   );
 
-  -- message is the sender's own JSON text. timestamp is the JSON text of a string, or empty: a string itself may hold a NUL.
-  -- The message_no is what its message_id stands for; the numbers that follow it are those of its deliveries.
+  -- message is the sender's own JSON text. timestamp is the JSON text of a string, or empty: the string may contain a
+  -- NUL, which text cannot store. message_id is made of message_no. The next numbers are those of its deliveries.
   CREATE TABLE messages (
     message_no bigint PRIMARY KEY,
     meeting_id text COLLATE "C" NOT NULL,
@@ -144,8 +147,8 @@ export const MIGRATIONS: readonly string[] = [
     UNIQUE (meeting_id, seq)
   ) WITH (autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_insert_scale_factor = 0.05);
 
-  -- Every index here is written for every delivery: there are few. A settlement writes the row anew, and the page has room
-  -- for that, so that no other page must be read. What was pending is dead by then: vacuum comes early and often.
+  -- Every delivery is written to every index here, so there are few. A settlement writes a new version of the row. Each
+  -- page has free room for it, so no other page is read. The old versions are dead, so vacuum runs early and often.
   CREATE TABLE deliveries (
     delivery_no bigint PRIMARY KEY,
     message_no bigint NOT NULL,
@@ -190,7 +193,7 @@ export const MIGRATIONS: readonly string[] = [
     created_at bigint NOT NULL
   );
 
-  -- digest is SHA-256 of the token, which is not kept. change_no rises with every change of any key.
+  -- digest is the SHA-256 of the token; the token is not stored. change_no rises with every change of any key.
   CREATE TABLE api_keys (
     key_id text COLLATE "C" PRIMARY KEY,
     name text,
@@ -207,7 +210,7 @@ export const MIGRATIONS: readonly string[] = [
     change_no bigint NOT NULL
   );
 
-  -- digest is SHA-256 of the token in the cookie, which is not kept.
+  -- digest is the SHA-256 of the token in the cookie; the token is not stored.
   CREATE TABLE sessions (
     digest text COLLATE "C" PRIMARY KEY,
     key_id text COLLATE "C",
@@ -216,7 +219,7 @@ export const MIGRATIONS: readonly string[] = [
   );
   CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
 
-  -- details is JSON. hash is SHA-256 over prev_hash and the rest of the row: src/domain/audit.ts says how.
+  -- details is JSON. hash is the SHA-256 of prev_hash and the rest of the row, as src/domain/audit.ts describes.
   CREATE TABLE audit_log (
     seq bigint PRIMARY KEY,
     at bigint NOT NULL,
@@ -241,7 +244,8 @@ export const MIGRATIONS: readonly string[] = [
     FOR EACH ROW EXECUTE FUNCTION refuse_change_of_audit_log();
   CREATE TRIGGER audit_log_is_not_emptied BEFORE TRUNCATE ON audit_log
     FOR EACH STATEMENT EXECUTE FUNCTION refuse_change_of_audit_log();
-  -- Its last entry. Whoever writes one locks this row, so that entries of all nodes follow one another.
+  -- The last entry of the audit log. A node that writes an entry locks this row, so the entries of all nodes form one
+  -- chain.
   CREATE TABLE audit_head (
     only_row smallint PRIMARY KEY DEFAULT 1 CHECK (only_row = 1),
     seq bigint NOT NULL,
@@ -260,7 +264,7 @@ export const MIGRATIONS: readonly string[] = [
     stopping smallint NOT NULL
   ) WITH (fillfactor = 20);
 
-  -- The epoch rises whenever a partition is taken: what is written under a former one is void.
+  -- The epoch rises whenever a node takes the partition. A settlement with an earlier epoch is not written.
   CREATE TABLE partitions (
     partition_no smallint PRIMARY KEY,
     node_no bigint,
@@ -274,21 +278,22 @@ export const MIGRATIONS: readonly string[] = [
   ${TAKE_PARTITIONS}
   `,
   `
-  -- Whether a node signs what it tells others: see notifications.ts.
+  -- Whether a node signs its messages to other nodes: see notifications.ts.
   ALTER TABLE nodes ADD COLUMN signs smallint NOT NULL DEFAULT 0;
   ${RENEW_LEASE_2}
   `,
   `
-  -- A database may go back to what it was some time ago, while nodes are at work on it.
+  -- A database can be restored to an earlier state while nodes work on it. Then its numbers must not repeat.
   ${RAISE_NUMBERS}
   `,
   `
-  -- Who is gone is known to the nodes that watch, and no longer to the clock of the database.
+  -- From here on nodes watch each other, and say which ones are gone: the clock of the database no longer decides it.
   ${TAKE_PARTITIONS_2}
   `,
   `
-  -- Who hosts an agent, by its id: to look through every list would keep everybody waiting. Kept by the database, so that
-  -- nodes of the version before keep it too. Nobody changes an instance between the triggers and what was there.
+  -- Which instance hosts an agent. Without this table, a search would read the list of every instance. Triggers write it,
+  -- so nodes of the previous version keep it right too. The step locks instances, so no row changes between the triggers
+  -- and the INSERT of the rows that exist.
   CREATE TABLE instance_agents (
     agent_id text COLLATE "C" NOT NULL,
     instance_id text COLLATE "C" NOT NULL,
@@ -312,7 +317,8 @@ export const MIGRATIONS: readonly string[] = [
   INSERT INTO instance_agents (agent_id, instance_id)
     SELECT DISTINCT agent, instance_id FROM instances, json_array_elements_text(agent_ids::json) AS present(agent);
 
-  -- Counted when a list is written: a page of meetings counts the agents of all their members. Null for those from before.
+  -- The length of the list, counted when the list is written: a page of meetings shows how many agents each meeting has.
+  -- Null for rows that were written before this step.
   ALTER TABLE memberships ADD COLUMN agent_count integer;
   CREATE FUNCTION count_agents() RETURNS trigger LANGUAGE plpgsql AS $$
   BEGIN
@@ -323,7 +329,8 @@ export const MIGRATIONS: readonly string[] = [
     EXECUTE FUNCTION count_agents();
   `,
   `
-  -- The first entries may go, when the last one says which: see removalOf. The function for all others stays.
+  -- Entries at the beginning may be removed when the last entry says which ones: see removalOf. The earlier function still
+  -- refuses every other change.
   CREATE FUNCTION refuse_removal_from_audit_log() RETURNS trigger LANGUAGE plpgsql AS $$
   DECLARE
     last_action text;
@@ -342,22 +349,23 @@ export const MIGRATIONS: readonly string[] = [
     FOR EACH ROW EXECUTE FUNCTION refuse_removal_from_audit_log();
   `,
   `
-  -- A session that a node of the version before begins has none of them: it goes on there, and nowhere else.
+  -- A session that a node of the previous version begins has none of these: only such nodes accept it.
   ALTER TABLE sessions ADD COLUMN csrf_digest text NOT NULL DEFAULT '';
   ALTER TABLE sessions ADD COLUMN token_digest text;
   ALTER TABLE sessions ADD COLUMN node_id text COLLATE "C";
   `,
   `
-  -- Who used an Idempotency-Key; null where a node of the version before stored it.
+  -- The sender that used an Idempotency-Key; null where a node of the previous version stored it.
   ALTER TABLE idempotency_keys ADD COLUMN sender text COLLATE "C";
   ${ACCEPT_MESSAGES_2}
   `,
   `
-  -- When a node ran last, as far as it knows: a clock that is far ahead of it at a start is not believed.
+  -- The last time at which a node is known to have run. A clock that is far ahead of it at a start is not trusted.
   ALTER TABLE this_database ADD COLUMN ran_until bigint;
   `,
   `
-  -- Statements over many rows read these as JSON: in one row that is none, all of them would fail. NOT VALID reads no row now.
+  -- Some statements read these columns of many rows as JSON, and one row that is not JSON would make all of them fail.
+  -- NOT VALID: existing rows are not checked now.
   ALTER TABLE memberships ADD CONSTRAINT memberships_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   ALTER TABLE instances ADD CONSTRAINT instances_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   `,

@@ -1,18 +1,19 @@
 /**
- * The schema, as the steps that led to it; docs/schema/sqlite.sql shows what they make. `PRAGMA user_version` counts the steps
- * a file has taken. A released step is never edited. Booleans are 0 and 1, lists and objects JSON text, times milliseconds
- * since the epoch. A message is TEXT: JSON text holds no NUL, so SQLite keeps every byte, and a string costs less than a
- * buffer between threads. The attempts of a delivery are in its row, so settling writes one row.
+ * The schema, as the steps that made it; docs/schema/sqlite.sql shows the result. `PRAGMA user_version` counts the steps
+ * that a file has taken. The SQL of a released step is never edited. Booleans are 0 and 1, lists and objects are JSON
+ * text, times are milliseconds since the epoch. A message is TEXT: JSON text contains no NUL, so SQLite keeps every
+ * byte, and a string costs less than a buffer between threads. The attempts of a delivery are in its row, so a
+ * settlement writes one row.
  *
- * Numbers: a message takes `message_no`, and its deliveries take the numbers that follow. So a message leads to its
- * deliveries, and a meeting to those of its messages, without an index. Ids are these numbers behind the tag of the data file.
+ * Numbers: a message takes `message_no`, and its deliveries take the numbers after it. So the deliveries of a message,
+ * or of the messages of a meeting, are found without an index. An id is such a number behind the tag of the data file.
  *
- * Every index of `deliveries` costs a write for every delivery, so there are four. A settled delivery leaves the first two:
- * they are as large as what is pending, however long the history.
+ * Every index of `deliveries` costs one more write for every delivery, so there are only four. The first two contain
+ * pending deliveries only, so a long history does not enlarge them.
  *
- *   deliveries_in_lane       the next page of a lane, lanes with something pending, what expires, counts
- *   deliveries_aside         which deliveries aside are due, and when the next one is
- *   deliveries_failed        recovery: what failed since a time
+ *   deliveries_in_lane       the next page of a lane, the lanes with a pending delivery, what expires, counts
+ *   deliveries_aside         which deliveries aside are due, and when the next one is due
+ *   deliveries_failed        recovery: the deliveries that failed since a time
  *   deliveries_of_instance   the list of an instance, newest first
  *
  *   memberships_of_instance             deleting an instance
@@ -62,12 +63,12 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT, WITHOUT ROWID;
   CREATE INDEX memberships_of_instance ON memberships (instance_id);
 
-  -- One row. The tag stands in every message_id and delivery_id of this file; touches counts the times that somebody
-  -- asked whether it can be written.
+  -- One row. Every message_id and delivery_id of this file contains the tag. A write of touches shows whether the
+  -- file can be written.
   CREATE TABLE this_file (tag TEXT NOT NULL, touches INTEGER NOT NULL DEFAULT 0) STRICT;
 
-  -- message is the sender's own JSON text, to the byte. The message_no is what its message_id stands for; the numbers
-  -- that follow it are those of its deliveries, so that they are found without an index of their own.
+  -- message is the sender's own JSON text, to the byte. message_id is made of message_no. The next numbers are those of
+  -- its deliveries, which are found without an index of their own.
   CREATE TABLE messages (
     message_no INTEGER PRIMARY KEY,
     meeting_id TEXT NOT NULL,
@@ -80,7 +81,7 @@ export const MIGRATIONS: readonly string[] = [
     UNIQUE (meeting_id, seq)
   ) STRICT;
 
-  -- delivery_no rises in the order of acceptance. Every index here is written for every delivery: there are few.
+  -- delivery_no rises in the order of acceptance. Every delivery is written to every index here, so there are few.
   CREATE TABLE deliveries (
     delivery_no INTEGER PRIMARY KEY,
     message_no INTEGER NOT NULL,
@@ -115,19 +116,20 @@ export const MIGRATIONS: readonly string[] = [
   ) STRICT;
   `,
   `
-  -- The data keys that secrets may be under: one, or two while the key is changed. check_value is a known text, sealed.
+  -- The data keys that secrets are encrypted under: one, or two while the key is changed. check_value is a known text,
+  -- encrypted: it shows whether a key is the right one.
   CREATE TABLE encryption_keys (
     key_id TEXT PRIMARY KEY,
     check_value TEXT NOT NULL,
     created_at INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
 
-  -- 1 in a file in which secrets once stood in plain text, until it was rewritten. A new file has no row yet.
+  -- 1 in a file that once contained secrets in plain text and is not rewritten yet. A new file has no row here yet.
   ALTER TABLE this_file ADD COLUMN plain_text_left INTEGER NOT NULL DEFAULT 0;
   UPDATE this_file SET plain_text_left = 1;
   `,
   `
-  -- digest is SHA-256 of the token, which is not kept. change_no rises with every change of any key.
+  -- digest is the SHA-256 of the token; the token is not stored. change_no rises with every change of any key.
   CREATE TABLE api_keys (
     key_id TEXT PRIMARY KEY,
     name TEXT,
@@ -144,13 +146,14 @@ export const MIGRATIONS: readonly string[] = [
     change_no INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
 
-  -- first_no: deliveries of a former instance with the same id have lower numbers; whoever takes the id gets none of them.
+  -- An id can be registered again after its instance was deleted. Deliveries of the deleted instance have numbers below
+  -- first_no, and the new instance gets none of them.
   ALTER TABLE instances ADD COLUMN owner_key_id TEXT;
   ALTER TABLE instances ADD COLUMN first_no INTEGER NOT NULL DEFAULT 0;
   CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
   `,
   `
-  -- Counted as they come and go: counting a hundred thousand rows takes too long to do it with every new one.
+  -- A trigger counts instances: to count a hundred thousand rows for each new one would take too long.
   ALTER TABLE this_file ADD COLUMN instance_count INTEGER NOT NULL DEFAULT 0;
   UPDATE this_file SET instance_count = (SELECT count(*) FROM instances);
   CREATE TRIGGER instance_added AFTER INSERT ON instances BEGIN
@@ -162,7 +165,7 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX memberships_present_of_instance ON memberships (instance_id) WHERE left_at IS NULL;
   `,
   `
-  -- details is JSON. hash is SHA-256 over prev_hash and the rest of the row: src/domain/audit.ts says how.
+  -- details is JSON. hash is the SHA-256 of prev_hash and the rest of the row, as src/domain/audit.ts describes.
   CREATE TABLE audit_log (
     seq INTEGER PRIMARY KEY,
     at INTEGER NOT NULL,
@@ -185,14 +188,14 @@ export const MIGRATIONS: readonly string[] = [
   CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log BEGIN
     SELECT RAISE(ABORT, 'the audit log is append-only');
   END;
-  -- INSERT OR REPLACE would remove a row without asking the trigger above.
+  -- INSERT OR REPLACE would remove a row, and the trigger above would not run.
   CREATE TRIGGER audit_log_grows_at_its_end BEFORE INSERT ON audit_log
   WHEN NEW.seq IS NOT (SELECT coalesce(max(seq), 0) + 1 FROM audit_log) BEGIN
     SELECT RAISE(ABORT, 'the audit log is append-only');
   END;
   `,
   `
-  -- digest is SHA-256 of the token in the cookie, which is not kept.
+  -- digest is the SHA-256 of the token in the cookie; the token is not stored.
   CREATE TABLE sessions (
     digest TEXT PRIMARY KEY,
     key_id TEXT,
@@ -202,7 +205,7 @@ export const MIGRATIONS: readonly string[] = [
   CREATE INDEX sessions_of_key ON sessions (key_id, created_at);
   `,
   `
-  -- Who hosts an agent, by its id: to look through every list would keep everybody waiting.
+  -- Which instance hosts an agent. Without this table, a search would read the list of every instance.
   CREATE TABLE instance_agents (
     agent_id TEXT NOT NULL,
     instance_id TEXT NOT NULL,
@@ -222,7 +225,7 @@ export const MIGRATIONS: readonly string[] = [
     WHERE instance_id = OLD.instance_id AND agent_id IN (SELECT value FROM json_each(OLD.agent_ids));
   END;
 
-  -- Counted when a list is written: a page of meetings counts the agents of all their members.
+  -- The length of the list, counted when the list is written: a page of meetings shows how many agents each meeting has.
   ALTER TABLE memberships ADD COLUMN agent_count INTEGER NOT NULL DEFAULT 0;
   UPDATE memberships SET agent_count = json_array_length(agent_ids);
   CREATE TRIGGER membership_added AFTER INSERT ON memberships BEGIN
@@ -235,7 +238,7 @@ export const MIGRATIONS: readonly string[] = [
   END;
   `,
   `
-  -- The first entries may go, when the last one says which: see removalOf.
+  -- Entries at the beginning may be removed when the last entry says which ones: see removalOf.
   DROP TRIGGER audit_log_is_not_removed;
   CREATE TRIGGER audit_log_is_not_removed BEFORE DELETE ON audit_log
   WHEN NOT (SELECT action = 'audit.prune' AND json_extract(details, '$.removed_to') >= OLD.seq FROM audit_log ORDER BY seq DESC LIMIT 1) BEGIN
@@ -243,14 +246,15 @@ export const MIGRATIONS: readonly string[] = [
   END;
   `,
   `
-  -- Without the digest of a value that only the page holds, and of the token that it was begun with, no session goes on.
+  -- From here on a session needs the digest of a value that only the page knows, and the digest of the token that began
+  -- it. Earlier sessions have neither, so they end.
   DELETE FROM sessions;
   ALTER TABLE sessions ADD COLUMN csrf_digest TEXT NOT NULL DEFAULT '';
   ALTER TABLE sessions ADD COLUMN token_digest TEXT;
   ALTER TABLE sessions ADD COLUMN node_id TEXT;
   `,
   `
-  -- When the service ran last, as far as it knows: a clock that is far ahead of it at a start is not believed.
+  -- The last time at which the service is known to have run. A clock that is far ahead of it at a start is not trusted.
   ALTER TABLE this_file ADD COLUMN ran_until INTEGER;
   `,
 ];
