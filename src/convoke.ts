@@ -199,11 +199,11 @@ export async function createConvoke(
   // The store opens in its thread while the routes are built here.
   const [server] = await Promise.all([building, opened]);
   try {
-    const { former_key_ids } = await store.encryption.keyIds();
-    if (former_key_ids.length > 0) {
+    const { previous_key_ids } = await store.encryption.keyIds();
+    if (previous_key_ids.length > 0) {
       log.warn(
-        { former_key_ids },
-        'secrets are still under a former data key: `convoke keys reencrypt` ends the change',
+        { previous_key_ids },
+        'secrets are still encrypted under the previous data key: `convoke keys reencrypt` ends the change',
       );
     }
     await keyring.refresh();

@@ -44,14 +44,14 @@ const LOAD_WINDOW_MS_MAX = 1_000;
  * only when it suspects that.
  */
 export function eventLoopLoad(): () => number {
-  let former = performance.eventLoopUtilization();
+  let previous = performance.eventLoopUtilization();
   let asked_at = performance.now();
   return () => {
     const now = performance.now();
     const present = performance.eventLoopUtilization();
-    const { utilization } = performance.eventLoopUtilization(present, former);
+    const { utilization } = performance.eventLoopUtilization(present, previous);
     const fresh = now - asked_at <= LOAD_WINDOW_MS_MAX;
-    former = present;
+    previous = present;
     asked_at = now;
     return fresh ? utilization : 1;
   };

@@ -28,7 +28,7 @@ export class TokenBuckets {
   readonly #burst: number;
   readonly #count_max: number;
   #recent = new Map<string, Bucket>();
-  #former = new Map<string, Bucket>();
+  #older = new Map<string, Bucket>();
   #turned_at_ms = 0;
 
   constructor({ per_second, burst }: Rate, count_max = BUCKETS_MAX) {
@@ -39,7 +39,7 @@ export class TokenBuckets {
 
   /** At most so many are kept. */
   get size(): number {
-    return this.#recent.size + this.#former.size;
+    return this.#recent.size + this.#older.size;
   }
 
   /** Takes a token. Returns 0, or the milliseconds until there is one. */
@@ -48,7 +48,7 @@ export class TokenBuckets {
     if (tokens < 1 - TOLERANCE) return this.#untilOne(tokens);
     const is_time = now_ms - this.#turned_at_ms >= this.#burst / this.#per_ms;
     if (is_time || this.#recent.size >= this.#count_max / 2) this.#turn(now_ms);
-    this.#former.delete(name);
+    this.#older.delete(name);
     this.#recent.set(name, { tokens: tokens - 1, at_ms: now_ms });
     return 0;
   }
@@ -60,7 +60,7 @@ export class TokenBuckets {
   }
 
   #tokensIn(name: string, now_ms: number): number {
-    const bucket = this.#recent.get(name) ?? this.#former.get(name);
+    const bucket = this.#recent.get(name) ?? this.#older.get(name);
     if (bucket === undefined) return this.#burst;
     return Math.min(this.#burst, bucket.tokens + Math.max(0, now_ms - bucket.at_ms) * this.#per_ms);
   }
@@ -71,7 +71,7 @@ export class TokenBuckets {
   }
 
   #turn(now_ms: number): void {
-    this.#former = this.#recent;
+    this.#older = this.#recent;
     this.#recent = new Map();
     this.#turned_at_ms = now_ms;
   }

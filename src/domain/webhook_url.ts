@@ -162,6 +162,6 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
 }
 
 /** Whether two addresses belong to one server, so that credentials for one may go to the other. */
-export function isSameOrigin(former: string, present: string): boolean {
-  return URL.parse(former)?.origin === URL.parse(present)?.origin;
+export function isSameOrigin(a: string, b: string): boolean {
+  return URL.parse(a)?.origin === URL.parse(b)?.origin;
 }

@@ -352,7 +352,7 @@ describe('changing the key', () => {
     assert.equal(await finish(store), COUNT);
     const after = await store.encryption.keyIds();
     assert.notEqual(after.key_id, before.key_id);
-    assert.deepEqual(after.former_key_ids, []);
+    assert.deepEqual(after.previous_key_ids, []);
     await assertAllOpen(store, registrations);
     await store.close();
 
@@ -414,8 +414,8 @@ describe('changing the key', () => {
     for (const [i, moment] of moments.entries()) {
       const opened = await openStore(t, moment);
       await assertAllOpen(opened, registrations);
-      const { key_id, former_key_ids } = await opened.encryption.keyIds();
-      if (former_key_ids.length > 0) {
+      const { key_id, previous_key_ids } = await opened.encryption.keyIds();
+      if (previous_key_ids.length > 0) {
         assert.equal(keyLines(moment).length, 2, `moment ${i}`);
         await finish(opened);
         assert.equal((await opened.encryption.keyIds()).key_id, key_id, 'the same change, and not another');
@@ -444,7 +444,7 @@ describe('changing the key', () => {
     await assert.rejects(store.encryption.endChange());
     await store.encryption.forgetPreviousKey();
     await assertAllOpen(store, registrations);
-    assert.equal((await store.encryption.keyIds()).former_key_ids.length, 1);
+    assert.equal((await store.encryption.keyIds()).previous_key_ids.length, 1);
   });
 
   test('that is a setting: the new one and the old one are given, then only the new one', async (t) => {
@@ -454,7 +454,7 @@ describe('changing the key', () => {
     const new_key = randomKey();
     const both = await openStore(t, file, { current: new_key, previous: old_key });
     await assertAllOpen(both, registrations);
-    assert.equal((await both.encryption.keyIds()).former_key_ids.length, 1);
+    assert.equal((await both.encryption.keyIds()).previous_key_ids.length, 1);
     await both.close();
     assert.equal((await refusal(file, { current: new_key, previous: null })).code, 'ENCRYPTION_KEY_WRONG');
     const again = await openStore(t, file, { current: new_key, previous: old_key });

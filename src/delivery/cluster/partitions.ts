@@ -264,13 +264,13 @@ export class Partitions {
   #take(partition_no: number, epoch: number): Partition {
     const partition = new Partition(partition_no, epoch);
     this.#held.set(partition_no, partition);
-    const former = this.#ending.get(partition_no);
+    const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
-    if (former === undefined || former.in_flight === 0) return partition;
+    if (previous === undefined || previous.in_flight === 0) return partition;
     // Attempts that began before the loss still count against the limits of its instances, and nobody else waits for
     // them.
     partition.paused = true;
-    former.onIdle = () => {
+    previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;
       partition.paused = false;
       this.#listener?.onResumed(partition);

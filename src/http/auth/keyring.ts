@@ -117,8 +117,8 @@ export class Keyring {
   /** A key was made or changed. */
   put(key: ApiKey): void {
     const { key_id, change_no, digest, previous_digest } = key;
-    const former = this.#keys.get(key_id);
-    if (former !== undefined && former.key.change_no >= change_no) return;
+    const previous = this.#keys.get(key_id);
+    if (previous !== undefined && previous.key.change_no >= change_no) return;
     const principal = principalOf(key);
     this.#keys.set(key_id, {
       key,
@@ -126,7 +126,7 @@ export class Keyring {
       previous_digest: previous_digest === null ? NO_DIGEST : digestIn(previous_digest),
       by_current: new TokenStanding(this, principal, { key_id, digest }),
       by_previous: new TokenStanding(this, principal, { key_id, digest: previous_digest ?? '' }),
-      noted_at: former?.noted_at ?? key.last_used_at ?? 0,
+      noted_at: previous?.noted_at ?? key.last_used_at ?? 0,
       right_end: null,
     });
     this.onChange();

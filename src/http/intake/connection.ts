@@ -40,7 +40,7 @@ export class Connection extends ListNode {
   readonly socket: Socket;
   readonly #idle: IntrusiveList<Connection>;
   /** Requests without a response: more than one when they are pipelined. */
-  #under_way = 0;
+  #unanswered = 0;
   /** The turn in which the latest requests arrived, and how many in it, with those that got a response at once. */
   #turn = -1;
   #in_turn = 0;
@@ -67,25 +67,25 @@ export class Connection extends ListNode {
   }
 
   get is_idle(): boolean {
-    return this.#under_way === 0;
+    return this.#unanswered === 0;
   }
 
   /** @returns whether one more may begin */
   hasRoom(turn: number): boolean {
     if (this.#turn !== turn) this.#in_turn = 0;
     this.#turn = turn;
-    return this.#under_way < PIPELINED_MAX && ++this.#in_turn <= PIPELINED_MAX;
+    return this.#unanswered < PIPELINED_MAX && ++this.#in_turn <= PIPELINED_MAX;
   }
 
   begin(exchange: Exchange): void {
     this.was_asked = true;
     this.exchange = exchange;
-    this.#under_way++;
+    this.#unanswered++;
     this.#idle.delete(this);
   }
 
   end(exchange: Exchange): void {
-    this.#under_way--;
+    this.#unanswered--;
     if (this.exchange === exchange) this.exchange = null;
     if (this.is_idle && !this.#gone) this.#idle.add(this);
   }

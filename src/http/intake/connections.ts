@@ -59,8 +59,8 @@ export class Connections {
   /** Counts the turns of the loop in which requests arrive. */
   #turn = 0;
   #is_turn_counted = false;
-  /** How many connections there were since the start. */
-  #came = 0;
+  /** Connections since the start, refused ones included. */
+  #connection_count = 0;
   /** Each connection closes with its next response. */
   #is_draining = false;
   #onLastGone: (() => void) | null = null;
@@ -119,12 +119,12 @@ export class Connections {
    */
   async #acceptQueued(): Promise<void> {
     const until = this.#clock.now() + ACCEPT_QUEUED_MS_MAX;
-    let came: number;
+    let count: number;
     await turn();
     do {
-      came = this.#came;
+      count = this.#connection_count;
       await turn();
-    } while (this.#came > came && this.#clock.now() < until);
+    } while (this.#connection_count > count && this.#clock.now() < until);
   }
 
   /**
@@ -180,7 +180,7 @@ export class Connections {
   }
 
   #admit(socket: Socket): void {
-    this.#came++;
+    this.#connection_count++;
     if (this.#open.size >= this.#connections_max && !this.#makeRoom()) {
       socket.on('error', () => {});
       socket.end(answerOf(tooManyConnections()), () => socket.destroy());

@@ -66,7 +66,7 @@ class Reading extends ListNode {
 export class BodyReader {
   readonly #budget: BodyBudget;
   readonly #clock: Clock;
-  readonly #under_way = new IntrusiveList<Reading>();
+  readonly #readings = new IntrusiveList<Reading>();
   #looking = false;
 
   constructor(budget: BodyBudget, clock: Clock) {
@@ -89,7 +89,7 @@ export class BodyReader {
     const stop = (): void => {
       over = true;
       exchange.refuseBody = null;
-      this.#under_way.delete(reading);
+      this.#readings.delete(reading);
     };
     const release = (): void => {
       this.#budget.release(reading.bytes);
@@ -133,7 +133,7 @@ export class BodyReader {
 
   /** One timer for all bodies: most are complete before a timer of their own would be set. */
   #watch(reading: Reading): void {
-    this.#under_way.add(reading);
+    this.#readings.add(reading);
     if (this.#looking) return;
     this.#looking = true;
     this.#clock.after(LOOK_MS, () => this.#look());
@@ -141,11 +141,11 @@ export class BodyReader {
 
   #look(): void {
     const now = this.#clock.now();
-    for (const { started_at, bytes, refuse } of this.#under_way.toArray()) {
+    for (const { started_at, bytes, refuse } of this.#readings.toArray()) {
       if (now - started_at < BODY_MS + (1000 * bytes) / BODY_BYTES_PER_S_MIN) continue;
       refuse(new Problem('request_timeout', 'The body did not arrive in time.'));
     }
-    this.#looking = this.#under_way.size > 0;
+    this.#looking = this.#readings.size > 0;
     if (this.#looking) this.#clock.after(LOOK_MS, () => this.#look());
   }
 }

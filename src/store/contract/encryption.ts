@@ -1,12 +1,12 @@
 /** Which data key secrets are encrypted under at rest, and how it is changed while the service runs. */
 export interface EncryptionStore {
   /** The key that encrypts, and the previous keys that some secrets may still be under while the key is changed. */
-  keyIds(): Promise<{ key_id: string; former_key_ids: string[] }>;
+  keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /**
    * Makes a new key, which encrypts from now on. Continues a change that was begun, instead of beginning another.
    * Rejects with `encryption_key_given` when the key is a setting.
    */
-  changeKey(wall_ms: number): Promise<{ key_id: string; former_key_ids: string[] }>;
+  changeKey(wall_ms: number): Promise<{ key_id: string; previous_key_ids: string[] }>;
   /** Encrypts at most `limit` instances again, those after `after`; `next` is where to continue, null at the end. */
   reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
   /** Records that no row is under a previous key any more. */

@@ -70,17 +70,17 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     return { chars: prefix.length, prefix };
   };
 
-  async function keyIds(): Promise<{ key_id: string; former_key_ids: string[] }> {
+  async function keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }> {
     const { key_id } = keys.current;
     const checked = await session.all<{ key_id: string }>(CHECKED);
-    return { key_id, former_key_ids: checked.flatMap((row) => (row.key_id === key_id ? [] : [row.key_id])) };
+    return { key_id, previous_key_ids: checked.flatMap((row) => (row.key_id === key_id ? [] : [row.key_id])) };
   }
 
   return {
     keyIds,
     async changeKey(wall_ms) {
-      const { former_key_ids } = await keyIds();
-      if (former_key_ids.length === 0) throw new Problem('encryption_key_given');
+      const { previous_key_ids } = await keyIds();
+      if (previous_key_ids.length === 0) throw new Problem('encryption_key_given');
       await note(session, keys.current, wall_ms);
       return keyIds();
     },

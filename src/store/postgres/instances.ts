@@ -77,9 +77,9 @@ const PATCH = statement(`
 
 /** Returns whether the instance backed off: only then other nodes are notified, which most heartbeats do not need. */
 const HEARTBEAT = statement(`
-  WITH former AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
+  WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
-  FROM former WHERE i.instance_id = former.instance_id RETURNING former.backoff_step`);
+  FROM previous WHERE i.instance_id = previous.instance_id RETURNING previous.backoff_step`);
 
 const SWITCH_OFF = statement(`
   UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`);
@@ -89,7 +89,7 @@ const GET_SECRET = statement(
 );
 
 const ROTATE_SECRET = statement(`
-  UPDATE instances SET previous_secret = $former, previous_secret_until = $until, webhook_secret = $webhook_secret, updated_at = $wall_ms
+  UPDATE instances SET previous_secret = $previous, previous_secret_until = $until, webhook_secret = $webhook_secret, updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
 const LOAD = statement(
@@ -213,22 +213,22 @@ export function instanceOperations(
       return get(instance_id);
     },
     async heartbeat(instance_id, wall_ms, owner_scope) {
-      const former = await session.one<{ backoff_step: number }>(HEARTBEAT, {
+      const previous = await session.one<{ backoff_step: number }>(HEARTBEAT, {
         instance_id,
         wall_ms,
         ...ownedBy(owner_scope),
       });
-      if (former === undefined) return null;
-      if (former.backoff_step > 0) tellOf(instance_id, true);
+      if (previous === undefined) return null;
+      if (previous.backoff_step > 0) tellOf(instance_id, true);
       return get(instance_id);
     },
     async rotateSecret(instance_id, new_secret, overlap_ms, wall_ms, owner_scope) {
       const row = await session.one<{ webhook_secret: string }>(GET_SECRET, { instance_id, ...ownedBy(owner_scope) });
       if (row === undefined) return null;
-      const former = secretOf(instance_id, row.webhook_secret);
+      const previous = secretOf(instance_id, row.webhook_secret);
       await session.run(ROTATE_SECRET, {
         instance_id,
-        former: former === null ? null : encrypt('previous_secret', instance_id, former),
+        previous: previous === null ? null : encrypt('previous_secret', instance_id, previous),
         until: wall_ms + overlap_ms,
         webhook_secret: encrypt('webhook_secret', instance_id, new_secret),
         wall_ms,

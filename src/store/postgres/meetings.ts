@@ -25,7 +25,7 @@ const TOUCH = statement(`
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms::bigint, $wall_ms)
   ON CONFLICT (meeting_id) DO UPDATE SET ${ACTIVE}`);
 
-const FORMER = statement(
+const EXISTING = statement(
   'SELECT left_at FROM memberships WHERE meeting_id = $meeting_id AND instance_id = $instance_id',
 );
 
@@ -56,15 +56,15 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) throw notRegistered(instance_id);
       await session.run(TOUCH, { meeting_id, wall_ms });
-      const former = await session.one<{ left_at: number | null }>(FORMER, { meeting_id, instance_id });
-      if (former === undefined || former.left_at !== null)
+      const existing = await session.one<{ left_at: number | null }>(EXISTING, { meeting_id, instance_id });
+      if (existing === undefined || existing.left_at !== null)
         await assertRoomForMembership(session, quotas, meeting_id, instance_id);
       const list = JSON.stringify(agent_ids);
       await assertRoomForAgents(session, meeting_id, instance_id, list);
       const values = { meeting_id, instance_id, agent_ids: list, wall_ms };
       const { joined_at } = (await session.one<{ joined_at: number }>(JOIN, values)) as { joined_at: number };
       const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
-      return { created: former === undefined, membership };
+      return { created: existing === undefined, membership };
     },
     async leave(meeting_id, instance_id, wall_ms, owner_scope) {
       await session.all(LOCK_MEETING, { meeting_id });

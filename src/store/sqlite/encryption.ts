@@ -44,10 +44,10 @@ export function openDataKeys(db: Database, source: KeySource, wall_ms: number): 
 }
 
 export function encryptionOperations(db: Database, keys: DataKeys): Sync<EncryptionStore> {
-  function keyIds(): { key_id: string; former_key_ids: string[] } {
+  function keyIds(): { key_id: string; previous_key_ids: string[] } {
     const { key_id } = keys.current;
-    const former_key_ids = checkedKeyIds(db).flatMap((row) => (row.key_id === key_id ? [] : [row.key_id]));
-    return { key_id, former_key_ids };
+    const previous_key_ids = checkedKeyIds(db).flatMap((row) => (row.key_id === key_id ? [] : [row.key_id]));
+    return { key_id, previous_key_ids };
   }
 
   return {

@@ -189,9 +189,9 @@ export function instanceOperations(
       const row = db.prepare(GET_SECRET).get({ instance_id, ...ownedBy(owner_scope) }) as
         { webhook_secret: string } | undefined;
       if (row === undefined) return null;
-      const former = secretOf(instance_id, row.webhook_secret);
+      const previous = secretOf(instance_id, row.webhook_secret);
       db.prepare(ROTATE_SECRET).run(
-        former === null ? null : encrypt('previous_secret', instance_id, former),
+        previous === null ? null : encrypt('previous_secret', instance_id, previous),
         wall_ms + overlap_ms,
         encrypt('webhook_secret', instance_id, new_secret),
         wall_ms,

@@ -51,11 +51,11 @@ export function meetingOperations(
       if (instance === undefined) {
         throw notRegistered(instance_id);
       }
-      const former = db
+      const existing = db
         .prepare('SELECT left_at FROM memberships WHERE meeting_id = ? AND instance_id = ?')
         .get(meeting_id, instance_id) as { left_at: number | null } | undefined;
-      const created = former === undefined;
-      if (former === undefined || former.left_at !== null) assertRoomForMembership(db, quotas, meeting_id, instance_id);
+      const created = existing === undefined;
+      if (existing === undefined || existing.left_at !== null) assertRoomForMembership(db, quotas, meeting_id, instance_id);
       const list = JSON.stringify(agent_ids);
       assertRoomForAgents(db, meeting_id, instance_id, list);
       recipients.forget(meeting_id);

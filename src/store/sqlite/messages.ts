@@ -54,11 +54,11 @@ export function messageOperations(
     // The line feed separates the two: no key contains one.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
-      const former = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
-      if (former !== undefined) {
-        if (former['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
+      const existing = db.prepare(FIND_KEY).get(meeting_id, key, idempotency.key, wall_ms - IDEMPOTENCY_MS);
+      if (existing !== undefined) {
+        if (existing['fingerprint'] !== idempotency.fingerprint) return { kind: 'key_reused' };
         const result = storedObjectJson(
-          former['result'] as string,
+          existing['result'] as string,
           'idempotency_keys',
           'result',
           JSON.stringify([meeting_id, idempotency.key]),

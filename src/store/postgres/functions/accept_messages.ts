@@ -51,7 +51,7 @@ interface Keys {
   lists: string;
   names: string;
   /** The rows `k` of earlier messages with the key of `i`, and which one of them counts. */
-  former: string;
+  same_key: string;
   latest: string;
   any: string;
   declared: string;
@@ -69,7 +69,7 @@ const OF_MEETING: Keys = {
   parameters: '',
   lists: '',
   names: '',
-  former: 'k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key',
+  same_key: 'k.meeting_id = meeting_ids[i.of_meeting] AND k.key = i.key',
   latest: 'OFFSET 0',
   any: 'OFFSET 0',
   declared: '',
@@ -90,7 +90,7 @@ const OF_SENDER: Keys = {
   parameters: ' senders text[],',
   lists: ', senders',
   names: ', sender',
-  former: `k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender)`,
+  same_key: `k.meeting_id = meeting_ids[i.of_meeting] AND k.key IN (i.key, i.sender || E'\\n' || i.key) AND (k.sender IS NULL OR k.sender = i.sender)`,
   latest: 'ORDER BY k.created_at DESC LIMIT 1',
   any: 'LIMIT 1',
   declared: `
@@ -111,12 +111,12 @@ const OF_SENDER: Keys = {
 };
 
 /** Messages whose key was used before, as a row of the result: those of the items `i` for which `condition` holds. */
-function repeatedKeys({ former, latest }: Keys, items: string, condition: string): string {
+function repeatedKeys({ same_key, latest }: Keys, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
           NULL::text, NULL::text, json_agg(k.fingerprint)::text
         FROM ${items}
-          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE ${former} ${latest}) k
+          CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE ${same_key} ${latest}) k
         WHERE ${condition} HAVING count(*) > 0`;
 }
 
@@ -202,7 +202,7 @@ function acceptMessages(name: string, of: Keys): string {
       SELECT array_agg(k.key IS NULL ORDER BY i.place) INTO is_new
         FROM unnest(of_meetings, wall_ats, keys${of.lists}) WITH ORDINALITY AS i(of_meeting, wall_at, key${of.names}, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
-            WHERE ${of.former} AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} ${of.any}) k ON true;${of.choose}
+            WHERE ${of.same_key} AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} ${of.any}) k ON true;${of.choose}
       RETURN QUERY ${repeatedKeys(of, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)

@@ -37,8 +37,8 @@ function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
   for (const settlement of deliveries) {
     const key = `${settlement.delivery_id} ${settlement.expires_at} ${settlement.epoch}`;
-    const former = last.get(key);
-    if (former === undefined || former.state === 'pending') last.set(key, settlement);
+    const previous = last.get(key);
+    if (previous === undefined || previous.state === 'pending') last.set(key, settlement);
   }
   return last.size === deliveries.length ? deliveries : [...last.values()];
 }
