@@ -11,7 +11,7 @@ import { Webhook } from 'standardwebhooks';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
-import { temporaryFile } from '../support/node.ts';
+import { makeDataFile } from '../support/data_file.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
 
@@ -162,23 +162,6 @@ function assertSpoken(pushes: Received[], { delivery_ids, webhook_secret }: Left
 }
 
 describe('an import', () => {
-  /** A data file with an instance and a message, its key beside it. */
-  async function dataFile(t: TestContext): Promise<string> {
-    const file = temporaryFile(t);
-    const { store, opened } = openSqliteStore(file, null);
-    await opened;
-    const webhook = { webhook_url: 'http://127.0.0.1:1/', webhook_headers: undefined, webhook_secret: undefined };
-    const rest = { agent_ids: ['a'], new_secret: 'whsec_x', success_statuses: undefined };
-    await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
-    await store.meetings.join('m', 'i', ['a'], 0);
-    const spoken = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null };
-    await store.messages.accept([{ ...spoken, idempotency: null, wall_ms: 0, expires_at: 1 }]);
-    const subject = { principal: 'open', address: null, action: 'service.start', target_kind: 'service' } as const;
-    await store.audit.append({ ...subject, target_id: null, details: {}, outcome: 'done', code: null }, 0);
-    await store.close();
-    return file;
-  }
-
   const TABLES = ['instances', 'meetings', 'memberships', 'messages', 'deliveries', 'audit_log', 'encryption_keys'];
 
   async function rowsIn(url: string): Promise<number> {
@@ -188,7 +171,7 @@ describe('an import', () => {
   }
 
   test('that fails at its end leaves nothing, and can be repeated', async (t) => {
-    const file = await dataFile(t);
+    const file = await makeDataFile(t);
     const url = await makeDatabase();
     const env = { CONVOKE_DATABASE_URL: url };
     const run = () => convoke(['import', '--from', file, '--data', join(file, '..')], { env });
@@ -216,7 +199,7 @@ describe('an import', () => {
   });
 
   test('refuses a file that is in use, that is older, or whose key is not there; says what to do', async (t) => {
-    const file = await dataFile(t);
+    const file = await makeDataFile(t);
     const data = join(file, '..');
     const url = await makeDatabase();
     const env = { CONVOKE_DATABASE_URL: url };
@@ -252,7 +235,7 @@ describe('an import', () => {
   });
 
   test('does not go where a node is at work', async (t) => {
-    const file = await dataFile(t);
+    const file = await makeDataFile(t);
     const url = await makeDatabase();
     const env = { CONVOKE_DATABASE_URL: url };
     await query(

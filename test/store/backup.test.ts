@@ -19,8 +19,8 @@ import { Backups, CopyMaker } from '../../src/store/sqlite/file/backups.ts';
 import { copyDataFile, copyDatabase, inspectCopy } from '../../src/store/sqlite/file/copy.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
 import { MIGRATIONS } from '../../src/store/sqlite/migrations.ts';
-import { openSqliteStore } from '../../src/store/sqlite/open.ts';
 import { convoke, serve, type Service, stop, temporaryDirectory } from '../support/command_line.ts';
+import { AUDIT_ENTRIES, makeDataFile } from '../support/data_file.ts';
 import { temporaryFile } from '../support/node.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { headerOf, pushOf, type Receiver, startReceiver } from '../support/receiver.ts';
@@ -277,22 +277,9 @@ describe('a copy', () => {
     group_commit.close();
   });
 
-  /** A file with one pending delivery, an audit entry, and a copy of it. */
+  /** A copy of a data file. */
   async function copied(t: TestContext): Promise<string> {
-    const file = temporaryFile(t);
-    const { store, opened } = openSqliteStore(file, null);
-    await opened;
-    const webhook = { webhook_url: 'http://127.0.0.1:1/', webhook_headers: undefined, webhook_secret: undefined };
-    const rest = { agent_ids: ['a'], new_secret: 'whsec_x', success_statuses: undefined };
-    await store.instances.register({ instance_id: 'i', instance_name: 'n', ...webhook, ...rest }, 0);
-    await store.meetings.join('m', 'i', ['a'], 0);
-    const spoken = { meeting_id: 'm', message: '{"content":"x"}', timestamp: '', target_agents: null };
-    await store.messages.accept([{ ...spoken, idempotency: null, wall_ms: 0, expires_at: 1 }]);
-    const subject = { principal: 'open', address: null, action: 'service.start', target_kind: 'service' } as const;
-    for (let i = 0; i < 3; i++) {
-      await store.audit.append({ ...subject, target_id: null, details: {}, outcome: 'done', code: null }, i);
-    }
-    await store.close();
+    const file = await makeDataFile(t);
     const to = `${file}.backup`;
     await copyDataFile(file, to);
     return to;
@@ -300,7 +287,7 @@ describe('a copy', () => {
 
   test('is read from end to end: whole, it is found whole', async (t) => {
     const facts = inspectCopy(await copied(t));
-    assert.deepEqual([facts.messages, facts.pending_deliveries, facts.audit_head.seq], [1, 1, 3]);
+    assert.deepEqual([facts.messages, facts.pending_deliveries, facts.audit_head.seq], [1, 1, AUDIT_ENTRIES]);
     assert.equal(facts.schema, MIGRATIONS.length);
   });
 

@@ -1,5 +1,6 @@
 /** How often a key or an address may do something: one place for all routes. */
 import type { FastifyRequest } from 'fastify';
+import type { Config } from '../../config/config.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import type { Principal } from '../../domain/access.ts';
 import type { Cidr } from '../../domain/address.ts';
@@ -9,17 +10,16 @@ import { type Rate, TokenBuckets } from '../../domain/token_bucket.ts';
 import type { Keyring } from './keyring.ts';
 import type { Standing } from './standing.ts';
 
-/** Null: no limit. */
-export interface LimitSettings {
-  send_rate: Rate | null;
-  send_rate_per_address: Rate | null;
-  register_rate: Rate | null;
-  register_rate_per_address: Rate | null;
-  change_rate: Rate | null;
-  auth_failure_rate: Rate | null;
-  /** Proxies whose X-Forwarded-For is believed. */
-  trust_proxy: readonly Cidr[];
-}
+export type LimitSettings = Pick<
+  Config,
+  | 'send_rate'
+  | 'send_rate_per_address'
+  | 'register_rate'
+  | 'register_rate_per_address'
+  | 'change_rate'
+  | 'auth_failure_rate'
+  | 'trust_proxy'
+>;
 
 /** What a route may be limited in. `change`: every request that leaves an entry in the audit log, because nothing removes entries. */
 export type Limited = 'send' | 'register' | 'change';
