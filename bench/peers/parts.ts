@@ -5,7 +5,8 @@
 import Fastify from 'fastify';
 import type { AddressInfo } from 'node:net';
 import { Pool } from 'undici';
-import { agentsToNotify, pushBody, pushBodyHead } from '../../src/domain/message.ts';
+import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
+import { pushBody, pushBodyHead } from '../../src/domain/push_body.ts';
 import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 

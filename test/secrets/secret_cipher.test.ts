@@ -61,7 +61,11 @@ test('a change of any one bit is noticed: of nonce, ciphertext, tag, and of the 
   }
   const other_id = head.replace(KEY.key_id, makeDataKey().key_id);
   assert.throws(() => decrypt([KEY], other_id + encrypted.slice(head.length), PLACE), UNREADABLE);
-  assert.equal(decrypt([KEY], head + bytes.toString('base64url'), PLACE), 'secret', 'control: unchanged, it can be decrypted');
+  assert.equal(
+    decrypt([KEY], head + bytes.toString('base64url'), PLACE),
+    'secret',
+    'control: unchanged, it can be decrypted',
+  );
 });
 
 test('under another key it cannot be decrypted, nor can plain text', () => {

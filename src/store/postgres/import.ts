@@ -180,7 +180,10 @@ async function inTransaction<T>(connection: Connection, run: () => Promise<T>): 
   }
 }
 
-function movesOf(file: DataFile, reencrypt: (encrypted: string, place: SecretPlace) => string): Record<MovedTable, Move> {
+function movesOf(
+  file: DataFile,
+  reencrypt: (encrypted: string, place: SecretPlace) => string,
+): Record<MovedTable, Move> {
   const ids = new IdCodec(file.tag);
   const inPartition = (row: Row): Row => ({ ...row, partition_no: partitionOf(row['instance_id'] as string) });
   return {

@@ -30,7 +30,8 @@ export function instanceReader(keys: DataKeys) {
   /** Copied field by field: the owner, and the columns that only one engine has, are not part of an Instance. */
   function instanceOf(row: InstancesTable): Instance {
     const { instance_id } = row;
-    const decrypt = (column: SecretColumn, text: string): string => keys.decrypt(text, secretPlace(column, instance_id));
+    const decrypt = (column: SecretColumn, text: string): string =>
+      keys.decrypt(text, secretPlace(column, instance_id));
     const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
       storedCount(row[column], 'instances', column, instance_id);
     const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>

@@ -100,5 +100,8 @@ function boundData({ table, column, row }: SecretPlace): Buffer {
 }
 
 function unreadable({ table, column, row }: SecretPlace, why: string): StoreError {
-  return new StoreError('SECRET_UNREADABLE', `${column} of ${JSON.stringify(row)} in ${table} cannot be decrypted: ${why}`);
+  return new StoreError(
+    'SECRET_UNREADABLE',
+    `${column} of ${JSON.stringify(row)} in ${table} cannot be decrypted: ${why}`,
+  );
 }

@@ -55,7 +55,8 @@ export function meetingOperations(
         .prepare('SELECT left_at FROM memberships WHERE meeting_id = ? AND instance_id = ?')
         .get(meeting_id, instance_id) as { left_at: number | null } | undefined;
       const created = existing === undefined;
-      if (existing === undefined || existing.left_at !== null) assertRoomForMembership(db, quotas, meeting_id, instance_id);
+      if (existing === undefined || existing.left_at !== null)
+        assertRoomForMembership(db, quotas, meeting_id, instance_id);
       const list = JSON.stringify(agent_ids);
       assertRoomForAgents(db, meeting_id, instance_id, list);
       recipients.forget(meeting_id);

@@ -73,7 +73,9 @@ export class NodeMessages {
     // "sealed", and "seals" in the key's derivation, are what nodes of earlier versions expect.
     const head = JSON.stringify({ from: `${this.name} ${++this.#no}`, kind: 'sealed' });
     const text = `${message.topic}\n${message.text}`;
-    return this.#keys().map((key) => `${head}\n${encrypt(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`);
+    return this.#keys().map(
+      (key) => `${head}\n${encrypt(toldKeyOf(key, this.name), text, placeOf(this.name, this.#no))}`,
+    );
   }
 
   /**
