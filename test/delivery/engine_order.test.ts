@@ -424,7 +424,7 @@ describe('acceptance', () => {
   });
 
   test('waits while other nodes are behind, and no longer than they say so', async (t) => {
-    const node = await startNode(t);
+    const node = await startNode(t, { others: true });
     node.load = 0.5;
     await node.meeting('m', 'i');
     let accepted = 0;

@@ -175,6 +175,7 @@ export class Partitions {
   /** Takes the partitions that it can have; resolves when what was pending there is found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
+    if (this.#solo !== null) return listener.onAcquired([this.#solo]);
     void this.#renew();
     await this.#found_first.promise;
   }
