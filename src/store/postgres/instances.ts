@@ -201,7 +201,8 @@ export function instanceOperations(
         instance_name: patch.instance_name ?? null,
         is_active: integerOrNull(patch.is_active),
         webhook_enabled: integerOrNull(patch.webhook_enabled),
-        webhook_headers: patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
+        webhook_headers:
+          patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
