@@ -1,10 +1,10 @@
 import type { Diagnosis } from '@convoke/sdk';
 import { Command } from 'commander';
-import { type ApiOptions, clientFor, withApi } from './api.ts';
-import { withExamples } from './examples.ts';
-import { EXIT } from './exit.ts';
-import { plain, print, printJson, printTable, styled } from './terminal.ts';
-import { durationInWords } from './format.ts';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { EXIT } from '../exit.ts';
+import { plain, print, printJson, printTable, styled } from '../terminal.ts';
+import { durationInWords } from '../format.ts';
 
 export function webhookTestCommand(): Command {
   const command = new Command('webhook-test')

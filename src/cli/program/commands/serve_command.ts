@@ -1,6 +1,6 @@
 import { Command } from 'commander';
-import { withExamples } from './examples.ts';
-import { settingsOf, withSettings } from './settings.ts';
+import { withExamples } from '../examples.ts';
+import { settingsOf, withSettings } from '../settings.ts';
 
 export function serveCommand(): Command {
   const command = new Command('serve')

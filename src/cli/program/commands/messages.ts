@@ -1,13 +1,13 @@
 import { rawJson, type RawJson } from '@convoke/sdk';
 import { Command } from 'commander';
 import { text as readAll } from 'node:stream/consumers';
-import { wallNow } from '../../wall_clock.ts';
-import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from './api.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { note, print, printJson, printTable } from './terminal.ts';
-import { ago, counted, listInWords } from './format.ts';
-import { typed } from './command_name.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print, printJson, printTable } from '../terminal.ts';
+import { ago, counted, listInWords } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 interface SendOptions extends ApiOptions {
   message?: string;

@@ -1,13 +1,13 @@
 import { all, type AuditEntry, type ConvokeClient, type ListAuditQuery } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { AUDIT_ACTIONS, type AuditHead, type ChainFault, ChainVerifier } from '../../domain/audit.ts';
-import { wholeNumber } from './api.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
-import { note, print, printJson, printTable } from './terminal.ts';
-import { counted } from './format.ts';
-import { typed } from './command_name.ts';
+import { AUDIT_ACTIONS, type AuditHead, type ChainFault, ChainVerifier } from '../../../domain/audit.ts';
+import { wholeNumber } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from '../service_or_file.ts';
+import { note, print, printJson, printTable } from '../terminal.ts';
+import { counted } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 const PAGE = 500;
 

@@ -1,14 +1,14 @@
 import { all, type ApiKey, type OpenSession, type Scope } from '@convoke/sdk';
 import { Command, InvalidArgumentError, Option } from 'commander';
-import { SCOPES } from '../../domain/api_key.ts';
-import { wallNow } from '../../wall_clock.ts';
-import { collect, wholeNumber } from './api.ts';
-import { withExamples } from './examples.ts';
+import { SCOPES } from '../../../domain/api_key.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { collect, wholeNumber } from '../api.ts';
+import { withExamples } from '../examples.ts';
 import { reencryptCommand } from './reencrypt.ts';
-import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from './service_or_file.ts';
-import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, listInWords } from './format.ts';
-import { typed } from './command_name.ts';
+import { onServiceOrFile, type ServiceOrFileOptions, withServiceOrFile } from '../service_or_file.ts';
+import { note, print, printFields, printJson, printTable } from '../terminal.ts';
+import { ago, listInWords } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 export function keysCommand(): Command {
   const command = new Command('keys')

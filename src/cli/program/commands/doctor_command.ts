@@ -1,7 +1,7 @@
 import { Command, Option } from 'commander';
-import { apiKeyOption } from './api.ts';
-import { withExamples } from './examples.ts';
-import { withSettings } from './settings.ts';
+import { apiKeyOption } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { withSettings } from '../settings.ts';
 
 export function doctorCommand(): Command {
   const command = new Command('doctor')

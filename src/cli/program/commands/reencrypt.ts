@@ -1,8 +1,8 @@
 import { Command } from 'commander';
-import { type ApiOptions, clientFor, withApi } from './api.ts';
-import { withExamples } from './examples.ts';
-import { print, printJson } from './terminal.ts';
-import { counted } from './format.ts';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { print, printJson } from '../terminal.ts';
+import { counted } from '../format.ts';
 
 export function reencryptCommand(): Command {
   const command = new Command('reencrypt')

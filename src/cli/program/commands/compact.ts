@@ -1,13 +1,13 @@
 import { Command } from 'commander';
 import { dirname } from 'node:path';
-import { dataFile } from './data_directory.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { assertThere } from './service_or_file.ts';
-import { settingsOf, withSettings } from './settings.ts';
-import { isSystemError } from './system_error.ts';
-import { print, printJson } from './terminal.ts';
-import { bytesInWords } from './format.ts';
+import { dataFile } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { assertThere } from '../service_or_file.ts';
+import { settingsOf, withSettings } from '../settings.ts';
+import { isSystemError } from '../system_error.ts';
+import { print, printJson } from '../terminal.ts';
+import { bytesInWords } from '../format.ts';
 
 export function compactCommand(): Command {
   const command = new Command('compact')
@@ -30,7 +30,7 @@ async function compact({ json }: { json?: true }, command: Command): Promise<voi
   await assertThere(file);
   // The temporary file stands beside it, so there must be room there.
   process.env['SQLITE_TMPDIR'] ??= dirname(file);
-  const { compactDataFile } = await import('../../store/sqlite/file/compact.ts');
+  const { compactDataFile } = await import('../../../store/sqlite/file/compact.ts');
   try {
     const { bytes_before, bytes } = compactDataFile(file);
     if (json) printJson({ file, bytes_before, bytes });

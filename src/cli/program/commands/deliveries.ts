@@ -1,11 +1,11 @@
 import type { Delivery, DeliveryState, DeliveryWithAttempts } from '@convoke/sdk';
 import { Command, Option } from 'commander';
-import { DELIVERY_STATES } from '../../domain/delivery.ts';
-import { wallNow } from '../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
-import { withExamples } from './examples.ts';
-import { note, plain, print, printFields, printJson, printTable } from './terminal.ts';
-import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from './format.ts';
+import { DELIVERY_STATES } from '../../../domain/delivery.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
+import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from '../format.ts';
 
 export function deliveriesCommand(): Command {
   const command = new Command('deliveries')

@@ -1,10 +1,10 @@
 import { Command } from 'commander';
-import { wallNow } from '../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from './api.ts';
-import { withExamples } from './examples.ts';
-import { note, printJson, printTable } from './terminal.ts';
-import { ago, HEALTH_STYLES, listInWords } from './format.ts';
-import { typed } from './command_name.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { note, printJson, printTable } from '../terminal.ts';
+import { ago, HEALTH_STYLES, listInWords } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 export function meetingsCommand(): Command {
   const command = new Command('meetings')

@@ -1,8 +1,8 @@
 import { type ConvokeClient, ConvokeError } from '@convoke/sdk';
 import { Command } from 'commander';
-import { type ApiOptions, clientFor, collect, withApi } from './api.ts';
-import { withExamples } from './examples.ts';
-import { note, print, printJson } from './terminal.ts';
+import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { note, print, printJson } from '../terminal.ts';
 
 export function joinCommand(): Command {
   const command = new Command('join')

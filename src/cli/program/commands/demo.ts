@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { type ConvokeClient, ConvokeError, type Push } from '@convoke/sdk';
 import { pino } from 'pino';
-import { readConfig } from '../../config/read_config.ts';
-import { createConvoke } from '../../convoke.ts';
-import { systemClock } from '../../delivery/clock.ts';
-import { Conversation } from '../../demo/conversation.ts';
-import { OPENING, TURNS } from '../../demo/script.ts';
-import { clientFor, DEFAULT_URL } from './api.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { plain, print, styled } from './terminal.ts';
-import { typed } from './command_name.ts';
+import { readConfig } from '../../../config/read_config.ts';
+import { createConvoke } from '../../../convoke.ts';
+import { systemClock } from '../../../delivery/clock.ts';
+import { Conversation } from '../../../demo/conversation.ts';
+import { OPENING, TURNS } from '../../../demo/script.ts';
+import { clientFor, DEFAULT_URL } from '../api.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { plain, print, styled } from '../terminal.ts';
+import { typed } from '../command_name.ts';
 
 /** Longer than any conversation on one machine takes: after this, something is wrong. */
 const DEMO_MS_MAX = 20_000;

@@ -1,9 +1,9 @@
 import { Command } from 'commander';
-import { wallNow } from '../../wall_clock.ts';
-import { type ApiOptions, clientFor, withApi } from './api.ts';
-import { withExamples } from './examples.ts';
-import { printJson, printTable } from './terminal.ts';
-import { ago } from './format.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { printJson, printTable } from '../terminal.ts';
+import { ago } from '../format.ts';
 
 export function nodesCommand(): Command {
   const command = new Command('nodes')

@@ -1,13 +1,13 @@
 import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
 import { Command, Option } from 'commander';
-import { HEALTH } from '../../domain/instance.ts';
-import { wallNow } from '../../wall_clock.ts';
-import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from './api.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { note, print, printFields, printJson, printTable } from './terminal.ts';
-import { ago, counted, HEALTH_STYLES, listInWords, quoted } from './format.ts';
-import { typed } from './command_name.ts';
+import { HEALTH } from '../../../domain/instance.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print, printFields, printJson, printTable } from '../terminal.ts';
+import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 export function instancesCommand(): Command {
   const command = new Command('instances')

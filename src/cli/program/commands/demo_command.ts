@@ -1,6 +1,6 @@
 import { Command, Option } from 'commander';
-import { apiKeyOption } from './api.ts';
-import { withExamples } from './examples.ts';
+import { apiKeyOption } from '../api.ts';
+import { withExamples } from '../examples.ts';
 
 export function demoCommand(): Command {
   const command = new Command('demo')

@@ -3,11 +3,11 @@ import { Command } from 'commander';
 import { access, link, mkdir, open, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
-import { variableOf } from '../../config/settings.ts';
-import type { CopyFacts } from '../../store/sqlite/file/copy.ts';
-import { dataFile, keyFile } from './data_directory.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
+import { variableOf } from '../../../config/settings.ts';
+import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
+import { dataFile, keyFile } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
 import {
   assertThere,
   inUse,
@@ -15,10 +15,10 @@ import {
   type ServiceOrFileOptions,
   whereIsData,
   withServiceOrFile,
-} from './service_or_file.ts';
-import { isSystemError } from './system_error.ts';
-import { note, noteProgress, print, printJson } from './terminal.ts';
-import { bytesInWords, counted, quoted } from './format.ts';
+} from '../service_or_file.ts';
+import { isSystemError } from '../system_error.ts';
+import { note, noteProgress, print, printJson } from '../terminal.ts';
+import { bytesInWords, counted, quoted } from '../format.ts';
 
 export function backupCommand(): Command {
   const command = new Command('backup')
@@ -43,7 +43,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   try {
     if ('url' in where) await onService(where.url, options, (client) => fetchCopy(client, part));
     else await copyFile(where.data, part);
-    const { inspectCopy } = await import('../../store/sqlite/file/copy.ts');
+    const { inspectCopy } = await import('../../../store/sqlite/file/copy.ts');
     const facts = inspectCopy(part);
     await give(part, to);
     report(to, facts, 'data' in where ? keyFile(where.data) : null, options);
@@ -97,7 +97,7 @@ async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
 async function copyFile(data: string, part: string): Promise<void> {
   const file = dataFile(data);
   await assertThere(file);
-  const { copyDataFile } = await import('../../store/sqlite/file/copy.ts');
+  const { copyDataFile } = await import('../../../store/sqlite/file/copy.ts');
   try {
     await copyDataFile(file, part, showProgress);
   } catch (error) {

@@ -1,15 +1,15 @@
 import { Command } from 'commander';
 import { resolve } from 'node:path';
-import type { Imported } from '../../store/postgres/import.ts';
-import { variableOf } from '../../config/settings.ts';
-import { keyFile, makeDirectory } from './data_directory.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { assertThere } from './service_or_file.ts';
-import { settingsOf, withSettings } from './settings.ts';
-import { isSystemError } from './system_error.ts';
-import { note, noteProgress, print, printJson } from './terminal.ts';
-import { counted, quoted } from './format.ts';
+import type { Imported } from '../../../store/postgres/import.ts';
+import { variableOf } from '../../../config/settings.ts';
+import { keyFile, makeDirectory } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { assertThere } from '../service_or_file.ts';
+import { settingsOf, withSettings } from '../settings.ts';
+import { isSystemError } from '../system_error.ts';
+import { note, noteProgress, print, printJson } from '../terminal.ts';
+import { counted, quoted } from '../format.ts';
 
 export function importCommand(): Command {
   const command = new Command('import')
@@ -33,7 +33,7 @@ async function importAll({ from, json }: { from: string; json?: true }, command:
   }
   await assertThere(file);
   await makeDirectory(data);
-  const { importFile } = await import('../../offline.ts');
+  const { importFile } = await import('../../../offline.ts');
   const imported = await importFile({ ...config, database_url }, file, ({ table, rows }) =>
     noteProgress(`${table}: ${rows}`),
   ).catch((error: unknown) => {

@@ -2,16 +2,16 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { pino, type Logger } from 'pino';
-import type { Config } from '../../config/config.ts';
-import { disablePretenuring } from '../../delivery/v8_flags.ts';
-import { type Convoke, createConvoke } from '../../convoke.ts';
-import { releaseStartMemory } from '../../store/thread/start_memory.ts';
-import { dataFile, keyFile, makeDirectory } from './data_directory.ts';
-import { isSystemError } from './system_error.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { note, print } from './terminal.ts';
-import { quoted } from './format.ts';
-import { typed } from './command_name.ts';
+import type { Config } from '../../../config/config.ts';
+import { disablePretenuring } from '../../../delivery/v8_flags.ts';
+import { type Convoke, createConvoke } from '../../../convoke.ts';
+import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
+import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
+import { isSystemError } from '../system_error.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print } from '../terminal.ts';
+import { quoted } from '../format.ts';
+import { typed } from '../command_name.ts';
 
 /**
  * Ctrl-C reaches every process of the terminal, and npm and the launcher (main.ts) send it on as well: signals this close

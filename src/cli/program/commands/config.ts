@@ -1,9 +1,9 @@
 import { Command } from 'commander';
-import { flagOf, type SettingName, settingNames, variableOf } from '../../config/settings.ts';
-import type { Source } from '../../config/read_config.ts';
-import { withExamples } from './examples.ts';
-import { settingsOf, withSettings } from './settings.ts';
-import { printJson, printTable } from './terminal.ts';
+import { flagOf, type SettingName, settingNames, variableOf } from '../../../config/settings.ts';
+import type { Source } from '../../../config/read_config.ts';
+import { withExamples } from '../examples.ts';
+import { settingsOf, withSettings } from '../settings.ts';
+import { printJson, printTable } from '../terminal.ts';
 
 export function configCommand(): Command {
   const command = new Command('config')

@@ -1,12 +1,12 @@
 import { Command } from 'commander';
-import { dataFile } from './data_directory.ts';
-import { withExamples } from './examples.ts';
-import { CommandFailure, EXIT } from './exit.ts';
-import { assertThere } from './service_or_file.ts';
-import { settingsOf, withSettings } from './settings.ts';
-import { isSystemError } from './system_error.ts';
-import { print, printJson } from './terminal.ts';
-import { typed } from './command_name.ts';
+import { dataFile } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { assertThere } from '../service_or_file.ts';
+import { settingsOf, withSettings } from '../settings.ts';
+import { isSystemError } from '../system_error.ts';
+import { print, printJson } from '../terminal.ts';
+import { typed } from '../command_name.ts';
 
 interface MigrateOptions {
   check?: true;
@@ -31,7 +31,7 @@ async function migrate({ check, json }: MigrateOptions, command: Command): Promi
   const { config } = settingsOf(command);
   const file = dataFile(config.data);
   if (config.database_url === null) await assertThere(file);
-  const { schemaOf, migrateStore } = await import('../../offline.ts');
+  const { schemaOf, migrateStore } = await import('../../../offline.ts');
   try {
     const { present, wanted } = await schemaOf(config);
     if (check) {
