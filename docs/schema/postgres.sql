@@ -152,6 +152,22 @@ CREATE TRIGGER instance_came_or_went AFTER INSERT OR DELETE ON instances FOR EAC
 CREATE TRIGGER instance_removed AFTER DELETE ON instances FOR EACH ROW EXECUTE FUNCTION count_instances();
 CREATE TRIGGER instance_switched AFTER UPDATE OF is_active, webhook_enabled ON instances FOR EACH ROW WHEN (((old.is_active IS DISTINCT FROM new.is_active) OR (old.webhook_enabled IS DISTINCT FROM new.webhook_enabled))) EXECUTE FUNCTION keep_recipient();
 
+CREATE TABLE invites (
+  invite_id text COLLATE "C" NOT NULL,
+  digest text COLLATE "C" NOT NULL,
+  created_by text COLLATE "C",
+  instance_id text COLLATE "C" NOT NULL,
+  meeting_ids text NOT NULL,
+  agent_ids text NOT NULL,
+  created_at bigint NOT NULL,
+  expires_at bigint NOT NULL,
+  redeemed_at bigint,
+  key_id text COLLATE "C",
+  revoked_at bigint,
+  UNIQUE (digest),
+  PRIMARY KEY (invite_id)
+);
+
 CREATE TABLE meetings (
   meeting_id text COLLATE "C" NOT NULL,
   last_seq bigint NOT NULL,

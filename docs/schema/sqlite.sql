@@ -145,6 +145,20 @@ CREATE TABLE instances (
 
 CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 
+CREATE TABLE invites (
+  invite_id TEXT PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  created_by TEXT,
+  instance_id TEXT NOT NULL,
+  meeting_ids TEXT NOT NULL,
+  agent_ids TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  redeemed_at INTEGER,
+  key_id TEXT,
+  revoked_at INTEGER
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE meetings (
   meeting_id TEXT PRIMARY KEY,
   last_seq INTEGER NOT NULL,

@@ -6,6 +6,7 @@
  */
 import { DeliveryChanges, type DeliveryChangesParts } from './deliveries.ts';
 import { InstanceChanges, type InstanceChangesParts } from './instances.ts';
+import { InviteChanges, type InviteChangesParts } from './invites.ts';
 import { KeyChanges, type KeyChangesParts } from './keys.ts';
 import { MembershipChanges, type MembershipChangesParts } from './memberships.ts';
 import { ServiceChanges, type ServiceChangesParts } from './service.ts';
@@ -13,6 +14,7 @@ import { ServiceChanges, type ServiceChangesParts } from './service.ts';
 export type ChangesParts = InstanceChangesParts &
   MembershipChangesParts &
   DeliveryChangesParts &
+  InviteChangesParts &
   KeyChangesParts &
   ServiceChangesParts;
 
@@ -20,6 +22,7 @@ export class Changes {
   readonly instances: InstanceChanges;
   readonly memberships: MembershipChanges;
   readonly deliveries: DeliveryChanges;
+  readonly invites: InviteChanges;
   readonly keys: KeyChanges;
   readonly service: ServiceChanges;
 
@@ -27,6 +30,7 @@ export class Changes {
     this.instances = new InstanceChanges(parts);
     this.memberships = new MembershipChanges(parts);
     this.deliveries = new DeliveryChanges(parts);
+    this.invites = new InviteChanges(parts);
     this.keys = new KeyChanges(parts);
     this.service = new ServiceChanges(parts);
   }

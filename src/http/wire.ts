@@ -2,6 +2,7 @@
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
+import { type Invite, inviteState } from '../domain/invite.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
@@ -11,6 +12,7 @@ import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
 import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliveries.ts';
 import type { InstanceSchema } from './schemas/instances.ts';
+import type { InviteSchema } from './schemas/invites.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
@@ -51,6 +53,24 @@ export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
     revoked_at: isoTimeOrNull(key.revoked_at),
     last_used_at: isoTimeOrNull(key.last_used_at),
     previous_token_expires_at: isoTimeOrNull(key.previous_until),
+  };
+}
+
+/** The digest stays here. */
+export function wireInvite(invite: Invite, wall_ms: number): Static<typeof InviteSchema> {
+  const { invite_id, instance_id, meeting_ids, agent_ids, created_by, key_id } = invite;
+  return {
+    invite_id,
+    state: inviteState(invite, wall_ms),
+    instance_id,
+    meeting_ids,
+    agent_ids,
+    created_by,
+    key_id,
+    created_at: isoTime(invite.created_at),
+    expires_at: isoTime(invite.expires_at),
+    redeemed_at: isoTimeOrNull(invite.redeemed_at),
+    revoked_at: isoTimeOrNull(invite.revoked_at),
   };
 }
 

@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { CreateKeyInput, OpenSession, Page } from '@convoke/sdk';
+import type { CreateKeyInput, InviteWithLink, OpenSession, Page } from '@convoke/sdk';
 import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
@@ -80,6 +80,10 @@ const TABLE: Record<string, string> = {
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'createInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'listInvites':                  'yes    -     -      -      -     -      -      -     -       -      -',
+  'revokeInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'redeemInvite':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -',
   'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -',
   'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
@@ -102,7 +106,7 @@ const TABLE: Record<string, string> = {
 };
 
 /** What needs no key at all. */
-const PUBLIC = ['healthz', 'readyz', 'getSession', 'signInByLink'];
+const PUBLIC = ['healthz', 'readyz', 'getSession', 'signInByLink', 'redeemInvite'];
 
 /** What a request is about: ids of what exists, or of what does not. */
 interface Ids {
@@ -112,6 +116,7 @@ interface Ids {
   delivery_id: string;
   key_id: string;
   session_id: string;
+  invite_id: string;
   link: string;
 }
 
@@ -182,6 +187,14 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
   revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  createInvite: ({ meeting_id, agent_id }) => ({
+    method: 'POST',
+    path: '/api/v1/invites/',
+    body: { meeting_ids: [meeting_id], agent_ids: [agent_id] },
+  }),
+  listInvites: () => ({ method: 'GET', path: '/api/v1/invites/' }),
+  revokeInvite: ({ invite_id }) => ({ method: 'DELETE', path: `/api/v1/invites/${invite_id}/` }),
+  redeemInvite: ({ link }) => ({ method: 'POST', path: `/invite/${link}` }),
   listSessions: () => ({ method: 'GET', path: '/api/v1/sessions/' }),
   endSession: ({ session_id }) => ({ method: 'DELETE', path: `/api/v1/sessions/${session_id}/` }),
   listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
@@ -209,6 +222,8 @@ const ABOUT_NOTHING = [
   'sendMessage',
   'createKey',
   'listKeys',
+  'createInvite',
+  'listInvites',
   'listSessions',
   'listAudit',
   'reencrypt',
@@ -233,6 +248,7 @@ const MISSING: Ids = {
   delivery_id: `dlv_${'0'.repeat(19)}`,
   key_id: 'nosuchkey000',
   session_id: '0'.repeat(20),
+  invite_id: `inv_${'0'.repeat(12)}`,
   link: 'l'.repeat(43),
 };
 
@@ -277,6 +293,11 @@ class House {
     };
     if (row === 'signInByLink')
       return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
+    if (row.endsWith('Invite')) {
+      const input = { meeting_ids: [HERE], agent_ids: [ids.agent_id] };
+      const { body } = await this.service.post<InviteWithLink>('/api/v1/invites/', input);
+      return { ...ids, invite_id: body.invite_id, link: body.link.split('/').at(-1) as string };
+    }
     if (PUBLIC.includes(row)) return ids;
     if (row === 'endSession') {
       await this.ask({ method: 'POST', path: '/api/v1/session/' }, this.tokens.admin);
@@ -436,7 +457,9 @@ describe('every route with every kind of principal:', () => {
         // Who gives a key is told that it is wrong, where he would need none as well.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
-          if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
+          // The one that was made for this row can be redeemed once, and anybody may.
+          if (row === 'redeemInvite') assertProblem(answer, 404, 'invite_does_not_exist');
+          else if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
           else assert.equal(answer.status, 200, row);
           continue;
         }

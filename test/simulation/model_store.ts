@@ -25,7 +25,10 @@ import type { Membership } from '../../src/store/contract/meetings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
-export type StoreOperations = Omit<Operations, 'storage' | 'encryption' | 'api_keys' | 'audit' | 'sessions' | 'file'>;
+export type StoreOperations = Omit<
+  Operations,
+  'storage' | 'encryption' | 'api_keys' | 'invites' | 'audit' | 'sessions' | 'file'
+>;
 
 interface Meeting {
   meeting_id: string;

@@ -91,6 +91,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    invites: of('invites'),
     audit: of('audit'),
     sessions: of('sessions'),
     audited: (audited) => ({
@@ -99,6 +100,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
       deliveries: of('deliveries', audited),
       encryption: of('encryption', audited),
       api_keys: of('api_keys', audited),
+      invites: of('invites', audited),
       sessions: of('sessions', audited),
     }),
     ping: async () => void (await instances.load([])),
@@ -135,6 +137,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    invites: of('invites'),
     audit: of('audit'),
     sessions: of('sessions'),
     audited: (audited) => store.audited(audited),

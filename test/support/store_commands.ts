@@ -384,6 +384,38 @@ const COMMANDS = {
         : await audited(store, d).sessions.end(sessionIdOf({ digest: former })),
     ];
   },
+  invite: async (store, d) => {
+    const invite_id = `inv_${d.unique.padStart(12, '0')}`;
+    await audited(store, d).invites.create({
+      invite_id,
+      digest: `secret ${d.unique}`,
+      created_by: d.owner,
+      instance_id: d.instance_id,
+      meeting_ids: [d.meeting_id],
+      agent_ids: ['a', 'b'],
+      created_at: d.wall,
+      expires_at: d.wall + 5_000,
+    });
+    const former = Number(d.unique) - d.limit;
+    const key = {
+      key_id: `inv${d.unique.padStart(9, '0')}`,
+      name: invite_id,
+      scopes: ['instance' as const],
+      meeting_ids: [d.meeting_id],
+      instance_id: d.instance_id,
+      digest: d.unique,
+      created_at: d.wall,
+      expires_at: null,
+    };
+    const digest = `secret ${d.flag(0) ? d.unique : former}`;
+    return [
+      await store.invites.find(digest),
+      await store.invites.list({ limit: d.limit }),
+      d.flag(1)
+        ? await audited(store, d).invites.redeem(digest, key, d.wall + d.pick(0, [0, 5_000]))
+        : await audited(store, d).invites.revoke(`inv_${String(former).padStart(12, '0')}`, d.wall),
+    ];
+  },
   append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),
   'list entries': (store, d) =>
     store.audit.list({

@@ -2,7 +2,7 @@ import { errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
-import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
+import { type CallOptions, parseResponse, Requests, type RequestsOptions } from './requests.ts';
 import { send, type SendingOptions, type SendOptions } from './sending.ts';
 import type {
   ApiKey,
@@ -10,6 +10,7 @@ import type {
   AuditEntry,
   Backup,
   BackupProgress,
+  CreateInviteInput,
   CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
@@ -18,12 +19,15 @@ import type {
   EventsQuery,
   FeedEvent,
   Instance,
+  Invite,
+  InviteWithLink,
   JoinMeetingInput,
   LeaveMeetingInput,
   LeftMeeting,
   ListAuditQuery,
   ListDeliveriesQuery,
   ListInstancesQuery,
+  ListInvitesQuery,
   ListMeetingInstancesQuery,
   ListMeetingsQuery,
   ListMessagesQuery,
@@ -38,6 +42,7 @@ import type {
   PageQuery,
   RecoverInput,
   Recovered,
+  RedeemedInvite,
   Reencryption,
   RegisterInput,
   RegisteredInstance,
@@ -240,6 +245,43 @@ export class ConvokeClient {
   /** Makes a new token; the old one is accepted as well until the overlap ends. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
+  }
+
+  /**
+   * Makes a one-time link that lets a machine into meetings. The response has the `link`, this once. For admins, as are
+   * listing and revoking.
+   */
+  async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
+    const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
+    // Behind a proxy the service may not know how it is reached; this client does.
+    return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
+  }
+
+  /** Those of the last 30 days, the latest first, without their links. */
+  listInvites(query: ListInvitesQuery = {}, options?: CallOptions): Promise<Page<Invite>> {
+    return this.#requests.call('GET', ['invites'], { ...options, query });
+  }
+
+  /** Its link is refused from the response on. Fails with `invite_redeemed`: revoke its key then. */
+  revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
+    return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
+  }
+
+  /**
+   * Redeems the link of an invite, once, for a key. Needs no key: make the client with the part of the link before `/invite/` as
+   * `base_url`. A lost response cannot be asked for again.
+   *
+   * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
+   * @throws TypeError when it is no link of this service
+   */
+  async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
+    const beginning = `${this.base_url}/invite/`;
+    if (!link.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
+    // Its end is base64url, which a path takes as it is; what is none, the service refuses.
+    const url = beginning + encodeURIComponent(link.slice(beginning.length).replace(/\/$/, ''));
+    return this.#requests.ask('POST', url, options, (response, text) =>
+      parseResponse<RedeemedInvite>(response, text, url),
+    );
   }
 
   /** Who did what to what, from where and when; the newest entry first unless `order` is the other. For admins. */

@@ -62,6 +62,9 @@ export type AuditAction =
   | 'key.create'
   | 'key.rotate'
   | 'key.revoke'
+  | 'invite.create'
+  | 'invite.redeem'
+  | 'invite.revoke'
   | 'session.begin'
   | 'session.end'
   | 'encryption.reencrypt'
@@ -81,14 +84,14 @@ export interface AuditEntry {
   at: string;
   /**
    * Who did it: a key_id, or open (no key is needed yet), local command (on the data file), sign-in link (printed by
-   * convoke serve), service, unknown (no right key).
+   * convoke serve), invite link, service, unknown (no right key).
    */
   principal: string;
   /** The address of the client; the /64 of an anonymous IPv6 client. Null for a local command. */
   address: string | null;
   action: AuditAction;
   /** To what kind of thing. */
-  target_kind: 'instance' | 'delivery' | 'key' | 'session' | 'service';
+  target_kind: 'instance' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
   /** To what; null where it was not said. */
   target_id: string | null;
   /** Whether it was done. */
@@ -115,6 +118,21 @@ export interface BackupProgress {
   pages_total: number;
   /** Those that are not copied yet. */
   pages_left: number;
+}
+
+/** Whom a link invites, and where. */
+export interface CreateInviteInput {
+  /** The meetings that the machine may join. At most 100, of at most 8192 bytes in all. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all. */
+  agent_ids: string[];
+  /**
+   * What the machine registers as; made of its first agent and a few random characters when absent. An instance that
+   * exists belongs to the new key from then on.
+   */
+  instance_id?: string | undefined;
+  /** How long it can be redeemed: an hour when absent, a minute to a day. */
+  expires_in_s?: number | undefined;
 }
 
 /** What a new key may be used for. */
@@ -266,6 +284,38 @@ export interface Instance {
   created_at: string;
   /** When a field of the registration last changed. */
   updated_at: string;
+}
+
+/** A one-time link, without its secret. */
+export interface Invite {
+  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  invite_id: string;
+  /** `pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`. */
+  state: 'pending' | 'redeemed' | 'revoked' | 'expired';
+  /** What the machine registers as. */
+  instance_id: string;
+  /** The meetings that the machine may join. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. */
+  agent_ids: string[];
+  /** The key that made it; null without a key. */
+  created_by: string | null;
+  /** When it was made. */
+  created_at: string;
+  /** From then on it cannot be redeemed. */
+  expires_at: string;
+  /** When it was redeemed; null: it was not. */
+  redeemed_at: string | null;
+  /** The key that it was redeemed for; null before, and where no key was needed. */
+  key_id: string | null;
+  /** When it was revoked; null: it was not. */
+  revoked_at: string | null;
+}
+
+/** An invite with its link, which only the response that makes it contains. */
+export interface InviteWithLink extends Invite {
+  /** Redeems the invite once. It is not shown again. It begins with the address that this request was made to. */
+  link: string;
 }
 
 /** An instance and its agents that take part in a meeting. */
@@ -430,6 +480,20 @@ export interface RecoverInput {
 export interface Recovered {
   /** How many failed deliveries were queued again. */
   recovered: number;
+}
+
+/** What a machine needs to register, to join its meetings and to pull. */
+export interface RedeemedInvite {
+  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  invite_id: string;
+  /** What the machine registers as. */
+  instance_id: string;
+  /** The meetings that the machine may join. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. */
+  agent_ids: string[];
+  /** Sent as `authorization: Bearer`. It is not shown again. Null while no key was made and none is needed. */
+  api_key: string | null;
 }
 
 /** The result of one step of changing the data key. */
@@ -677,6 +741,16 @@ export interface EventsQuery {
 
 /** The query of the operation `listKeys`. */
 export interface PageQuery {
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listInvites`. */
+export interface ListInvitesQuery {
   /**
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */

@@ -13,6 +13,7 @@ import { doctorCommand } from './commands/doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
 import { importCommand } from './commands/import.ts';
 import { instancesCommand } from './commands/instances.ts';
+import { inviteCommand, invitesCommand } from './commands/invites.ts';
 import { keysCommand } from './commands/keys.ts';
 import { migrateCommand } from './commands/migrate.ts';
 import { joinCommand, leaveCommand } from './commands/memberships.ts';
@@ -65,7 +66,15 @@ export function program(): Command {
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
-    'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
+    'Who takes part:': [
+      instancesCommand(),
+      webhookTestCommand(),
+      joinCommand(),
+      leaveCommand(),
+      meetingsCommand(),
+      inviteCommand(),
+      invitesCommand(),
+    ],
   };
   for (const [heading, commands] of Object.entries(groups)) {
     root.commandsGroup(heading);

@@ -1,6 +1,6 @@
 /**
  * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
- * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the audit log.
+ * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the audit log.
  *
  * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are encrypted again under
  * that of the database.
@@ -46,6 +46,7 @@ const MOVED_TABLES = [
   'deliveries',
   'idempotency_keys',
   'api_keys',
+  'invites',
   'audit_log',
 ] as const;
 type MovedTable = (typeof MOVED_TABLES)[number];
@@ -225,6 +226,7 @@ function movesOf(
       },
     },
     api_keys: { in_order_of: 'key_id' },
+    invites: { in_order_of: 'invite_id' },
     audit_log: { in_order_of: 'seq' },
   };
 }

@@ -369,4 +369,20 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE memberships ADD CONSTRAINT memberships_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   ALTER TABLE instances ADD CONSTRAINT instances_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   `,
+  `
+  -- One-time links. Of its secret an invite has the digest only.
+  CREATE TABLE invites (
+    invite_id text COLLATE "C" PRIMARY KEY,
+    digest text COLLATE "C" NOT NULL UNIQUE,
+    created_by text COLLATE "C",
+    instance_id text COLLATE "C" NOT NULL,
+    meeting_ids text NOT NULL,
+    agent_ids text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    redeemed_at bigint,
+    key_id text COLLATE "C",
+    revoked_at bigint
+  );
+  `,
 ];

@@ -1,5 +1,7 @@
 /** The rows as both engines hold them: the types of the queries made with Kysely. */
 import type { ApiKey } from '../../domain/api_key.ts';
+import type { Invite } from '../../domain/invite.ts';
+
 export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;
@@ -89,6 +91,11 @@ export interface DeliveriesTable {
 export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids'> {
   scopes: string;
   meeting_ids: string | null;
+}
+
+export interface InvitesTable extends Omit<Invite, 'meeting_ids' | 'agent_ids'> {
+  meeting_ids: string;
+  agent_ids: string;
 }
 
 export interface AuditLogTable {

@@ -257,4 +257,20 @@ export const MIGRATIONS: readonly string[] = [
   -- The last time at which the service is known to have run. A clock that is far ahead of it at a start is not trusted.
   ALTER TABLE this_file ADD COLUMN ran_until INTEGER;
   `,
+  `
+  -- One-time links. Of its secret an invite has the digest only.
+  CREATE TABLE invites (
+    invite_id TEXT PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    created_by TEXT,
+    instance_id TEXT NOT NULL,
+    meeting_ids TEXT NOT NULL,
+    agent_ids TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    redeemed_at INTEGER,
+    key_id TEXT,
+    revoked_at INTEGER
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];
