@@ -188,7 +188,8 @@ export class Engine {
   /**
    * Stores a message with its deliveries and queues them. When it resolves, they are on disk.
    *
-   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when it may be stored all the same
+   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
+   * it may be stored all the same
    */
   send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     return this.#acceptor.send(send);

@@ -13,6 +13,10 @@ export interface FeedData {
     accepted_at: string;
     /** Null: a broadcast. At most the first TARGETS_TOLD_MAX. */
     target_agents: string[] | null;
+    /** Absent when the sender gave none of them. */
+    from_agent?: string;
+    in_reply_to?: string;
+    hops?: number;
     deliveries_queued: number;
   };
   'delivery.attempted': {

@@ -70,6 +70,7 @@ const TABLE: Record<string, string> = {
   'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
   'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
+  'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      -     -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
@@ -174,6 +175,11 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   listMeetings: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/?q=${meeting_id}` }),
   listMeetingInstances: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/instances/` }),
   sendMessage: () => ({ method: 'POST', path: messagesPath(HERE), body: { message: {}, target_agents: ['nobody'] } }),
+  'sendMessage (as an agent)': ({ agent_id }) => ({
+    method: 'POST',
+    path: messagesPath(HERE),
+    body: { message: {}, target_agents: ['nobody'], from_agent: agent_id },
+  }),
   listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
   listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
   'listDeliveries (meeting)': ({ instance_id }) => ({
@@ -220,6 +226,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
 const ABOUT_NOTHING = [
   'register',
   'sendMessage',
+  'sendMessage (as an agent)',
   'createKey',
   'listKeys',
   'createInvite',
@@ -614,7 +621,8 @@ describe('neither response nor time tells what the caller may not see from what 
       };
       await store.instances.register(registration, 1);
       await store.meetings.join('m', 'present', ['a'], 1);
-      const message = { meeting_id: 'm', message: '{}', timestamp: '', target_agents: null, idempotency: null };
+      const unsaid = { target_agents: null, said: null, idempotency: null };
+      const message = { meeting_id: 'm', message: '{}', timestamp: '', ...unsaid };
       const [accepted] = await store.messages.accept([{ ...message, wall_ms: 1, expires_at: 1 }]);
       assert.ok(accepted?.kind === 'accepted');
 

@@ -6,6 +6,7 @@ import type { WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
+import { hopsOf, type Said } from '../../src/domain/said.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { Problem } from '../../src/domain/problem.ts';
@@ -46,6 +47,7 @@ interface Message {
   deliveries_queued: number;
   target_agents: string[] | null;
   timestamp: string;
+  said: Said | null;
   message: string;
 }
 
@@ -329,6 +331,10 @@ export class ModelStore implements StoreOperations {
         return { kind: 'repeated', message: { ...former.result } };
       }
     }
+    const given = sent.said;
+    const answered = given === null || given.in_reply_to === null ? null : this.#messages.get(given.in_reply_to);
+    if (answered === undefined || (answered !== null && answered.meeting_id !== meeting_id))
+      return { kind: 'refused', field: 'in_reply_to' };
     const meeting = this.#meeting(meeting_id, wall_ms);
     const seq = ++meeting.last_seq;
     const targets = sent.target_agents === null ? null : new Set(sent.target_agents);
@@ -340,8 +346,21 @@ export class ModelStore implements StoreOperations {
       const instance = this.#instances.get(instance_id);
       if (instance === undefined || !instance.is_active) continue;
       if (!instance.webhook_enabled) continue;
-      const agents = agentsToNotify(agent_ids, targets);
+      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
+    }
+    let said: Said | null = null;
+    if (given !== null) {
+      const { from_agent, in_reply_to } = given;
+      const before = [...this.#messages.values()].find(
+        (each) => each.meeting_id === meeting_id && each.seq === seq - 1,
+      );
+      const former = before === undefined ? null : { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };
+      said = {
+        from_agent,
+        in_reply_to,
+        hops: hopsOf(from_agent, answered === null ? null : (answered.said?.hops ?? 0), former, wall_ms),
+      };
     }
     const message_no = this.#numbers.take(1 + queued.length);
     const message: Message = {
@@ -353,6 +372,7 @@ export class ModelStore implements StoreOperations {
       deliveries_queued: queued.length,
       target_agents: sent.target_agents,
       timestamp: sent.timestamp,
+      said,
       message: sent.message,
     };
     this.#messages.set(message.message_id, message);
@@ -387,7 +407,7 @@ export class ModelStore implements StoreOperations {
     if (idempotency !== null && key !== null) {
       this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
     }
-    return { kind: 'accepted', message: { ...accepted }, deliveries };
+    return { kind: 'accepted', message: { ...accepted }, said, deliveries };
   }
 
   /** What another node reads of messages that one stored in a batch: with what is pending for some instances. */
@@ -396,7 +416,7 @@ export class ModelStore implements StoreOperations {
     for (const message_id of message_ids) {
       const found = this.#messages.get(message_id);
       if (found === undefined) continue;
-      const { message_no, meeting_id, seq, accepted_at, timestamp, message, deliveries_queued } = found;
+      const { message_no, meeting_id, seq, accepted_at, timestamp, said, message, deliveries_queued } = found;
       const range = ranges.get(meeting_id) ?? { meeting_id, first_seq: seq, last_seq: seq, messages: [] };
       ranges.set(meeting_id, range);
       range.last_seq = seq;
@@ -417,7 +437,8 @@ export class ModelStore implements StoreOperations {
         target_agents,
       }));
       const { expires_at } = rows[0]!;
-      range.messages.push({ message_id, meeting_id, seq, accepted_at, timestamp, message, expires_at, deliveries });
+      const head = { message_id, meeting_id, seq, accepted_at, timestamp, said };
+      range.messages.push({ ...head, message, expires_at, deliveries });
     }
     return [...ranges.values()];
   }
@@ -440,11 +461,12 @@ export class ModelStore implements StoreOperations {
         page.push(row);
       }
       if (after_seq === undefined) page.reverse();
-      const data = page.map(({ message_id, seq, accepted_at, target_agents, message }) => ({
+      const data = page.map(({ message_id, seq, accepted_at, target_agents, said, message }) => ({
         message_id,
         seq,
         accepted_at,
         target_agents,
+        said,
         message,
       }));
       return { data, has_more };
@@ -471,7 +493,7 @@ export class ModelStore implements StoreOperations {
   }
 
   #queued(row: ModelDelivery): QueuedDelivery {
-    const { message_id, meeting_id, seq, message, timestamp, accepted_at } = row.message;
+    const { message_id, meeting_id, seq, message, timestamp, said, accepted_at } = row.message;
     const { delivery_id, instance_id, target_agents, expires_at, attempt_count, answered_badly, attempts } = row;
     return {
       delivery_id,
@@ -482,6 +504,7 @@ export class ModelStore implements StoreOperations {
       target_agents,
       message,
       timestamp,
+      said,
       accepted_at,
       expires_at,
       attempt_count,

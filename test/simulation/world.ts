@@ -786,6 +786,8 @@ export class World {
       message,
       timestamp: '',
       target_agents: target === null ? null : [target],
+      said: null,
+      expires_in_ms: null,
       idempotency: { key: String(label), sender: '', fingerprint: message },
     };
     this.checker.sendStarts(sent);

@@ -161,6 +161,7 @@ export interface SendOptions {
   target_agents?: string[];
   key?: string;
   text?: string;
+  expires_in_ms?: number;
 }
 
 /** A cluster in which this node says nothing. */
@@ -359,12 +360,14 @@ export class TestNode {
     return (await this.post(meeting_id, options)).message;
   }
 
-  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}' }: SendOptions = {}) {
+  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}', expires_in_ms }: SendOptions = {}) {
     const send: Send = {
       meeting_id,
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
+      said: null,
+      expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };
     return this.engine.send(send);

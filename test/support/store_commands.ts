@@ -4,6 +4,7 @@ import type { OwnerScope } from '../../src/domain/access.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
+import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
 import type {
   DeliverySettlement,
@@ -147,9 +148,15 @@ const COMMANDS = {
         message: d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!,
         timestamp: d.pick(5, TIMESTAMPS),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
-        idempotency: d.flag(7, k)
-          ? { key: IDEMPOTENCY_KEYS[k % 2]!, sender: d.pick(k, ['', 'one', 'two']), fingerprint: d.pick(1, ['x', 'y']) }
-          : null,
+        said: saidIn(d, k),
+        idempotency:
+          d.flag(7, k) && saidIn(d, k) === null
+            ? {
+                key: IDEMPOTENCY_KEYS[k % 2]!,
+                sender: d.pick(k, ['', 'one', 'two']),
+                fingerprint: d.pick(1, ['x', 'y']),
+              }
+            : null,
         wall_ms: d.wall,
         expires_at: d.wall + d.pick(2, [1_000, 86_400_000]),
       })),
@@ -430,6 +437,15 @@ const COMMANDS = {
     }),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+/** Who says a message of `accept`: often nobody. A refused one has no key: engines judge others with that key differently. */
+function saidIn(d: Draw, k: number): NewMessage['said'] {
+  if (!d.flag(5, k + 1)) return null;
+  const from_agent = d.pick(k, [null, 'a', '"c"', '\u{1F600}', 'nobody']);
+  const in_reply_to = d.flag(0, k) ? d.message_id : null;
+  if (from_agent === null && in_reply_to === null) return null;
+  return { from_agent, in_reply_to, speaks_for: d.owner_scope };
+}
 
 export type CommandName = keyof typeof COMMANDS;
 

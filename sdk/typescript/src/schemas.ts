@@ -414,6 +414,15 @@ export interface Message {
   accepted_at: string;
   /** The agents it was for; null when it went to all of the meeting. */
   target_agents: string[] | null;
+  /** The agent that says it; absent: a person, or a program that is no agent. */
+  from_agent?: string;
+  /** The message_id that it answers; absent: the sender named none. That message may be gone. */
+  in_reply_to?: string;
+  /**
+   * How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+   * from_agent nor in_reply_to.
+   */
+  hops?: number;
   message: JsonObject;
 }
 

@@ -35,6 +35,12 @@ export interface FeedData {
     accepted_at: string;
     /** Null: a broadcast. At most the first 100. */
     target_agents: string[] | null;
+    /** The agent that says it; absent: a person, or a program that is no agent. */
+    from_agent?: string;
+    /** The message_id that it answers; absent: none is named. */
+    in_reply_to?: string;
+    /** How many messages of agents in a row led to it; absent without the two above. */
+    hops?: number;
     deliveries_queued: number;
   };
   'delivery.attempted': {

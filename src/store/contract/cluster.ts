@@ -1,8 +1,10 @@
+import type { Said } from '../../domain/said.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
 /** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
 export interface StoredMessage
   extends Omit<AcceptedMessage, 'deliveries_queued'>, Pick<NewMessage, 'message' | 'timestamp' | 'expires_at'> {
+  said: Said | null;
   deliveries: AcceptedDelivery[];
 }
 

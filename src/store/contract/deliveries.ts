@@ -1,6 +1,7 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
+import type { Said } from '../../domain/said.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -16,6 +17,7 @@ export interface QueuedDelivery {
   /** The sender's own JSON text. */
   message: string;
   timestamp: string;
+  said: Said | null;
   accepted_at: number;
   expires_at: number;
   attempt_count: number;

@@ -26,7 +26,7 @@ import { timestampOf } from './timestamp.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
-  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at`;
+  d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops`;
 
 /** See `queuedChars`: in characters, of which UTF-16 has no fewer. */
 const CHARS = 'length(lane.message) + length(lane.target_agents)';

@@ -9,7 +9,7 @@
  * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
  * epoch.
  */
-import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2 } from './functions/accept_messages.ts';
+import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2, ACCEPT_MESSAGES_3 } from './functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from './functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
@@ -384,5 +384,12 @@ export const MIGRATIONS: readonly string[] = [
     key_id text COLLATE "C",
     revoked_at bigint
   );
+  `,
+  `
+  -- Who says a message and what it answers. in_reply_to is a message_no: the message itself may be gone.
+  ALTER TABLE messages ADD COLUMN from_agent text COLLATE "C";
+  ALTER TABLE messages ADD COLUMN in_reply_to bigint;
+  ALTER TABLE messages ADD COLUMN hops bigint NOT NULL DEFAULT 0;
+  ${ACCEPT_MESSAGES_3}
   `,
 ];

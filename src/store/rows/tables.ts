@@ -67,6 +67,10 @@ export interface MessagesTable {
   target_agents: string | null;
   timestamp: string;
   message: string;
+  from_agent: string | null;
+  /** A message_no. */
+  in_reply_to: number | null;
+  hops: number;
 }
 
 export interface DeliveriesTable {

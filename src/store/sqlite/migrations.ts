@@ -273,4 +273,10 @@ export const MIGRATIONS: readonly string[] = [
     revoked_at INTEGER
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- Who says a message and what it answers. in_reply_to is a message_no: the message itself may be gone.
+  ALTER TABLE messages ADD COLUMN from_agent TEXT;
+  ALTER TABLE messages ADD COLUMN in_reply_to INTEGER;
+  ALTER TABLE messages ADD COLUMN hops INTEGER NOT NULL DEFAULT 0;
+  `,
 ];

@@ -12,6 +12,9 @@ import { typed } from '../command_name.ts';
 interface SendOptions extends ApiOptions {
   message?: string;
   to?: string[];
+  from?: string;
+  replyTo?: string;
+  expiresIn?: number;
   idempotencyKey?: string;
 }
 
@@ -22,11 +25,21 @@ export function sendCommand(): Command {
     .argument('[text]', 'sent as {"content": text, "created_at": now}')
     .option('--message <json>', 'a whole message instead of a text; - reads it from standard input')
     .option('--to <agent_id>', 'push only to this agent; repeat it for more; everybody when absent', collect)
+    .option('--from <agent_id>', 'the agent that says it, which does not get it itself; a person when absent')
+    .option('--reply-to <message_id>', 'the message of this meeting that it answers')
+    .option(
+      '--expires-in <seconds>',
+      'do not push it any more after this time',
+      wholeNumber(1, Number.MAX_SAFE_INTEGER),
+    )
     .option('--idempotency-key <key>', 'sending again with the same key stores the message once')
     .action(async (meeting_id: string, text: string | undefined, options: SendOptions) => {
       const client = clientFor(options);
       const sent = await client.sendMessage(meeting_id, await messageOf(text, options.message), {
         target_agents: options.to,
+        from_agent: options.from,
+        in_reply_to: options.replyTo,
+        expires_in_s: options.expiresIn,
         idempotency_key: options.idempotencyKey,
       });
       if (options.json) {
@@ -43,6 +56,8 @@ export function sendCommand(): Command {
   return withExamples(withApi(command), {
     "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
     "convoke send standup-42 'Your turn' --to anna-planner": 'to one agent',
+    "convoke send standup-42 'Done' --from anna-planner --reply-to msg_7f3k9q2m00r3vljl5tg00 --expires-in 60":
+      'what an agent answers, good for a minute',
     'convoke send standup-42 --message - < message.json': 'any JSON object, value for value as it is written',
   });
 }
@@ -87,6 +102,7 @@ export function messagesCommand(): Command {
       printTable(data, [
         { title: 'SEQ', text: (row) => String(row.seq) },
         { title: 'SENT', text: (row) => ago(row.accepted_at, now_ms) },
+        { title: 'FROM', text: (row) => row.from_agent ?? '-' },
         { title: 'TO', text: (row) => (row.target_agents === null ? 'everybody' : listInWords(row.target_agents)) },
         { title: 'MESSAGE', text: (row) => JSON.stringify(row.message), gives_way: true },
       ]);
