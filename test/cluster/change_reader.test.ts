@@ -15,7 +15,6 @@ const NO_DELIVERIES = {
   accepted_ats: null,
   timestamps: null,
   messages: null,
-  said: null,
 };
 
 /** Reads that a test answers; they are of a database that it plays. */

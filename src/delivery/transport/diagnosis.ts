@@ -33,7 +33,6 @@ export async function diagnose(
       body_head: pushBodyHead('webhook-test', JSON.stringify(message)),
       target_agents: JSON.stringify(instance.agent_ids),
       timestamp: created_at,
-      said: null,
     },
     targetOf(instance),
     1,

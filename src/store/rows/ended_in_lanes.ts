@@ -1,0 +1,18 @@
+import type { EndedInLane, LaneKey } from '../contract/deliveries.ts';
+
+/** Counts what ended at once, lane by lane. */
+export class EndedInLanes {
+  readonly #lanes = new Map<string, EndedInLane>();
+
+  add({ instance_id, meeting_id }: LaneKey, count: number): void {
+    const key = JSON.stringify([instance_id, meeting_id]);
+    const known = this.#lanes.get(key);
+    if (known === undefined) this.#lanes.set(key, { instance_id, meeting_id, count });
+    else known.count += count;
+  }
+
+  /** In the order of their keys, the same on every engine. */
+  list(): EndedInLane[] {
+    return [...this.#lanes].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, lane]) => lane);
+  }
+}
