@@ -22,7 +22,7 @@
       const user = process.getuid();
       for (let at = directory; ; at = path.dirname(at)) {
         const { uid, mode } = lstatSync(at);
-        // In a directory with the sticky bit (/tmp), only the owner of an entry can replace it.
+        // In a directory with the sticky bit, such as /tmp, only the owner of an entry can replace it.
         const is_open_to_others = (mode & 0o022) !== 0 && (at === directory || (mode & 0o1000) === 0);
         if ((uid !== user && uid !== 0) || is_open_to_others) return null;
         if (at === path.dirname(at)) return directory;
@@ -45,7 +45,8 @@
     return i === -1 || Number(running[i]) > Number(from[i]);
   });
   if (is_recent) {
-    // Only under an older Node is there a channel: when that one is killed, this one must not be left behind.
+    // There is a channel only when an older Node started this process. When that Node is killed, this process must end
+    // too.
     process.once('disconnect', () => process.exit(1));
     if (process.channel) process.channel.unref();
     if (process.argv.length === 3 && /^(-V|--version)$/.test(process.argv[2] || '')) {
@@ -71,7 +72,7 @@
     );
     process.exitCode = 1;
   };
-  // npm installs the one for this platform.
+  // npm installed the package for this platform.
   const node = Object.keys(optionalDependencies || {})
     .map((name) => {
       try {

@@ -15,9 +15,9 @@ export interface FeedEvent {
 
 export type FeedState = 'connecting' | 'live' | 'broken';
 
-/** A page that nobody looks at gives its connection back: browsers have few of them for one host. */
+/** A page in the background closes its connection after this time: a browser opens only a few to one host. */
 const HIDDEN_MS_MAX = 20_000;
-/** How soon it tries again after a refusal that looked final, such as that of a service that is being replaced. */
+/** How soon it tries again after a refusal that looks final. Perhaps the service is just being replaced. */
 const REFUSED_MS = 10_000;
 
 class Feed {
@@ -47,7 +47,7 @@ class Feed {
     this.#follow();
   }
 
-  /** The next session may belong to another person, so nothing is resumed. */
+  /** The next session may belong to another person: they must not get the events of this one. */
   stop(): void {
     this.#is_wanted = false;
     this.#last_event_id = undefined;

@@ -97,7 +97,7 @@ export function quoted(text: string): string {
 const INVISIBLE =
   /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
 
-/** Text that others chose. Invisible characters are shown by their codes. */
+/** Text that somebody else wrote, with invisible characters replaced by their codes. */
 export function shown(text: string): string {
   return text.replaceAll(
     INVISIBLE,

@@ -13,7 +13,7 @@ const KEPT_MAX = 100;
 const PAUSE_MS = 700;
 const FIRST_PAGE = 100;
 const PAGE_MAX = 500;
-/** Of a longer list, only this many rows from the beginning are read again. */
+/** The rows at the beginning of a list that are read again after an event; later rows are not. */
 const REFRESHED_ROWS_MAX = 1000;
 
 function keep(key: string, value: unknown): void {
@@ -30,7 +30,7 @@ export function errorOf(error: unknown): ConvokeError {
   return error instanceof ConvokeError ? error : new ConvokeError('failed', String(error));
 }
 
-/** Calls back when an event concerns it, and not more often than the pause allows. */
+/** Calls back after an event that concerns the caller, at most once in each pause. */
 export function useFeed(concerns: (event: FeedEvent) => boolean, changed: () => void): void {
   const latest = useRef({ concerns, changed });
   latest.current = { concerns, changed };
@@ -62,9 +62,9 @@ export interface Query<T> {
 }
 
 /**
- * Asks, and asks again whenever an event concerns it.
+ * Asks the service, and asks again after each event that concerns the query.
  *
- * @param key names what is asked for; another key is another query. Null asks for nothing
+ * @param key identifies the query; another key is another query. Null: nothing is asked
  */
 export function useQuery<T>(
   key: string | null,
@@ -110,7 +110,7 @@ export interface ListQuery<T> {
   problem: ConvokeError | null;
   /** Whether there is nothing after the last row. */
   is_complete: boolean;
-  /** Loads the next page, if there is one and it is not on its way. */
+  /** Loads the next page, if there is one and it is not being loaded. */
   more: () => void;
   again: () => void;
 }
@@ -121,7 +121,7 @@ interface ListState<T> {
   cursor: string | null;
   problem: ConvokeError | null;
   is_busy: boolean;
-  /** What to do next, asked for while it was busy. */
+  /** Something changed while the list was busy: it is read again next. */
   is_stale: boolean;
   is_more_wanted: boolean;
 }
@@ -131,7 +131,7 @@ export interface PageQuery {
   cursor?: string;
 }
 
-/** A list in pages, as far as it was scrolled to, kept fresh from its beginning. */
+/** A list, loaded page by page as the user scrolls. Events refresh it from its beginning. */
 export function useList<T>(
   key: string,
   list: (page: PageQuery) => Promise<Page<T>>,
@@ -200,7 +200,7 @@ export function useList<T>(
   return { rows, problem, is_complete: cursor === null, more, again };
 }
 
-/** The rows that were read again, and after them those that were loaded before and follow. */
+/** The rows that were read again, then the earlier rows that follow them. */
 function joined<T>(
   loaded: Pick<ListState<T>, 'rows' | 'cursor'>,
   fresh: T[],

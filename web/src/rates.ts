@@ -2,7 +2,7 @@
 
 export const BIN_S = 2;
 const KEPT_S = 3600;
-/** Of the durations in a bin; more would not change the quantiles. */
+/** Durations kept in each bin; more would not change the quantiles. */
 const SAMPLES_MAX = 200;
 
 interface Bin {
@@ -24,7 +24,7 @@ export interface Points {
 
 export class Rates {
   readonly #bins = new Map<number, Bin>();
-  /** Before it, nothing is known: that is a gap in the lines and not a zero. */
+  /** Nothing is known about the time before this: the lines have a gap there, not zeros. */
   #known_since_s = Date.now() / 1000;
 
   knownSince(time_ms: number): void {

@@ -1,4 +1,4 @@
-/** Every view is a URL: where we are is the address, and nothing else. */
+/** Every view has a URL. The address alone decides which view is shown. */
 import { Observable, useObservable } from './observable.ts';
 
 export interface Place {
@@ -12,7 +12,7 @@ function read(): Place {
   return { path: location.pathname, query: new URLSearchParams(location.search) };
 }
 
-/** Goes to another view; `replace` leaves no step back to this one. */
+/** Goes to another view. With `replace`, the back button does not return to the current one. */
 export function go(to: string, { replace = false } = {}): void {
   if (to === location.pathname + location.search) return;
   if (replace) history.replaceState(null, '', to);
@@ -65,7 +65,7 @@ export function followLinks(): void {
     if (event.metaKey || event.ctrlKey || event.shiftKey || event.altKey) return;
     const link = event.target instanceof Element ? event.target.closest('a') : null;
     if (link === null || link.origin !== location.origin || link.target !== '' || link.hasAttribute('download')) return;
-    // Paths that the service itself serves are no views.
+    // The service itself serves these paths: they are not views.
     if (/^\/(docs|api|metrics|openapi\.json)(\/|$)/.test(link.pathname)) return;
     event.preventDefault();
     go(link.pathname + link.search);

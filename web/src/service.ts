@@ -10,7 +10,7 @@ export const session = new Observable<Session | null>(null);
  * page of another port. All tabs share it: after a new sign-in in one of them the others go on.
  */
 const CSRF_TOKEN = 'convoke.csrf_token';
-/** Where a browser keeps nothing, for as long as the page is there. */
+/** For browsers that store nothing: kept until the page is closed. */
 let csrf_token: string | null = null;
 
 function csrfToken(): string | null {
@@ -47,7 +47,7 @@ export const client = new ConvokeClient({
   },
 });
 
-/** The session ended, its other half was lost, or the first key was made: somebody has to sign in before anything else. */
+/** Whether a person must sign in: the session ended, its token was lost, or the first key was made. */
 async function wantsSignIn(response: Response): Promise<boolean> {
   if (response.status === 401) return true;
   if (response.status !== 403) return false;

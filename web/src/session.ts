@@ -14,7 +14,7 @@ export async function enter(): Promise<void> {
   followActivity();
   const [, token] = /^#sign-in=(.+)$/.exec(location.hash) ?? [];
   if (token !== undefined) {
-    // It can be used once, and need not stay on the screen.
+    // The link works once, so it is removed from the address.
     history.replaceState(null, '', location.pathname + location.search);
     try {
       return begin(await client.signInByLink(token));
@@ -34,7 +34,7 @@ async function ask(): Promise<void> {
   }
 }
 
-/** @throws ConvokeError when the key is not taken */
+/** @throws ConvokeError when the service refuses the key */
 export async function signIn(key: string): Promise<void> {
   begin(await client.signIn(key));
 }

@@ -8,7 +8,7 @@ const KEY = 'theme';
 export const theme = new Observable<Theme>(chosen());
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
-/** Counts changes of the colours that are in effect: charts are drawn, not styled, and must be drawn again. */
+/** Counts changes of the colours. Charts are drawn on a canvas, so they must be drawn again after each change. */
 export const colours = new Observable(0);
 dark.addEventListener('change', () => (colours.value += 1));
 
@@ -20,7 +20,7 @@ export function choose(next: Theme): void {
     if (next === 'system') localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, next);
   } catch {
-    // It holds until the page is closed.
+    // Where nothing can be stored, the choice holds until the page is closed.
   }
   theme.value = next;
   colours.value += 1;

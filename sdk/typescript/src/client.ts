@@ -68,7 +68,7 @@ export class ConvokeClient {
     this.#sending = options;
   }
 
-  /** Creates the instance or overwrites it, and switches it on. The response has `webhook_secret`, this once. */
+  /** Creates the instance or overwrites it, and switches it on. Only this response contains the `webhook_secret`. */
   register(input: RegisterInput, options?: CallOptions): Promise<RegisteredInstance> {
     return this.#requests.call('POST', ['instances', 'register'], { ...options, body: input });
   }
@@ -95,7 +95,7 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', instance_id, 'heartbeat'], { ...options });
   }
 
-  /** Makes a new webhook secret; both sign until the overlap ends. */
+  /** Makes a new webhook secret. Until the overlap ends, pushes are signed with both secrets. */
   rotateSecret(instance_id: string, input: RotateSecretInput = {}, options?: CallOptions): Promise<RotatedSecret> {
     return this.#requests.call('POST', ['instances', instance_id, 'rotate-secret'], { ...options, body: input });
   }
@@ -123,7 +123,7 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['instances', 'join-meeting'], { ...options, body: input });
   }
 
-  /** Leaving what was not joined is no error: `left_at` is null then. */
+  /** Not an error when the instance is not in the meeting: then `left_at` is null. */
   leaveMeeting(input: LeaveMeetingInput, options?: CallOptions): Promise<LeftMeeting> {
     return this.#requests.call('POST', ['instances', 'leave-meeting'], { ...options, body: input });
   }
@@ -222,14 +222,19 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['encryption', 'reencrypt'], { ...options });
   }
 
-  /** Begins a copy of all data, which has everything that was stored before. One at a time. For admins. */
+  /**
+   * Begins a copy of all data. It contains everything that was stored before this call. One copy is made at a time. For
+   * admins.
+   */
   beginBackup(options?: CallOptions): Promise<Backup> {
     return this.#requests.call('POST', ['backups'], { ...options });
   }
 
   /**
-   * How far the copy is, or when it is whole the copy itself, once. Reading it takes as long as it takes: only `signal` ends
-   * that. Fails with `backup_does_not_exist` when it was handed over, or nobody asked for it for a minute.
+   * How far the copy is; or the copy itself, once, when it is complete. No timeout limits reading it: only `signal`
+   * ends that.
+   *
+   * Fails with `backup_does_not_exist` when the copy was fetched already, or nobody asked for it for a minute.
    */
   fetchBackup(
     backup_id: string,
@@ -238,12 +243,12 @@ export class ConvokeClient {
     return this.#requests.stream(['backups', backup_id], options);
   }
 
-  /** Makes a key. The response has its `token`, this once. The first key must be one with the scope `admin`. */
+  /** Makes a key. Only this response contains the `token`. The first key must have the scope `admin`. */
   createKey(input: CreateKeyInput, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys'], { ...options, body: input });
   }
 
-  /** Revoked ones included, in the order of their making. */
+  /** All keys, revoked ones included; the oldest first. */
   listKeys(query: PageQuery = {}, options?: CallOptions): Promise<Page<ApiKey>> {
     return this.#requests.call('GET', ['keys'], { ...options, query });
   }
@@ -252,12 +257,15 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['keys', key_id], { ...options });
   }
 
-  /** It is refused from the response on. Fails with `last_admin_key` when nobody could make keys without it. */
+  /**
+   * Requests with the key are refused from this response on. Fails with `last_admin_key` when nobody could make keys
+   * without it.
+   */
   revokeKey(key_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['keys', key_id], { ...options });
   }
 
-  /** Makes a new token; the old one is accepted as well until the overlap ends. */
+  /** Makes a new token. Until the overlap ends, the old one is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
   }
@@ -290,13 +298,13 @@ export class ConvokeClient {
     return this.#remember(await this.#requests.call('GET', ['session'], { ...options }));
   }
 
-  /** Exchanges a key for a session, in a browser: the cookie is kept by it, and sent by it. */
+  /** Exchanges a key for a session. In a browser only: the browser keeps the cookie and sends it. */
   async signIn(api_key: string, options?: CallOptions): Promise<Session> {
     const headers = { authorization: `Bearer ${api_key}` };
     return this.#remember(await this.#requests.call('POST', ['session'], { ...options, headers }));
   }
 
-  /** Signs in by what stands behind `#sign-in=` in a link that `convoke serve` printed. */
+  /** Signs in with the token after `#sign-in=` in a link that `convoke serve` printed. */
   async signInByLink(token: string, options?: CallOptions): Promise<Session> {
     return this.#remember(await this.#requests.call('POST', ['session', 'link'], { ...options, body: { token } }));
   }
@@ -307,12 +315,12 @@ export class ConvokeClient {
     this.#requests.csrf_token = null;
   }
 
-  /** The sessions of all pages, the latest first; for admins. */
+  /** All sessions of browsers, the latest first. For admins. */
   listSessions(query: ListSessionsQuery = {}, options?: CallOptions): Promise<Page<OpenSession>> {
     return this.#requests.call('GET', ['sessions'], { ...options, query });
   }
 
-  /** Ends a session of anybody, on every node within a second; for admins. */
+  /** Ends any session, on every node within a second. For admins. */
   endSession(session_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['sessions', session_id], { ...options });
   }
@@ -323,8 +331,9 @@ export class ConvokeClient {
   }
 
   /**
-   * What happens, as it happens. When the connection is lost it is made again, and goes on after the last event; what
-   * was missed for good is an event `gap`. It ends when `signal` is aborted, and throws when it is refused for good.
+   * Events as they happen. When the connection is lost, the SDK connects again and continues after the last event. If
+   * events are missing all the same, an event `gap` says so. The iteration ends when `signal` is aborted, and throws
+   * when the service refuses it for good.
    *
    *     for await (const event of client.events({ meeting_id: 'standup' })) …
    */

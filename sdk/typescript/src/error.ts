@@ -37,7 +37,7 @@ export class ConvokeError extends Error {
   }
 }
 
-/** What may go by itself; a key that is wrong does not. */
+/** Whether the failure may pass by itself. A wrong key, for example, stays wrong. */
 export function isPassing({ code, status }: ConvokeError): boolean {
   return code === 'unreachable' || code === 'timeout' || status === 429 || (status !== null && status >= 500);
 }
@@ -47,7 +47,7 @@ function unmentioned(errors: readonly FieldError[], detail: string): string[] {
   return errors.map(({ path, message }) => `${path} ${message}`).filter((text) => !detail.includes(text));
 }
 
-/** Makes the error for a response that is no success. */
+/** Makes the error for a response whose status is not a success. */
 export function errorFromResponse(response: Response, text: string, url: string, now_ms: number): ConvokeError {
   const { status } = response;
   const retry_after_s = parseRetryAfter(response.headers.get('retry-after'), now_ms);
@@ -117,7 +117,7 @@ export function errorFromFailure(error: unknown, url: string): ConvokeError {
   return new ConvokeError('unreachable', `cannot reach ${url}: ${why}`, { cause: error });
 }
 
-/** The runtimes put the code of the failed connection at different depths; Node's lies in `cause`. */
+/** Runtimes put the code of a failed connection at different depths; Node puts it into `cause`. */
 function codeOf(error: unknown): string | null {
   for (let at = error, depth = 0; at instanceof Error && depth < 5; at = at.cause, depth++) {
     if ('code' in at && typeof at.code === 'string') return at.code;

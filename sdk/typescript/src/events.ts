@@ -12,13 +12,13 @@ const LINE_CHARS_MAX = 4 << 20;
 export interface EventsOptions {
   /** Aborting it ends the iteration, without an error. */
   signal?: AbortSignal | undefined;
-  /** Called when the connection stands, and when it is lost and will be made again. */
+  /** Called when the connection is open, and when it is lost and will be opened again. */
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
-  /** How the pauses between connections are made; for tests. */
+  /** Makes the pauses between connections; tests replace it. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
 
-/** One event as it stands in the stream (WHATWG HTML, section 9.2). */
+/** One event, as the stream contains it (WHATWG HTML, section 9.2). */
 interface RawEvent {
   name: string;
   data: string;
@@ -47,7 +47,7 @@ export async function* listen(
         }
         if (event.id !== null) id = event.id;
         if (event.data === '') continue;
-        // It has the reason why the connection is closed; the next connection shows whether that is for good.
+        // This event says why the connection closes. The next connection shows whether that is final.
         if (event.name === 'end' || event.name === 'overflow') continue;
         yield { name: event.name, data: JSON.parse(event.data) as unknown, id: id ?? '' } as FeedEvent;
       }
@@ -63,7 +63,7 @@ export async function* listen(
   }
 }
 
-/** One connection: first that it is open, then its events. */
+/** One connection: reports that it is open, then yields its events. */
 async function* connection(
   fetch_: typeof fetch,
   url: string,
@@ -96,19 +96,19 @@ async function* connection(
   } finally {
     clearTimeout(timer);
     signal?.removeEventListener('abort', abortByCaller);
-    // The caller may have stopped in the middle.
+    // The caller may have left the loop before the end of the stream.
     abort.abort();
   }
 }
 
-/** Makes events of the text of a stream, however it is cut into pieces. */
+/** Parses the events of a stream. The text may be cut into pieces anywhere. */
 export class EventParser {
   #rest = '';
   #name = '';
   #data: string[] = [];
   #id: string | null = null;
 
-  /** The events that are complete with this piece. */
+  /** Takes the next piece. Returns the events that are now complete. */
   push(text: string): RawEvent[] {
     const lines = (this.#rest + text).split(/\r\n|\n|\r(?!$)/);
     this.#rest = lines.pop() ?? '';

@@ -42,7 +42,7 @@ async function runHandler(
   }
 }
 
-/** Null when Node let through what a Request cannot be: a URL that is none, or a method like TRACE. */
+/** Null for what Node accepts and a Request refuses: an invalid URL, or a method like TRACE. */
 function toRequest(incoming: IncomingMessage): Request | null {
   const headers = new Headers();
   const method = incoming.method ?? 'GET';
@@ -53,7 +53,7 @@ function toRequest(incoming: IncomingMessage): Request | null {
     }
     const url = new URL(`${scheme}://${incoming.headers.host ?? 'localhost'}${incoming.url}`);
     if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers });
-    // A constant of its own: the RequestInit of the DOM does not know duplex, which a body that is a stream needs.
+    // A variable, because the type RequestInit of the DOM does not know `duplex`. A body that is a stream needs it.
     const init = { method, headers, body: toStream(incoming), duplex: 'half' as const };
     return new Request(url, init);
   } catch {
@@ -63,7 +63,7 @@ function toRequest(incoming: IncomingMessage): Request | null {
 
 /** Pulls from the socket only as fast as the handler reads. */
 function toStream(incoming: IncomingMessage): ReadableStream<Uint8Array> {
-  // Never returned early: that would destroy the socket, and the response with it.
+  // `return` is never called on it: that would destroy the socket, and the response with it.
   const chunks = incoming[Symbol.asyncIterator]() as AsyncIterator<Uint8Array>;
   return new ReadableStream<Uint8Array>(
     {
@@ -81,7 +81,7 @@ async function writeResponse(response: Response, incoming: IncomingMessage, outg
   const body = new Uint8Array(await response.arrayBuffer());
   outgoing.statusCode = response.status;
   outgoing.setHeaders(response.headers);
-  // What is left of the body is not wanted: without this, the sender could go on for ever.
+  // The rest of the body is not read. Without this, the sender could send it for ever.
   if (!incoming.complete) outgoing.setHeader('connection', 'close');
   outgoing.end(body);
 }

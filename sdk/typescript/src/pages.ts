@@ -1,6 +1,6 @@
 import type { Page } from './types.ts';
 
-/** What a list method needs to get one page after the other: spread it into the query. */
+/** The place of a page in a list: spread it into the query. */
 export interface PageStart {
   cursor?: string;
 }

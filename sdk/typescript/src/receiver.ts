@@ -9,9 +9,12 @@ import {
   verifyWithKeys,
 } from './verify.ts';
 
-/** Twice what a push can be with the server's default limit, its list of agents included. */
+/** Twice the size of the largest push under the server's default limit, its list of agents included. */
 const BODY_BYTES_MAX = 2 * 1024 * 1024;
-/** Retries after a response end within an hour, unless the receiver asked for more time or somebody retries by hand. */
+/**
+ * Convoke stops retrying a push that got a response within an hour, unless the receiver asked for more time or somebody
+ * retries it by hand.
+ */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 
@@ -26,13 +29,16 @@ export interface ReceiverOptions extends VerifyOptions {
   onPush: (push: Push) => unknown;
   /** Called instead of onPush for the sample push of a webhook test; nothing when absent, and the test succeeds. */
   onTest?: ((push: Push) => unknown) | undefined;
-  /** Told what onPush or onTest threw; console.error when absent. */
+  /** Called with what onPush or onTest threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
-  /** The response to a larger body is 413; 2 MiB when absent. */
+  /** A larger body gets the response 413. 2 MiB when absent. */
   body_bytes_max?: number | undefined;
-  /** For how long a handled push is known again; an hour when absent. */
+  /** How long a handled push is remembered; an hour when absent. */
   remember_s?: number | undefined;
-  /** How many handled pushes are known again; 10,000 when absent, the longest unseen are forgotten first. */
+  /**
+   * How many handled pushes are remembered; 10,000 when absent. Beyond it, the one that was not seen for the longest
+   * time is forgotten.
+   */
   remembered_max?: number | undefined;
 }
 
@@ -64,7 +70,7 @@ export function receiverOf(
   const { onError = (error) => console.error(error), now = Date.now } = options;
   const { body_bytes_max = BODY_BYTES_MAX, remember_s = REMEMBER_S, remembered_max = REMEMBERED_MAX } = options;
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
-  // A failed import is met by the first request; without this, it would end the process before.
+  // The first request reports a failed import. Without this line, the failure would end the process before any request.
   keys.catch(() => {});
   const handled = new Remembered<string | null>(remember_s * 1000, remembered_max, now);
   const running = new Map<string, Promise<string | null>>();
@@ -115,7 +121,7 @@ function respond(status: number, text: string, headers: Record<string, string> =
   return new Response(`${text}\n`, { status, headers: { 'content-type': 'text/plain; charset=utf-8', ...headers } });
 }
 
-/** Stops reading as soon as the limit is passed. */
+/** Stops reading as soon as the body exceeds the limit. */
 async function readBody(request: Request, bytes_max: number): Promise<Uint8Array | 'too_large' | 'cut_off'> {
   if (Number(request.headers.get('content-length')) > bytes_max) return 'too_large';
   if (request.body === null) return new Uint8Array();

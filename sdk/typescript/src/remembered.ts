@@ -1,6 +1,6 @@
 /**
- * What was made of the ids met last, with the time they were last met: the longest unseen is first, because that is the order
- * in which a Map keeps what is set.
+ * The results for the ids that were seen last, each with the time when it was last seen. The first one was not seen for
+ * the longest time, because a Map keeps the order in which entries are set.
  */
 export class Remembered<T> {
   readonly #met = new Map<string, { value: T; at_ms: number }>();
@@ -23,7 +23,7 @@ export class Remembered<T> {
     }
   }
 
-  /** Undefined when the id is not known, or not any more. */
+  /** Undefined when the id was never seen, or is forgotten. */
   get(id: string): T | undefined {
     const met = this.#met.get(id);
     if (met === undefined || this.#isOver(met.at_ms)) return undefined;

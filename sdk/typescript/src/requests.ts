@@ -7,7 +7,7 @@ export interface RequestsOptions {
   base_url: string;
   /** Sent as a bearer token. Not needed while Convoke listens on loopback only and no key was made. */
   api_key?: string | undefined;
-  /** In a browser: the `csrf_token` of a session that was begun before this page was loaded. */
+  /** In a browser: the `csrf_token` of a session that began before this page was loaded. */
   csrf_token?: string | undefined;
   /** Another implementation of fetch. */
   fetch?: typeof fetch | undefined;
@@ -20,7 +20,7 @@ export interface CallOptions {
   signal?: AbortSignal | undefined;
 }
 
-/** The segments of a path behind `/api/v1/`. */
+/** The segments of a path after `/api/v1/`. */
 export type Path = readonly (string | number)[];
 
 interface Call extends CallOptions {
@@ -33,12 +33,15 @@ interface Call extends CallOptions {
   timeout_ms?: number;
 }
 
-/** One request of the API after the other: its address, its credentials, its deadline, and what a failure means. */
+/**
+ * Makes requests to the API: builds the address, adds the credentials, keeps the deadline, and turns failures into
+ * errors.
+ */
 export class Requests {
   readonly base_url: string;
   /** Called as a plain function: as a method of an object, fetch throws "Illegal invocation" in browsers and workers. */
   readonly fetch: typeof fetch;
-  /** Of the session that a browser's cookie stands for. */
+  /** The CSRF token of the session whose cookie the browser sends. */
   csrf_token: string | null;
   readonly #headers: Record<string, string>;
   readonly #timeout_ms: number;
@@ -101,7 +104,7 @@ export class Requests {
   }
 
   /**
-   * The body of a 200 as a stream, or what another success says. Reading it takes as long as it takes: only `signal` ends
+   * The body of a 200 as a stream, or the value of another success. No timeout limits reading it: only `signal` ends
    * that.
    */
   async stream<T>(path: Path, { signal }: CallOptions): Promise<T | ReadableStream<Uint8Array<ArrayBuffer>>> {

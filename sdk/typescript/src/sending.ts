@@ -12,9 +12,9 @@ const RETRY_FIRST_MS = 250;
 const IDEMPOTENCY_KEY_BYTES = 16;
 
 export interface SendingOptions {
-  /** How often sendMessage tries in all; 4 when absent, 1 for no retry. */
+  /** How often sendMessage tries, the first time included; 4 when absent, 1 for no retry. */
   send_attempts_max?: number | undefined;
-  /** How the pauses between those tries are made; for tests. Must reject when the signal is aborted. */
+  /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
 
@@ -61,8 +61,8 @@ function sendBody(message: object, target_agents: readonly string[] | undefined)
 }
 
 /**
- * 502 and 504 come from a proxy that lost the node which had the request: nobody knows whether it was stored, and the key tells
- * that it is the same.
+ * A proxy responds 502 and 504 when it lost the node that had the request. Nobody knows whether the message was stored;
+ * the key makes sure that it is stored once.
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 

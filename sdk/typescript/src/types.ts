@@ -33,7 +33,7 @@ export interface FeedData {
     meeting_id: string;
     seq: number;
     accepted_at: string;
-    /** Null: a broadcast. At most the first 100. */
+    /** The first 100 at most; null for a message to all agents. */
     target_agents: string[] | null;
     deliveries_queued: number;
   };
@@ -84,7 +84,7 @@ export interface FeedData {
   'instance.down': HealthChange;
   /** Events are missing: read again whatever you keep a view of. */
   gap: {
-    /** Since when; null when that is not known. */
+    /** The time from which on events may be missing; null when it is not known. */
     since: string | null;
     /** The names of the events of this time that were sent after all. */
     replayed: (keyof FeedData)[];

@@ -1,6 +1,6 @@
 import type { JsonObject } from './types.ts';
 
-/** How far the clocks of Convoke and of the receiver may be apart. */
+/** How far the clock of the receiver may differ from that of Convoke. */
 const TOLERANCE_S = 300;
 const SECRET_PREFIX = 'whsec_';
 const SECRET_BYTES_MIN = 24;
@@ -16,7 +16,7 @@ export interface Push {
   target_agents: string[];
   /** The `created_at` of the message; empty when it has none. */
   timestamp: string;
-  /** The same on every attempt: a push whose id was seen before is a repetition. Covered by the signature. */
+  /** The same on every attempt: a push whose id was seen before is a repetition. The signature covers it. */
   webhook_id: string;
   /** From the header convoke-message-id, which the signature does not cover; null when absent. */
   message_id: string | null;
@@ -43,7 +43,7 @@ export type VerificationReason =
   /** Genuine, but not a push. */
   | 'invalid_body';
 
-/** Why something is not to be trusted as a push. The messages hold no secrets. */
+/** Why a request cannot be trusted as a push. The message contains no secret. */
 export class VerificationError extends Error {
   override readonly name = 'VerificationError';
   readonly reason: VerificationReason;
@@ -112,7 +112,7 @@ export async function verifyWithKeys(
   signed.set(head);
   signed.set(body, head.length);
 
-  // One HMAC per secret, however many signatures the header holds.
+  // One HMAC for each secret, no matter how many signatures the header has.
   const given = signatures.split(' ');
   let matches = false;
   for (const key of keys) {
@@ -212,14 +212,15 @@ function header(headers: HeadersLike, name: string): string | null {
   return null;
 }
 
-/** By what it can do: a runtime or a library may bring a Headers class of its own. */
+/** Judged by its methods, because a runtime or a library may have a Headers class of its own. */
 function isHeaders(headers: HeadersLike): headers is Headers {
   return typeof headers.get === 'function';
 }
 
 /**
- * How the webhook-id of a webhook test begins; that of a delivery has no hyphen in it. The id is signed. The header convoke-test is not:
- * anybody on the way could add it to a push, which would then wake no agent.
+ * The webhook-id of a webhook test begins with this; that of a delivery has no hyphen there. The signature covers the
+ * id. It does not cover the header convoke-test, so anybody between sender and receiver could add that to a real push,
+ * and the push would wake no agent.
  */
 const TEST_ID_PREFIX = 'dlv_test-';
 

@@ -51,7 +51,7 @@ export function clientFor({ url, apiKey }: Pick<ApiOptions, 'url' | 'apiKey'>): 
   }
 }
 
-/** One page, or all of them with `--all`; a note on stderr when there is more. */
+/** One page, or all pages with `--all`. Prints a note to stderr when there is more. */
 export async function listed<T>(
   options: ListOptions,
   list: (query: PageStart & { limit: number }) => Promise<Page<T>>,
@@ -70,7 +70,7 @@ function describeKeyMissing(): string {
   return `the service wants an API key: set CONVOKE_API_KEY to one; \`${typed('keys create --help')}\` shows how one is made`;
 }
 
-/** The exit code and the message, of one line, of a failed call. */
+/** The exit code and the one-line message for a failed call. */
 export function failureOf(error: ConvokeError): CommandFailure {
   const { code, status, detail } = error;
   if (code === 'unreachable' || code === 'timeout' || code === 'unexpected_response') {
@@ -91,7 +91,7 @@ export function wholeNumber(min: number, max: number): (text: string) => number 
   };
 }
 
-/** Collects the values of an option that may be given more than once. */
+/** Collects the values of an option that can be given several times. */
 export function collect(value: string, before: string[] | undefined): string[] {
   return [...(before ?? []), value];
 }

@@ -36,7 +36,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   refusePostgres(options);
   const to = resolve(file);
   await assertAbsent(to);
-  // Under another name until it is whole: a file with the name of a backup is one.
+  // The copy has another name until it is complete, so that every file with the name of a backup is a whole one.
   const part = `${to}.part`;
   await rm(part, { force: true });
   const where = await whereIsData(options);

@@ -15,7 +15,7 @@ export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
 }
 
-/** `convoke COMMAND` as it must be typed, for what is printed. */
+/** `convoke COMMAND` as the user must type it here, for texts that the program prints. */
 export function typed(command: string): string {
   return `${commandName()} ${command}`;
 }
@@ -25,7 +25,7 @@ export function typedExample(line: string): string {
   return line.replace(/(^|\s)convoke(?=\s)/, (_, before: string) => `${before}${commandName()}`);
 }
 
-/** npm puts the `.bin` of a project on the path of what it runs; the shell of a terminal does not have it. */
+/** npm adds the `.bin` of a project to the path of what it runs. The shell of a terminal does not have it. */
 function isOnPath(): boolean {
   const directories = (process.env['PATH'] ?? '').split(delimiter);
   return directories.some((directory) => {
@@ -35,7 +35,7 @@ function isOnPath(): boolean {
   });
 }
 
-/** npx looks at the package that the working directory belongs to, and at what is installed for it. */
+/** npx looks into the package of the working directory, and into what is installed for it. */
 function isFoundByNpx(): boolean {
   // Fetched by npx for this one run.
   if (ROOT.includes(`${sep}_npx${sep}`)) return true;
@@ -58,7 +58,7 @@ function realPathOf(path: string): string | null {
   }
 }
 
-/** The nearest directory upwards with a package.json of this name. */
+/** The nearest directory, here or above, whose package.json has this name. */
 function rootOf(directory: string): string {
   for (let at = directory; ; at = dirname(at)) {
     try {

@@ -24,14 +24,14 @@ export async function makeDirectory(directory: string): Promise<void> {
   let at = existing;
   for (const name of wanted.slice(existing.length).split(/[/\\]/).filter(Boolean)) {
     at = join(at, name);
-    // What is in it is nobody else's business.
+    // Only this user may read what is in it.
     await mkdir(at, { mode: 0o700 });
   }
   // Refused with ENOTDIR when it is a file.
   await stat(`${wanted}/`);
 }
 
-/** The directory itself, or the nearest above it that is there. */
+/** The directory itself, or the nearest existing one above it. */
 export async function nearestThatExists(directory: string): Promise<string> {
   for (let at = directory; ; at = dirname(at)) {
     const exists = await access(at).then(

@@ -1,4 +1,4 @@
-/** Shows the conversation of src/demo on a terminal, over real HTTP, every push of it. */
+/** Runs the conversation of src/demo over real HTTP and shows every push on the terminal. */
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -15,7 +15,7 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { plain, print, styled } from './terminal.ts';
 import { typed } from './command_name.ts';
 
-/** Longer than any conversation on one machine takes: after this, something is wrong. */
+/** No conversation on one machine takes longer: after this time, something is wrong. */
 const DEMO_MS_MAX = 20_000;
 
 /** The service writes results in batches, some milliseconds after the responses. */
@@ -59,7 +59,7 @@ class ShownConversation {
 
   constructor(client: ConvokeClient) {
     this.#client = client;
-    // A failure while the agents are still joining is reported where the conversation is awaited.
+    // If joining fails, the code that awaits the conversation reports it.
     this.#over.promise.catch(() => {});
     this.#conversation = new Conversation({
       service: client,
@@ -96,7 +96,7 @@ class ShownConversation {
     if (this.#pushes === PUSHES) setImmediate(() => this.#over.resolve());
   }
 
-  /** @returns how many pushes the service has settled as delivered, once none is pending */
+  /** Waits until no push is pending. @returns how many of them were delivered */
   async delivered(): Promise<number> {
     for (let tries = 1; ; tries++) {
       const { data } = await this.#client.listDeliveries({ meeting_id: this.#conversation.meeting_id });

@@ -39,7 +39,9 @@ const FREE_BYTES_FAIL = 100 << 20;
 const ANSWER_MS_MAX = 3000;
 const HOSTS_MAX = 20;
 const INSTANCES_MAX = 10_000;
-/** Receivers refuse a push whose timestamp is 5 minutes off; half of it leaves room for their own error. */
+/**
+ * Receivers refuse a push whose timestamp is 5 minutes off. Half of that leaves room for an error of their own clocks.
+ */
 const CLOCK_OFF_MS_MAX = 150_000;
 const RELEASED_AT = Date.UTC(2026, 0, 1);
 
@@ -78,7 +80,7 @@ function ok(check: string, detail: string): Check {
   return { check, finding: 'ok', detail, advice: '' };
 }
 
-/** The program does not run on a Node that is too old: src/cli/main.ts sees to that. */
+/** Never fails: src/cli/main.ts refuses a Node that is too old. */
 function checkNode(): Check {
   return ok('node', `Node ${process.versions.node} on ${process.platform}-${process.arch}`);
 }
@@ -170,7 +172,7 @@ async function checkDirectory(config: Config, answering: RunningService | null):
   return ok(check, `${directory} is writable; the data file is ${state}`);
 }
 
-/** What a start now would do with the clock. Only for a data file that no service has open. */
+/** Whether a start now would distrust the clock. Only for a data file that no service has open. */
 async function checkLastRun({ data, database_url, expire_after_ms, trust_clock }: Config): Promise<Check[]> {
   const ran_until = database_url === null ? await lastRunOf(dataFile(resolve(data))) : null;
   const jump_ms = ran_until === null ? 0 : wallNow() - ran_until;
@@ -196,10 +198,13 @@ async function lastRunOf(file: string): Promise<number | null> {
   }
 }
 
-/** Opens the file for reading only: a running service holds it exclusively, and this finds out without disturbing it. */
+/**
+ * Opens the file for reading only. A running service has it locked, which this finds out without disturbing the
+ * service.
+ */
 async function stateOfFile(file: string): Promise<{
   state: 'not there yet' | 'not in use' | 'in use' | 'unreadable';
-  /** Whether it is mostly empty, and will not get smaller by itself. */
+  /** The empty bytes of a file that is mostly empty and does not shrink by itself; otherwise null. */
   empty_bytes: number | null;
 }> {
   const { size } = await stat(file).catch(() => ({ size: 0 }));
@@ -227,7 +232,10 @@ async function stateOfFile(file: string): Promise<{
 
 const SQLITE_BUSY = 5;
 
-/** Whether the key is there and only this user can read it. Whether it fits, only a start can tell: the file may be in use. */
+/**
+ * Whether the key exists and only this user can read it. Only a start can find out whether it is the right one, because
+ * the file may be in use.
+ */
 async function checkKey(config: Config): Promise<Check> {
   const check = 'data key';
   if (config.encryption_key !== null) return ok(check, 'given by CONVOKE_ENCRYPTION_KEY');

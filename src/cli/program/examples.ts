@@ -1,7 +1,7 @@
 import type { Command } from 'commander';
 import { typedExample } from './command_name.ts';
 
-/** Ends the help of a command with examples: command line to what it does. */
+/** Adds examples to the help of a command. @param examples what each command line does, by the line */
 export function withExamples(command: Command, examples: Record<string, string>): Command {
   const lines = (): string[] =>
     Object.entries(examples).map(([line, what]) => `  $ ${typedExample(line)}\n      ${what}`);

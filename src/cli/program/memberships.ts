@@ -39,13 +39,13 @@ async function agentsIn(client: ConvokeClient, meeting_id: string, instance_id: 
     const { data } = await client.listMeetingInstances(meeting_id);
     return data.find((member) => member.instance_id === instance_id)?.agent_ids ?? [];
   } catch (error) {
-    // This join makes the meeting, or the key may not look at it before.
+    // Either this join creates the meeting, or the key may not read it before the join.
     if (!(error instanceof ConvokeError) || (error.status !== 404 && error.status !== 403)) throw error;
     return [];
   }
 }
 
-/** A mistyped agent hears nothing, and a join replaces the list of the one before. */
+/** Notes what may be a mistake: an unknown agent gets no messages, and a join replaces the list of an earlier one. */
 function noteSurprises(instance_id: string, before: string[], now: string[], hosted: string[]): void {
   const replaced = before.filter((agent_id) => !now.includes(agent_id));
   if (replaced.length > 0) note(`No longer in it: ${replaced.join(', ')}. A join replaces the list of agents.`);

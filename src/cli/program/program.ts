@@ -1,4 +1,4 @@
-/** The commands of `convoke`, and how each of them ends. What is slow to load is loaded when its command runs. */
+/** The commands of `convoke`, and their exit codes. Slow modules are loaded only when their command runs. */
 import { Command, CommanderError, Help, type Option } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';
@@ -91,7 +91,7 @@ function endSoftly(command: Command): void {
   command.commands.forEach(endSoftly);
 }
 
-/** Commander shows the default of an option, and not that it is required. */
+/** Commander shows the default of an option, but not whether the option is required. */
 function describeOption(option: Option): string {
   const description = new Help().optionDescription(option);
   return option.mandatory ? `${description} (required)` : description;
@@ -110,7 +110,7 @@ function endOf(error: unknown): number {
     note(`convoke: ${failure.message}`);
     return failure.exit_code;
   }
-  // An id such as "." that cannot be part of a path is refused by the SDK before anything is sent.
+  // The SDK refuses an id that cannot be part of a path, such as ".", before it sends anything.
   if (failure instanceof TypeError && failure.message.startsWith('an id')) {
     note(`convoke: ${failure.message}`);
     return EXIT.usage;

@@ -14,16 +14,16 @@ import { quoted } from './format.ts';
 import { typed } from './command_name.ts';
 
 /**
- * Ctrl-C reaches every process of the terminal, and npm and the launcher (main.ts) send it on as well: signals this close
- * together are one.
+ * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) send it on too. Signals this close
+ * together count as one.
  */
 const SAME_SIGNAL_MS = 300;
 
 /** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
 const STOP_MS_MAX = 6_500;
 /**
- * Within it, a client with an open connection has sent its next request, if it is about to. Of several nodes the others take
- * new requests meanwhile; a single node is away until it is back.
+ * A client with an open connection that is about to send a request does so within this time. In a cluster, the other
+ * nodes take new requests meanwhile. A single node is away until its next start.
  */
 const DRAIN_MS = 300;
 const DRAIN_IN_CLUSTER_MS = 1_000;
@@ -53,7 +53,7 @@ export async function serve(config: Config): Promise<void> {
     void end(EXIT.failed);
   });
 
-  // From the start on: a signal that arrives while the data file is being opened stops the service as well.
+  // Listens for signals from here on: a signal that arrives while the data file is being opened stops the service too.
   const stop = Promise.withResolvers<void>();
   let stopped_at_ms: number | null = null;
   for (const signal of ['SIGTERM', 'SIGINT'] as const) {
@@ -101,7 +101,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
 }
 
-/** A service that listens on all addresses is not reached at the one that stands for all of them. */
+/** Nobody can connect to the address that stands for all addresses, so the link names this machine instead. */
 function reachable(url: string): string {
   return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
 }

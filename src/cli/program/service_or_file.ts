@@ -55,7 +55,7 @@ export async function whereIsData({ url, data }: ServiceOrFileOptions): Promise<
   return { data: resolve(data ?? SETTINGS.data.default) };
 }
 
-/** Calls the API of a service. When that wants a key, the error explains how to go on without one. */
+/** Calls the API of a service. If the service asks for a key, the error says how to work without one. */
 export async function onService<T>(
   url: string,
   options: ServiceOrFileOptions,
@@ -86,7 +86,7 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   }
 }
 
-/** @throws CommandFailure that explains what to give instead */
+/** @throws CommandFailure when the file does not exist; it says what to give instead */
 export async function assertThere(file: string): Promise<void> {
   const exists = await access(file).then(
     () => true,
@@ -99,7 +99,7 @@ export async function assertThere(file: string): Promise<void> {
   );
 }
 
-/** The settings that the service would have here. Without the data key the file does not open. */
+/** The settings that the service would have here: without its data key, the file cannot be opened. */
 function configOf(data: string): Config {
   try {
     return readConfig({ flags: { data }, env: process.env }).config;
@@ -118,7 +118,10 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
   }
 }
 
-/** We cannot see which service has it open, and a guess could make a key for another one. */
+/**
+ * The failure for a file that a service has open. It does not name the service: a wrong guess could make a key for
+ * another one.
+ */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(
     EXIT.failed,

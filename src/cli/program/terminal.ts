@@ -2,7 +2,7 @@ import { styleText } from 'node:util';
 
 type Style = Parameters<typeof styleText>[0];
 
-/** Ids and times are never cut; a column that gives way keeps at least this much. */
+/** Ids and times are never cut. A column that can be cut keeps at least this much. */
 const COLUMN_CHARS_MIN = 16;
 
 /** Whether stdout is a terminal. */
@@ -20,7 +20,9 @@ export function printJson(value: unknown, indent = 2): void {
   print(jsonOf(value, indent));
 }
 
-/** As JSON, in which all that a terminal would take for commands, reverse or not show is escaped. */
+/**
+ * JSON in which every character is escaped that a terminal would obey, that reverses the text, or that is invisible.
+ */
 export function jsonOf(value: unknown, indent = 2): string {
   return JSON.stringify(value, null, indent).replaceAll(
     /[\u007f-\u009f\u00ad\u061c\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]/g,
@@ -28,7 +30,7 @@ export function jsonOf(value: unknown, indent = 2): string {
   );
 }
 
-/** Writes a line to stderr: notes for people, beside the result. */
+/** Writes a line for people to stderr; the result goes to stdout. */
 export function note(line: string): void {
   process.stderr.write(`${line}\n`);
 }
@@ -43,11 +45,14 @@ export function styled(style: Style, text: string): string {
   return styleText(style, text, { stream: process.stdout });
 }
 
-/** What a terminal would take for commands, reverse or not show, but for the joiners within one emoji. */
+/**
+ * Characters that a terminal would obey, that reverse the text, or that are invisible; but not the joiners within one
+ * emoji.
+ */
 const UNSEEN =
   /(?!\u200d|\ufe0f)\p{Default_Ignorable_Code_Point}|(?<!\p{Extended_Pictographic}|\p{Emoji_Modifier}|\ufe0f)(?:\u200d|\ufe0f)|\p{Cc}|\u2028|\u2029/gu;
 
-/** Text from elsewhere (a response, a name) on one line, with a sign in the place of what cannot be seen. */
+/** Text from elsewhere, such as a response or a name, on one line. A sign replaces each invisible character. */
 export function plain(text: string): string {
   return text.replaceAll(/\s+/g, ' ').replaceAll(UNSEEN, '\ufffd').trim();
 }
@@ -60,7 +65,7 @@ export interface Column<Row> {
   gives_way?: boolean;
 }
 
-/** Prints rows under titles, as wide as they need to be, and no wider than the terminal where a column gives way. */
+/** Prints rows under titles. Columns are as wide as their texts; where the terminal is too narrow, some are cut. */
 export function printTable<Row>(rows: readonly Row[], columns: readonly Column<Row>[]): void {
   const cells = rows.map((row) => columns.map((column) => plain(column.text(row))));
   const widths = columns.map(({ title }, i) =>

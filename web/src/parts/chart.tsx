@@ -21,7 +21,7 @@ interface ChartProps {
   at: number[];
   lines: Line[];
   inWords: (value: number) => string;
-  /** Values that stand alone are drawn as points, and gaps are bridged. */
+  /** Few values: each is drawn as a point, and a line bridges the gaps. */
   is_sparse?: boolean;
 }
 
@@ -54,7 +54,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
         height: HEIGHT_PX,
         legend: { show: false },
         cursor: { points: { size: 6 }, drag: { x: false, y: false }, y: false },
-        // The last time of the axis stands half to the right of the lines.
+        // Half of the last label of the axis is to the right of the lines.
         padding: [8, 26, 0, 0],
         scales: { y: { range: (_, min, max) => [Math.min(0, min), niceTop(max)] } },
         axes: [
@@ -123,7 +123,7 @@ export function Chart({ title, at, lines, inWords, is_sparse = false }: ChartPro
   );
 }
 
-/** So that the line does not touch the top, and an idle chart has a scale all the same. */
+/** The top of the scale: above the highest value, and above 0 when nothing happens. */
 function niceTop(max: number | null): number {
   if (max === null || max <= 0) return 1;
   const power = 10 ** Math.floor(Math.log10(max));

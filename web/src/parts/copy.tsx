@@ -6,7 +6,7 @@ import { Foreign } from './foreign.tsx';
 
 const SHOWN_MS = 1500;
 
-/** For pages over plain HTTP from another machine: browsers give them no other clipboard. */
+/** The only way to copy on a page that was loaded over plain HTTP from another machine. */
 async function copy(text: string): Promise<void> {
   if (navigator.clipboard !== undefined) return navigator.clipboard.writeText(text);
   const field = document.createElement('textarea');

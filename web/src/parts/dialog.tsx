@@ -43,7 +43,7 @@ interface FormProps {
   /** The text of the button. */
   action: string;
   is_dangerous?: boolean;
-  /** Its rejection is shown in the form. */
+  /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
   children: ComponentChildren;
   /** Beside the button. */

@@ -1,4 +1,4 @@
-/** What stands where rows would: nothing yet, nothing at all, or why not. */
+/** What a list shows instead of rows: that it is loading, that it is empty, or why it failed. */
 import type { ComponentChildren, JSX } from 'preact';
 import type { ConvokeError } from '@convoke/sdk';
 import { Mark } from './mark.tsx';
@@ -27,7 +27,7 @@ export function Failure({ problem, again }: { problem: ConvokeError; again: () =
   );
 }
 
-/** Holds the place of what is coming, so that nothing jumps. */
+/** A placeholder while the content is loading, so that the page does not jump. */
 export function Skeleton({ lines = 6 }: { lines?: number }): JSX.Element {
   return (
     <div class="skeleton" aria-hidden="true">

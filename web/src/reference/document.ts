@@ -64,7 +64,7 @@ export interface ApiDocument {
 
 export interface Operation extends RawOperation {
   method: string;
-  /** Null for a request that the service makes. */
+  /** Null for a webhook: the service itself makes that request. */
   path: string | null;
   body: { schema: Schema; example: unknown; is_required: boolean } | null;
 }
@@ -75,7 +75,7 @@ export interface Group {
   operations: Operation[];
 }
 
-/** The operations under the tags of the document, in its order, and last what the service sends. */
+/** The operations under their tags, in the order of the document. The webhooks come last. */
 export function groupsOf({ tags, paths, webhooks }: ApiDocument): Group[] {
   const all = Object.entries(paths).flatMap(([path, methods]) => operationsOf(methods, path));
   const sent = Object.values(webhooks).flatMap((methods) => operationsOf(methods, null));
@@ -101,7 +101,7 @@ export function nameOf({ $ref }: Schema): string | null {
   return $ref?.split('/').at(-1) ?? null;
 }
 
-/** The scopes of which any is enough; empty when no key is needed. */
+/** The scopes of which a key needs one; empty when no key is needed. */
 export function scopesOf({ security = [] }: Operation): string[] {
   return security.flatMap((each) => Object.values(each).flat());
 }

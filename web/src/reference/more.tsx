@@ -1,7 +1,9 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
 
-/** What is made only when somebody opens it: all of the API at once is fifty thousand elements. */
+/**
+ * A section whose content is made only when somebody opens it: all of the API at once would be fifty thousand elements.
+ */
 export function More({ title, children }: { title: string; children: () => JSX.Element }): JSX.Element {
   const [is_open, setOpen] = useState(false);
   return (

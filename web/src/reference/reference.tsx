@@ -15,7 +15,7 @@ import {
 import { More } from './more.tsx';
 import { Fields, resolved } from './schema.tsx';
 
-/** The whole API on one page: to search with the browser, to link to, and to copy from. */
+/** The whole API on one page, which the browser can search and which others can link to and copy from. */
 export function Reference({ document }: { document: ApiDocument }): JSX.Element {
   const groups = groupsOf(document);
   return (

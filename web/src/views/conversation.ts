@@ -1,4 +1,4 @@
-/** The messages of a meeting with what became of each, kept fresh while they are looked at. */
+/** The messages of a meeting and their deliveries, kept up to date while the page shows them. */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Delivery, type Message } from '@convoke/sdk';
 import { errorOf, useFeed } from '../queries.ts';
@@ -8,7 +8,7 @@ const PAGE = 50;
 const DELIVERIES_PAGE = 500;
 /** Pages of deliveries read for the messages in sight; a meeting with more recipients shows marks for the latest only. */
 const DELIVERY_PAGES_MAX = 4;
-/** Of a conversation that was scrolled through to its beginning. */
+/** Messages kept while the user scrolls back through a conversation. */
 const MESSAGES_MAX = 2000;
 
 export interface Conversation {
@@ -109,7 +109,7 @@ async function newer(meeting_id: string, loaded: Read): Promise<Pick<Read, 'has_
       after_seq = end.seq;
     }
   } catch (error) {
-    // It was opened before its first message.
+    // The page was opened before the first message of the meeting.
     if (error instanceof ConvokeError && error.code === 'meeting_does_not_exist')
       return { messages: [], has_earlier: false };
     throw error;
@@ -144,7 +144,7 @@ async function deliveriesOf(
   const all = new Map<string, Delivery[]>();
   for (const { message_id, seq } of messages) {
     const deliveries = found.get(message_id);
-    // The one at which reading stopped may have more.
+    // Deliveries of the message at which reading stopped may be missing, so it is left out.
     if (seq > seen_seq) all.set(message_id, (deliveries ?? []).toSorted(byInstance));
     else if (known.has(message_id)) all.set(message_id, known.get(message_id) as Delivery[]);
     else if (deliveries !== undefined) all.set(message_id, deliveries.toSorted(byInstance));

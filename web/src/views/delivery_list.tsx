@@ -12,7 +12,7 @@ import { Foreign } from '../parts/foreign.tsx';
 interface DeliveryListProps {
   query: ListDeliveriesQuery;
   most: number;
-  /** What all of them have in common, and the list therefore leaves out. */
+  /** The column that the list leaves out, because it is the same for all deliveries. */
   without: 'instance' | 'meeting';
 }
 

@@ -24,7 +24,7 @@ import { Foreign } from '../parts/foreign.tsx';
 type Asking = 'rotate' | 'recover' | 'drop' | 'delete' | null;
 
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
-  // Events still arrive while it is being deleted: do not ask for what may be gone.
+  // Events still arrive while the instance is being deleted: its data must not be requested any more.
   const removing = useRef<Instance | null>(null);
   const { value, problem, again } = useQuery(
     `instance ${instance_id}`,

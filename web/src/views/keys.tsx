@@ -215,7 +215,7 @@ function MakeDialog({ is_first, onClose }: { is_first: boolean; onClose: () => v
       ...(expires !== '' && { expires_at: new Date(expires).toISOString() }),
     });
     setMade(key);
-    // This page would be locked out by the first key that it makes.
+    // After the first key, this page needs a session: sign in with that key.
     if (is_first) await doing(signIn(key.token), () => 'From now on a key is needed; you are signed in with this one.');
   };
   if (made !== null) return <TokenDialog made={made} onClose={onClose} />;

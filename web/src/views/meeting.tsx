@@ -16,7 +16,9 @@ import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
 import { Members, membersOf } from './memberships.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
-/** A message to more instances than this shows how many there are of each state, and marks for those that are not fine. */
+/**
+ * For a message to more instances than this, the page counts them by state, and marks only those that need attention.
+ */
 const MARKS_MAX = 24;
 
 export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: string }): JSX.Element {
@@ -71,7 +73,7 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
   const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
   return (
-    // Its rows are reversed and it has one only, so that it keeps to its end by itself: no script moves it.
+    // A reversed column with a single child: so it stays scrolled to the end, without a script.
     <div class="transcript" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
       <div class="transcript-lines">
         {messages === null && problem === null && <Skeleton />}
@@ -153,7 +155,7 @@ interface MarksProps {
   onOpen: (delivery_id: string | null) => void;
 }
 
-/** To whom it went, and how: one mark for each instance. */
+/** One mark for each instance that got the message, showing the state of the delivery. */
 function Marks({ deliveries, names, message_id, opened, onOpen }: MarksProps): JSX.Element {
   if (deliveries === null) {
     return (

@@ -28,7 +28,9 @@ export async function membersOf(meeting_id: string): Promise<MeetingInstance[] |
   return members;
 }
 
-/** Of an instance in more meetings, the list shows how many are left out: each costs a request for its members. */
+/**
+ * An instance in more meetings than this gets a shortened list, because each meeting costs a request for its members.
+ */
 const MEETINGS_MAX = 20;
 
 /** The memberships of an instance, those that it has left included. */

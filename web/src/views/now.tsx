@@ -139,7 +139,7 @@ function Figure({
 }
 
 const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
-/** More are counted as "and more": the list itself has them all. */
+/** More instances are only counted ("and more"); the page of instances lists all. */
 const INSTANCES_MAX = 500;
 
 /** Instances by their health, and those that fail, with the reason in words. */

@@ -7,7 +7,7 @@ import { notify } from '../parts/notice.tsx';
 import { addressOf, go } from '../router.ts';
 import { client } from '../service.ts';
 
-/** `a, b` and lines of their own alike. */
+/** Ids from text: separated by commas or on lines of their own. */
 export function idsOf(text: string): string[] {
   return text
     .split(/[,\n]/)

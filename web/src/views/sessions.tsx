@@ -8,7 +8,7 @@ import { Ago } from '../parts/time.tsx';
 import { client } from '../service.ts';
 import { signOut } from '../session.ts';
 
-/** Who is signed in, and an end to it. */
+/** Lists who is signed in, and can end each session. */
 export function SessionsDialog({ onClose }: { onClose: () => void }): JSX.Element {
   const { rows, problem, is_complete, more, again } = useList(
     'sessions',
