@@ -1,6 +1,6 @@
 /** How long batches wait for more. */
 export interface Linger {
-  /** From the start of one batch to the start of the next, while many items arrive. */
+  /** The least time from the start of one batch to the start of the next, in milliseconds, while many items arrive. */
   ms: number;
   /** When this many items wait, the batch starts at once. */
   batch_size: number;
@@ -10,7 +10,7 @@ export interface Linger {
 export type Lingers = Record<'accept' | 'load' | 'settle', Linger>;
 
 const NONE: Linger = { ms: 0, batch_size: 0 };
-/** For an engine that takes every batch at once. */
+/** For an engine that gains nothing when batches linger: each starts at once. */
 export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 
 const NODES_COUNTED_MAX = 4;
@@ -24,7 +24,7 @@ export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Many items means more than this in about this time. */
+/** Many items arrive when there are at least this many in about the following time. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 

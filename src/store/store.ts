@@ -35,20 +35,20 @@ export type AuditedStore = Pick<
 >;
 
 export interface Store {
-  /** Absent in an engine that has no thread. */
+  /** Absent for an engine that has no thread. */
   stall?: Stall;
-  /** Absent in an engine that gives space back by itself. */
+  /** Absent for an engine that gives space back by itself. */
   file?: FileStore;
-  /** Null for an engine that one process has for itself. */
+  /** Null for an engine that only one process can use at a time. */
   cluster: ClusterStore | null;
   /** Called with each change by other nodes; set once, before the first renewal. Never called without a cluster. */
   onChange(listener: (change: Change) => void): void;
   audit: AuditStore;
-  /** Absent in an engine that has tools of its own for it. */
+  /** Absent for an engine that has tools of its own for backups. */
   backups?: BackupStore;
   /** How long batches should linger; absent in an engine that gains nothing from larger batches. */
   lingers?: Lingers;
-  /** The same store for one change: its call leaves an entry in the audit log, unless it changes nothing. */
+  /** The same store, for one change: the call writes an entry into the audit log, unless it changes nothing. */
   audited(audited: Audited): AuditedStore;
   instances: InstanceStore;
   meetings: MeetingStore;
@@ -57,7 +57,7 @@ export interface Store {
   encryption: EncryptionStore;
   api_keys: ApiKeyStore;
   sessions: SessionStore;
-  /** Resolves when a write has reached the disk; rejects with `StoreError`, when the disk is full for one. */
+  /** Resolves when a write has reached the disk. Rejects with `StoreError`, for example when the disk is full. */
   ping(): Promise<void>;
   close(): Promise<void>;
 }

@@ -11,7 +11,7 @@ export interface ApiKeyStore {
   /** Rejects with `first_key_not_admin` when there is no key yet and this one could not make another. */
   create(key: NewApiKey): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
-  /** In the order in which they were made. */
+  /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
    * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first

@@ -2,7 +2,7 @@ import type { AuditAction, AuditEntry, AuditHead, AuditSubject, NewAuditEntry } 
 import type { Page, PageRequest } from './page.ts';
 
 export interface AuditFilter extends PageRequest {
-  /** The last entry first; otherwise the first one. */
+  /** True: the newest entry is first. False: the oldest is. */
   newest_first: boolean;
   action?: AuditAction | undefined;
   /** A key_id, or one of the other words for a principal. */

@@ -1,4 +1,4 @@
-/** How far a copy is. Pages are the engine's own, of one size. */
+/** The progress of a copy, in pages of the engine. All pages have one size. */
 export interface BackupProgress {
   pages_total: number;
   pages_left: number;

@@ -56,7 +56,7 @@ export interface NodeRow {
   started_at: number;
   seen_at: number;
   lease_until: number;
-  /** It gives its partitions back and takes no more. */
+  /** Whether the node is stopping: it gives its partitions back and takes no more. */
   stopping: boolean;
   partition_count: number;
 }
@@ -66,7 +66,7 @@ export interface Lease {
   node_no: number;
   /** The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before. */
   partitions: { partition_no: number; epoch: number }[];
-  /** The nodes that live, and this one. */
+  /** The nodes that are not gone, this one included. */
   nodes: NodeRow[];
 }
 

@@ -11,6 +11,6 @@ export interface EncryptionStore {
   reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
   /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
-  /** Drops the previous key, when the end of the change is on disk. */
+  /** Drops the previous key. Call it when the end of the change is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

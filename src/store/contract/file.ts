@@ -7,7 +7,7 @@ export interface FileSpace {
   gives_back: boolean;
 }
 
-/** The one file of an engine that has one. */
+/** The data file, for an engine that keeps everything in one. */
 export interface FileStore {
   space(): Promise<FileSpace>;
   /** Gives free pages back to the disk, at most this many and for this long; none while a copy is made. */

@@ -6,7 +6,7 @@ import type { NodeRow } from '../contract/cluster.ts';
 import type { Session } from '../../domain/session.ts';
 import type { ApiKeysTable, AuditLogTable, DeliveriesTable, InstancesTable, MembershipsTable } from '../rows/tables.ts';
 
-/** Refused by the compiler when one is missing. */
+/** All columns of a row. The compiler refuses the call when one is missing. */
 function columnsOf<Row>(named: Record<keyof Row & string, 1>): (keyof Row & string)[] {
   return Object.keys(named) as (keyof Row & string)[];
 }

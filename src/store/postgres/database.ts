@@ -16,7 +16,7 @@ import { withRetry } from './connection/retry.ts';
 /** Connections for everything but accepting and settling. */
 const CONNECTIONS_MAX = 4;
 
-/** The tables that queries are built from: those of both engines, with where an instance belongs. */
+/** The tables that queries are built from: the ones of both engines, with the partition of each instance. */
 interface PostgresTables extends Omit<Tables, 'instances' | 'deliveries'> {
   instances: Tables['instances'] & { partition_no: number };
   deliveries: Tables['deliveries'] & { partition_no: number };
@@ -38,7 +38,10 @@ export interface Statement {
   names: string[];
 }
 
-/** Numbers the names in a statement, as PostgreSQL wants them. For text that is the same at every call. */
+/**
+ * Replaces names by numbers (`$1`), which PostgreSQL requires. Only for SQL that is the same in every call, because the
+ * result is kept.
+ */
 export function statement(sql: string): Statement {
   const found: string[] = [];
   const text = sql.replaceAll(/\$([a-z_]+)/g, (_, name: string) => {
@@ -48,7 +51,7 @@ export function statement(sql: string): Statement {
   return { text, names: found };
 }
 
-/** One connection while one call has it. */
+/** What one call can do with its connection. */
 export class Session {
   readonly #connection: Connection;
   /** Notifications that other nodes receive when the transaction is committed. */
@@ -96,7 +99,7 @@ interface Waiter {
   reject: (error: unknown) => void;
 }
 
-/** The connections that calls share. They are made when they are needed, and made again after they were lost. */
+/** The connections that calls share. A connection is opened when it is needed, and again after it was lost. */
 export class Database {
   readonly #url: string;
   readonly #idle: Connection[] = [];
@@ -108,7 +111,10 @@ export class Database {
     this.#url = url;
   }
 
-  /** Runs statements that only read, each for itself; again on another connection, when the first was lost. */
+  /**
+   * Runs statements that only read, each in a transaction of its own. If the connection is lost, they run again on
+   * another one.
+   */
   read<T>(run: (session: Session) => Promise<T>): Promise<T> {
     return this.#withRetry(async () => {
       const connection = await this.#take();
@@ -121,10 +127,10 @@ export class Database {
   }
 
   /**
-   * Runs a transaction; again, as long as it is certain that nothing of it was written.
+   * Runs a transaction. If it fails, and certainly nothing of it was written, it runs again.
    *
    * @param notify writes the notifications for other nodes, within the transaction
-   * @throws StoreError; IN_DOUBT when the connection was lost while it was committed
+   * @throws StoreError; IN_DOUBT when the connection was lost during the commit
    */
   write<T>(run: (session: Session) => Promise<T>, notify: (session: Session) => Promise<void>): Promise<T> {
     return this.#withRetry(async () => {

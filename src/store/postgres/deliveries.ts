@@ -29,12 +29,15 @@ const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
   d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at`;
 
-/** See `queuedChars`: in characters, of which UTF-16 has no fewer. */
+/**
+ * The length of a delivery as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16 units, which are at
+ * least as many.
+ */
 const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
 /**
- * Pages of many lanes at once. The statement ends a page where its deliveries reach the limit in characters. UTF-16 has at
- * least as many: `pageOfLane` then cuts by those exactly.
+ * Pages of many lanes at once. The statement ends a page where its deliveries reach the limit in characters. JavaScript
+ * counts at least as many, so `pageOfLane` then cuts the page exactly.
  */
 const LOAD_LANES = statement(`
   SELECT r.place, page.* FROM unnest($partitions::smallint[], $instance_ids::text[], $meeting_ids::text[], $after_seqs::bigint[], $limits::bigint[])
@@ -65,7 +68,7 @@ const NEXT_ASIDE = statement(`
   WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
     AND d.delivery_no <> ALL ($delivery_nos::bigint[])`);
 
-/** Leaps from key to key in the index of the lanes, instead of reading every row. */
+/** Goes from key to key in the index of the lanes, instead of reading every row. */
 const PENDING_LANES = statement(`
   WITH RECURSIVE lane AS (
     (SELECT partition_no, instance_id, meeting_id FROM deliveries
@@ -179,7 +182,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
-  /** In the order of partitions, and in each of them of keys. */
+  /** In the order of partitions, and within a partition in the order of keys. */
   async function pendingLanes(after: LaneKey | null, limit: number, partitions = ALL_PARTITIONS): Promise<LaneKey[]> {
     const lanes: LaneKey[] = [];
     const first = after === null ? 0 : partitionOf(after.instance_id);

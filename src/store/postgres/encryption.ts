@@ -102,7 +102,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
       await session.run(FORGET_OTHERS, { key_id: keys.current.key_id });
     },
     async forgetPreviousKey() {
-      // The previous key is a setting, and goes with it.
+      // Nothing to forget: the previous key is a setting.
     },
   };
 }

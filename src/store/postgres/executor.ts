@@ -40,7 +40,10 @@ export interface ThreadPort {
   change(raw: RawChange): void;
 }
 
-/** Runs calls on the database: one statement of messages at a time, one of settlements, and some of everything else. */
+/**
+ * Runs calls on the database. One statement at a time stores messages, another one stores settlements, and some
+ * connections serve all other calls.
+ */
 export class Executor {
   readonly #db: Database;
   readonly #cluster: Cluster;

@@ -28,7 +28,7 @@ import { timestampText } from './timestamp.ts';
 import { openingFailure } from './connection/opening_failure.ts';
 import { exclusively, migrate } from './schema.ts';
 
-/** The limits of a batch, which is in memory at a time. */
+/** The limits of a batch. One batch is in memory at a time. */
 const ROWS_MAX = 2_000;
 const CHARS_MAX = 4 << 20;
 
@@ -37,7 +37,7 @@ const STATEMENT_MS_MAX = 600_000;
 
 type Row = Record<string, string | number | null>;
 
-/** They have the same names in both. */
+/** These tables have the same names in both databases. */
 const MOVED_TABLES = [
   'meetings',
   'meeting_settings',
@@ -52,11 +52,11 @@ const MOVED_TABLES = [
 type MovedTable = (typeof MOVED_TABLES)[number];
 
 interface Move {
-  /** What an index of the file gives without sorting. */
+  /** An order in which an index of the file can be read, so that nothing is sorted. */
   in_order_of: string;
-  /** Makes the row of PostgreSQL of that of SQLite; the same when absent. */
+  /** Converts a row of SQLite into one of PostgreSQL; absent when they are the same. */
   made?: (row: Row) => Row;
-  /** Columns that only PostgreSQL has, and for which the file has no value. */
+  /** Columns that only PostgreSQL has: the file has no value for them. */
   left_at_default?: string[];
 }
 
@@ -78,7 +78,7 @@ export interface ImportOptions {
   url: string;
   /** The directory of this node, for the file with the data key, which is made when there is none. */
   data: string;
-  /** What secrets will be encrypted under, the same on every node; null takes the key from the file in `data`. */
+  /** The keys to encrypt secrets with, the same on every node; null: the key in `data`. */
   keys: GivenKeys | null;
   onProgress: (progress: { table: string; rows: number }) => void;
   wall_ms: number;

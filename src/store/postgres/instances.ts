@@ -28,12 +28,12 @@ const GET = statement(
   `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`,
 );
 
-/** Locked until the end of the transaction, so that the row stays as it was read. */
+/** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
   SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
-/** Does nothing when another transaction was faster: the caller then updates the row of that one. */
+/** Does nothing when another transaction has just created the row: then the caller updates that one. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
     webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
@@ -41,7 +41,7 @@ const CREATE = statement(`
     coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1))
   ON CONFLICT (instance_id) DO NOTHING`);
 
-/** Switches the instance on and ends its back-off. Headers and a secret that stay are null. */
+/** Switches the instance on and ends its back-off. Null headers or a null secret mean that the stored value stays. */
 const UPDATE = statement(`
   UPDATE instances SET
     instance_name = $instance_name,
@@ -174,7 +174,7 @@ export function instanceOperations(
       const { values, dropped_header_names } = registeredValues(registration, previous);
       const changes = { ...values, ...withPartition(instance_id), wall_ms };
       const written = await session.run(created ? CREATE : UPDATE, changes);
-      // Another node was faster: read it again.
+      // Another node has just created it: read it again.
       if (written === 0) continue;
       return { created, instance: (await get(instance_id)) as InstanceRow, dropped_header_names };
     }
@@ -238,7 +238,8 @@ export function instanceOperations(
       return get(instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope) {
-      // No accept is storing a delivery for it now, and the next one finds it switched off, or gone.
+      // From here on no accept stores a delivery for it: those in progress have ended, and the next one finds it
+      // switched off or deleted.
       await session.all(WAIT_FOR_ACCEPTS);
       const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };

@@ -5,7 +5,10 @@ import { type Session, statement } from './database.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
-/** The rows that fit into the characters, and one more, which shows that there are others: `pageOfMessages` cuts the page exactly. */
+/**
+ * The rows that fit into the limit of characters, and one more row, which shows that there is more. `pageOfMessages`
+ * cuts the page exactly.
+ */
 const list = (order: 'ASC' | 'DESC') =>
   statement(`
     SELECT message_no, seq, accepted_at, target_agents, message FROM (

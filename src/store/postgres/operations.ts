@@ -44,7 +44,7 @@ export interface Operations {
 
 const TOUCH = statement('UPDATE this_database SET touches = touches + 1');
 
-/** A call makes the one that it needs. */
+/** Each call makes only the group of methods that it belongs to. */
 const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => Operations[Noun] } = {
   instances: instanceOperations,
   meetings: meetingOperations,

@@ -9,7 +9,7 @@ import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
 
-/** Runs something that only one node may do at a time, from the first look at the schema on. */
+/** Runs something that only one node at a time may do, including the first look at the schema. */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   // A step may take long, and the second node waits for it.
   const connection = await Connection.open(

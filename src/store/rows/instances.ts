@@ -60,7 +60,7 @@ export function instanceReader(keys: DataKeys) {
       backoff_until: time('backoff_until'),
       last_seen_at: time('last_seen_at'),
       created_at: time('created_at'),
-      // As it is stored: it is compared with the stored value.
+      // The stored value, unchanged: it is compared with the one in the table.
       updated_at: row.updated_at,
     };
   }
@@ -107,8 +107,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers of a registered instance that a registration drops: all of them, when it gives none and names another
-   * server. The old server was trusted with them. The owner of the new one, who may be another person, would read them.
+   * The headers that a registration drops: all of them, when it names another server and gives no headers. They were
+   * meant for the old server. The owner of the new one may be another person, and would read them.
    *
    * @returns their names; null when the headers stay
    */
@@ -118,7 +118,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * What a registration writes. Headers and a secret that stay are null: SQL cannot compare encrypted texts.
+   * What a registration writes. Null headers or a null secret mean that the stored value stays: SQL cannot compare
+   * encrypted texts.
    *
    * @param previous the row of the instance; undefined when it is new
    */

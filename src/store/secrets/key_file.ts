@@ -6,7 +6,7 @@ import { parseDataKey } from '../../domain/data_key.ts';
 import { type DataKey, dataKeyOf } from './secret_cipher.ts';
 import { StoreError } from '../store_error.ts';
 
-/** The rights of group and others: none. */
+/** The mode bits of group and others. None of them may be set. */
 const OTHERS_MODE = 0o077;
 const LINES_MAX = 2;
 

@@ -16,7 +16,7 @@ const ALGORITHM = 'aes-256-gcm';
 const KEY_BYTES = 32;
 const NONCE_BYTES = 12;
 const TAG_BYTES = 16;
-/** 64 bits distinguish the keys of one file, and reveal nothing of the key. */
+/** 64 bits: enough to tell the keys of one file apart, and they reveal nothing of the key. */
 const KEY_ID_CHARS = 16;
 
 /** The place of a secret. It is bound into the tag: a secret that was moved to another place cannot be decrypted there. */
@@ -85,7 +85,7 @@ export function decrypt(keys: readonly DataKey[], encrypted: string, place: Secr
   decipher.setAAD(boundData(place));
   decipher.setAuthTag(bytes.subarray(tag_at));
   try {
-    // Not with an encoding for both: that costs 7 µs where this costs 5.
+    // Buffers are decoded at the end: to give both calls an encoding takes 7 µs instead of 5.
     const secret = decipher.update(bytes.subarray(NONCE_BYTES, tag_at));
     decipher.final();
     return secret.toString('utf8');

@@ -65,13 +65,13 @@ export class Database {
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
-      // Twice what is written between two checkpoints. Only a large transaction leaves more, and that is then given
-      // back.
+      // Twice what is written between two checkpoints. Only a large transaction makes the log longer; after that it is
+      // cut to this length.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
-      // After the migrations, because they may sort much. A temporary file made in the middle of a commit fails when no
-      // descriptor is left. Or it takes the descriptor that libuv keeps in reserve for turning connections away, and
-      // then new connections hang.
+      // Set after the migrations, because these may sort much. Otherwise SQLite may make a temporary file in the middle
+      // of a commit. That fails when no descriptor is left. Or it takes the descriptor that libuv keeps in reserve for
+      // turning connections away, and then new connections hang.
       this.#db.exec('PRAGMA temp_store = MEMORY');
     } catch (error) {
       // Frees the file for the next start.

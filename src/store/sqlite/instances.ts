@@ -27,8 +27,8 @@ const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.inst
 const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = ?`;
 
 /**
- * Switches the instance on, new or not, and ends its back-off. Headers and a secret that stay are null for an existing row:
- * SQL cannot compare encrypted texts.
+ * Creates or updates the instance, switches it on and ends its back-off. In an update, null headers or a null secret
+ * mean that the stored value stays: SQL cannot compare encrypted texts.
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
@@ -139,7 +139,7 @@ export function instanceOperations(
       const previous = db.prepare(GET_PREVIOUS).get({ instance_id, ...ownedBy(owner_scope) }) as
         (PreviousRow & { switched_on: number; is_owned: number }) | undefined;
       if (previous !== undefined && previous.is_owned !== 1) throw new Problem('instance_id_taken');
-      // A new one is in no meeting yet.
+      // Only an existing instance can be in meetings.
       const created = previous === undefined;
       if (created) assertRoomForInstance(db, quotas, registration.owner_key_id ?? null);
       if (previous?.switched_on === 0) recipients.forgetAll();

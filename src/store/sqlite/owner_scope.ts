@@ -2,7 +2,10 @@
 import { type RawBuilder, sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 
-/** For statements over instances, with the parameters that `ownedBy` makes. `IS`: an instance without an owner gives 0 here, not NULL. */
+/**
+ * For statements over instances, with the parameters that `ownedBy` makes. It uses `IS`, not `=`: for an instance
+ * without an owner the result is 0, not NULL.
+ */
 export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
 
@@ -21,13 +24,12 @@ export function isInstanceVisible({ owner_scope, meeting_ids }: Visibility): Raw
 }
 
 /**
- * For queries over the deliveries `d`, with their instances `i` where there are any. An owner sees those that were made
+ * For queries over the deliveries `d` and their instances `i`, which may be missing. An owner sees the deliveries made
  * since the instance was registered: its id may have belonged to another owner before.
  */
 export function isDeliveryVisible({ owner_scope, meeting_ids }: Visibility): RawBuilder<boolean> {
   const [key_id, limit] = [owner_scope?.key_id ?? null, owner_scope?.instance_id ?? null];
-  // Starts from the index of the owner, and goes on with that of each instance: other owners may have a million
-  // deliveries.
+  // Uses the index of the owner, then that of each instance: other owners may have a million deliveries.
   const is_owned = sql<boolean>`(d.instance_id IN (SELECT instance_id FROM instances
     WHERE owner_key_id = ${key_id} AND instance_id = coalesce(${limit}, instance_id)) AND d.delivery_no >= i.first_no)`;
   if (meeting_ids.length === 0) return is_owned;

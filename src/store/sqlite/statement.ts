@@ -4,7 +4,10 @@ import { reportDamaged } from '../rows/stored_values.ts';
 type Row = Record<string, SQLOutputValue>;
 type Values = [Record<string, SQLInputValue>] | SQLInputValue[];
 
-/** A prepared statement whose rows may hold any integer: one beyond 2^53 would make reading all of them fail. */
+/**
+ * A prepared statement whose rows may contain any integer. Without this class, one value beyond 2^53 would make reading
+ * all rows fail.
+ */
 export class Statement {
   readonly #statement: StatementSync;
   readonly #reads: boolean;
@@ -50,7 +53,7 @@ export class Statement {
   }
 
   #withAnyInteger(error: unknown, read: () => Row[]): Row[] {
-    // A statement that writes has already written: it is not run again.
+    // A statement that writes must not run a second time.
     if (!this.#reads || (error as NodeJS.ErrnoException).code !== 'ERR_OUT_OF_RANGE') throw error;
     this.#statement.setReadBigInts(true);
     try {
@@ -61,7 +64,7 @@ export class Statement {
   }
 }
 
-/** The first table that it reads from: for a join the log names no other. */
+/** The first table that the statement reads. For a join, the log names only this one. */
 function tableIn(sql: string): string {
   return /\bFROM\s+"?(\w+)/i.exec(sql)?.[1] ?? 'a table';
 }

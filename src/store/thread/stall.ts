@@ -23,7 +23,7 @@ export type StallSigns = 'all' | ReadonlySet<string>;
 
 /** How long a call has waited, and what that means. */
 interface Wait {
-  /** The tick at which it was made. */
+  /** The tick at which the call was made. */
   since: number;
   is_sign: boolean;
   ticks_max: number;
@@ -45,7 +45,7 @@ export class StallWatch implements Stall {
   #tick = 0;
   #is_stalled = false;
 
-  /** @param waiting the calls that wait, always up to date */
+  /** @param waiting the list of waiting calls, which the caller keeps up to date */
   constructor(waiting: readonly (Waiting | null)[], signs: StallSigns) {
     this.#waiting = waiting;
     this.#signs = signs;

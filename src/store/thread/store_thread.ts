@@ -46,7 +46,8 @@ export function openThread(
     stall_signs?: StallSigns;
   } = {},
 ): { store: Store; opened: Promise<void> } {
-  // The options of this process (--input-type, --eval) are not meant for the thread. Node 22 calls its SQLite experimental.
+  // The thread does not inherit the options of this process (--input-type, --eval). Node 22 warns that its SQLite is
+  // experimental.
   const execArgv = ['--disable-warning=ExperimentalWarning'];
   const worker = new Worker(module, { workerData: data, transferList: transfer, execArgv });
   const calls = new Calls(worker, observer, changeOf, stall_signs);
@@ -126,7 +127,7 @@ class Calls {
         } else if ('damaged' in message) {
           observer.damaged?.(message.damaged);
         } else if (!('replies' in message)) {
-          // The last message of a thread that cannot open, or cannot continue.
+          // Such a message is the last one of a thread that cannot open the store, or cannot continue.
           fail(errorOf(message) ?? new Error('the store did not open'));
         } else {
           const { replies, ...commit } = message;

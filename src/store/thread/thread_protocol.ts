@@ -34,8 +34,8 @@ interface Packed {
 }
 
 /**
- * Calls that are long under load travel packed. Copying objects between threads costs 3.5 µs a settlement, both ends together;
- * packed and with its attempts as text it costs 1.4 (300 settlements, Node 24.21).
+ * Packs calls that are long under load. To copy objects between threads costs 3.5 µs a settlement, on both sides
+ * together. Packed, with its attempts as text, a settlement costs 1.4 (300 settlements, Node 24.21).
  */
 export function packCall(call: Call): Call {
   const [rows, ...others] = call.args as [object[], ...unknown[]];
@@ -56,7 +56,7 @@ function isLong(method: string): boolean {
 interface PackedAccepted {
   kinds: Accepted['kind'][];
   messages: Packed;
-  /** For each result how many of the deliveries are its own. */
+  /** For each result, the number of its deliveries. */
   delivery_counts: number[];
   deliveries: Packed;
 }

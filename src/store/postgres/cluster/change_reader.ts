@@ -4,15 +4,16 @@ import type { Range } from './notifications.ts';
 import { withRetry } from '../connection/retry.ts';
 import type { BatchRow, RawChange } from './stored_rows.ts';
 
-/** A statement reads batches with so many messages and deliveries, or a single larger one. */
+/** The most messages and deliveries that one statement reads, unless a single batch has more. */
 const NUMBERS_PER_READ_MAX = 5_000;
 /** A reader that is this far behind reports a resync instead. */
 const NUMBERS_BEHIND_MAX = 500_000;
 
 /**
- * Reads of each batch its seqs, and its deliveries for this node with their messages. The columns are the JSON text of
- * lists, which cost less than rows. All rows are found by their numbers, each table at once; the numbers of deliveries
- * follow that of their message. OFFSET 0 keeps the planner from using the index of pending deliveries.
+ * Reads batches: the seqs of all messages, and the deliveries for this node with their messages. A column is the JSON
+ * text of a list, which costs less than rows. The statement finds all rows by their numbers, one table after the other;
+ * the numbers of deliveries follow that of their message. OFFSET 0 keeps the planner from using the index of pending
+ * deliveries.
  */
 const READ = statement(`
   SELECT mine.delivery_nos, mine.of_messages, mine.expire_ats, mine.instance_ids, mine.agent_lists, said.*

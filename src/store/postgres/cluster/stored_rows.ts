@@ -17,7 +17,7 @@ export interface BatchRow {
   message_nos: string | null;
   meeting_ids: string | null;
   seqs: string | null;
-  /** Of messages with deliveries for this node. */
+  /** These columns have an item for each message with deliveries for this node. */
   accepted_ats: string | null;
   timestamps: string | null;
   messages: string | null;

@@ -152,7 +152,8 @@ export class BatchMessage {
   }
 
   #text(text: string): void {
-    // Enough for the longest UTF-8, if there is that much room; otherwise for the actual length.
+    // Most texts fit even if each character takes three bytes. Only where the room is smaller is the real length
+    // counted.
     if (this.#bytes.length - this.#at < 3 * text.length) this.#room(Buffer.byteLength(text));
     this.#at += this.#bytes.write(text, this.#at);
   }

@@ -70,7 +70,7 @@ export interface Result<Row> {
 /** The connection broke, or the server is not there: the result of what was in progress is unknown. */
 export class ConnectionLost extends StoreError {}
 
-/** The name of each text in every session, so that a session parses it once. */
+/** The name of each statement, the same in all sessions: so a session parses a statement only once. */
 const names = new Map<string, string>();
 
 function nameOf(text: string): string {
@@ -180,7 +180,8 @@ export class Connection {
       const { promise, resolve, reject } = Promise.withResolvers<{ rows: unknown[]; rowCount: number | null }>();
       const query = new pg.Query({ name, text }, (error, result) => (error ? reject(error) : resolve(result)));
       query.submit = (connection) => {
-        // As the driver's own queries do: it notes there what the server has parsed.
+        // The driver keeps a list of the statements that the server has parsed. This query adds its own, as queries of
+        // the driver do.
         const { parsedStatements } = connection as unknown as { parsedStatements: Record<string, string> };
         if (parsedStatements[name] === undefined) connection.parse({ name, text, types: [] }, true);
         connection.stream.write(message, () => (this.#is_written = true));

@@ -57,7 +57,7 @@ interface Keys {
   declared: string;
   /** Chooses the names that keys are stored under. */
   choose: string;
-  /** Their names, by the place of the message. */
+  /** The names that keys are stored under, by the place of the message. */
   stored: string;
   columns: string;
   values: string;

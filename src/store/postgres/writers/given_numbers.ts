@@ -23,7 +23,7 @@ export class GivenNumbers {
     this.#ahead = Math.max(this.#ahead, number - this.#now_ms() * NUMBERS_PER_MS);
   }
 
-  /** The highest of them; 0 before the first. */
+  /** The highest number that the database gave; 0 before the first. */
   get last(): number {
     return this.#last;
   }

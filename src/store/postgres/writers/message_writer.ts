@@ -15,7 +15,7 @@ import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 /** How long the writer waits for a result. After that it sends the batch again, which is then found or stored. */
 const ANSWER_MS_MAX = 2_500;
 
-/** Of how many meetings a seq is remembered. */
+/** The number of meetings whose seq is remembered. */
 const HINTS_MAX = 20_000;
 
 /**
