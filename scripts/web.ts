@@ -15,7 +15,7 @@ const DIST = join(ROOT, 'web/dist');
 /** Holds the digest of the sources that were built. */
 const STAMP = join(DIST, '.built-from');
 const SOURCES = [
-  'web/{index.html,docs.html,vite.config.ts,tsconfig.json}',
+  'web/{index.html,docs.html,invite.html,vite.config.ts,tsconfig.json}',
   'web/{src,public}/**/*.*',
   'sdk/typescript/src/*.ts',
 ];

@@ -33,6 +33,7 @@ import { settledEvent } from './feed/events.ts';
 import { publishAccepted, publishAttempted } from './feed/from_engine.ts';
 import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
+import { Pages } from './http/pages.ts';
 import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
@@ -163,6 +164,7 @@ export async function createConvoke(
   const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
+  const pages = new Pages();
   const building = createServer(
     {
       clock,
@@ -174,6 +176,7 @@ export async function createConvoke(
       stall: store.stall,
       max_request_bytes_in_flight: config.max_request_bytes_in_flight,
       max_connections: config.max_connections,
+      pages,
     },
     allRoutes({
       store,
@@ -188,6 +191,7 @@ export async function createConvoke(
       sessions,
       audit_trail,
       demo,
+      pages,
       node,
       egress_policy,
       max_message_bytes,

@@ -12,7 +12,7 @@ export default defineConfig({
     emptyOutDir: true,
     // The Content-Security-Policy allows no data: URL and nothing inline.
     assetsInlineLimit: 0,
-    rolldownOptions: { input: [here('index.html'), here('docs.html')] },
+    rolldownOptions: { input: [here('index.html'), here('docs.html'), here('invite.html')] },
     modulePreload: { polyfill: false },
     reportCompressedSize: false,
   },

@@ -24,6 +24,7 @@ import { DemoMeeting } from '../../src/demo/meeting.ts';
 import { Feed } from '../../src/feed/feed.ts';
 import { allRoutes } from '../../src/http/routes/routes.ts';
 import { createServer } from '../../src/http/server.ts';
+import { Pages } from '../../src/http/pages.ts';
 import { Sessions } from '../../src/http/auth/sessions.ts';
 import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
@@ -80,8 +81,9 @@ const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
 const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
 const who = { keyring, limits, sessions, audit_trail };
+const pages = new Pages();
 const server = await createServer(
-  { clock, log, ...who, stall: store.stall, max_request_bytes_in_flight, max_connections },
+  { clock, log, ...who, pages, stall: store.stall, max_request_bytes_in_flight, max_connections },
   allRoutes({
     store,
     changes,
@@ -92,6 +94,7 @@ const server = await createServer(
     log,
     ...who,
     node: { node_id: '', version: '', started_at: 0, address: () => '' },
+    pages,
     demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),
     egress_policy,
     max_message_bytes,

@@ -130,6 +130,7 @@ export class Relay {
         body_head,
         target_agents: JSON.stringify(agents),
         timestamp: send.timestamp,
+        said: null,
       });
       this.#next(receiver);
     }

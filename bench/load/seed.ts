@@ -61,6 +61,7 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
         message: MESSAGE.toString(),
         timestamp: '2030-01-01T00:00:00.000Z',
         target_agents: null,
+        said: null,
         idempotency: null,
         wall_ms,
         expires_at: wall_ms + EXPIRE_AFTER_MS,

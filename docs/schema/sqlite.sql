@@ -145,13 +145,18 @@ CREATE TABLE instances (
 
 CREATE INDEX instances_of_owner ON instances (owner_key_id) WHERE owner_key_id IS NOT NULL;
 
-CREATE TABLE meeting_settings (
-  meeting_id TEXT PRIMARY KEY,
-  paused INTEGER NOT NULL,
-  hop_limit INTEGER,
-  pair_limit INTEGER,
-  pair_window_s INTEGER,
-  updated_at INTEGER NOT NULL
+CREATE TABLE invites (
+  invite_id TEXT PRIMARY KEY,
+  digest TEXT NOT NULL UNIQUE,
+  created_by TEXT,
+  instance_id TEXT NOT NULL,
+  meeting_ids TEXT NOT NULL,
+  agent_ids TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER NOT NULL,
+  redeemed_at INTEGER,
+  key_id TEXT,
+  revoked_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
 CREATE TABLE meetings (
@@ -192,7 +197,7 @@ CREATE TABLE messages (
   deliveries_queued INTEGER NOT NULL,
   target_agents TEXT,
   timestamp TEXT NOT NULL,
-  message TEXT NOT NULL,
+  message TEXT NOT NULL, from_agent TEXT, in_reply_to INTEGER, hops INTEGER NOT NULL DEFAULT 0,
   UNIQUE (meeting_id, seq)
 ) STRICT;
 

@@ -158,6 +158,8 @@ export class DemoMeeting {
           message: JSON.stringify(message),
           timestamp: created_at,
           target_agents: target_agents ?? null,
+          said: null,
+          expires_in_ms: null,
           idempotency: null,
         });
         return sent;

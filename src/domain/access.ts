@@ -66,6 +66,14 @@ export function isAdmin({ scopes }: Principal): boolean {
   return scopes.includes('admin');
 }
 
+/**
+ * For which instances a principal may speak: null for all agents, also those that no instance has. A key with the scope
+ * `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on what others say.
+ */
+export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | null {
+  return scopes.includes('instance') ? owner_scope : null;
+}
+
 /** @throws Problem `not_permitted` when it has none of the scopes */
 export function assertScope(principal: Principal, any_of: readonly Scope[]): void {
   const { scopes } = principal;

@@ -14,12 +14,13 @@ export const AUDIT_ACTIONS = [
   'instance.webhook_test',
   'meeting.join',
   'meeting.leave',
-  'meeting.update',
   'delivery.retry',
-  'delivery.drop',
   'key.create',
   'key.rotate',
   'key.revoke',
+  'invite.create',
+  'invite.redeem',
+  'invite.revoke',
   'session.begin',
   'session.end',
   'encryption.reencrypt',
@@ -33,7 +34,7 @@ export const AUDIT_ACTIONS = [
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 
-export const AUDIT_TARGETS = ['instance', 'meeting', 'delivery', 'key', 'session', 'service'] as const;
+export const AUDIT_TARGETS = ['instance', 'delivery', 'key', 'invite', 'session', 'service'] as const;
 export type AuditTarget = (typeof AUDIT_TARGETS)[number];
 
 export const AUDIT_OUTCOMES = ['done', 'refused'] as const;
@@ -44,7 +45,7 @@ export type AuditDetails = Record<string, string | number | boolean | null | str
 
 /** Who changed, or tried to change, which target, and from where. */
 export interface AuditSubject {
-  /** A key_id; or `open`, `local command`, `sign-in link`, `service`, and `unknown` without a valid key. */
+  /** A key_id; or `open`, `local command`, `sign-in link`, `invite link`, `service`, and `unknown` without a valid key. */
   principal: string;
   /** Null for a command that opens the data file itself. */
   address: string | null;

@@ -13,6 +13,10 @@ export interface FeedData {
     accepted_at: string;
     /** Null: a broadcast. At most the first TARGETS_TOLD_MAX. */
     target_agents: string[] | null;
+    /** Absent when the sender gave none of them. */
+    from_agent?: string;
+    in_reply_to?: string;
+    hops?: number;
     deliveries_queued: number;
   };
   'delivery.attempted': {
@@ -55,8 +59,6 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
-  /** What is set for a meeting was changed: these are the settings now. */
-  'meeting.changed': { meeting_id: string; paused: boolean; at: string };
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
@@ -118,7 +120,6 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
   'instance.removed': true,
   'instance.joined': true,
   'instance.left': true,
-  'meeting.changed': true,
   'instance.up': true,
   'instance.failing': true,
   'instance.down': true,

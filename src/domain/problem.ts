@@ -120,6 +120,23 @@ export const PROBLEMS = {
     title: 'No such API key',
     advice: 'List the keys with GET /api/v1/keys/; a key_id is the 12 characters behind cvk_ in a token.',
   },
+  invite_does_not_exist: {
+    status: 404,
+    title: 'No such invite',
+    advice:
+      'The link was mistyped or cut short: copy it again, all of it. An admin lists the invites with GET /api/v1/invites/.',
+  },
+  invite_ended: {
+    status: 410,
+    title: 'This invite cannot be redeemed any more',
+    advice:
+      'A link can be redeemed once, and until its invite expires. Ask the person who sent it for another one; if it was redeemed and not by you, say so: they can revoke the key.',
+  },
+  invite_redeemed: {
+    status: 409,
+    title: 'This invite was redeemed',
+    advice: 'Revoke the key that it was redeemed for: key_id of the invite, DELETE /api/v1/keys/{key_id}/.',
+  },
   instance_id_taken: {
     status: 409,
     title: 'Another key has registered this instance_id',

@@ -2,16 +2,16 @@
 import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
+import { saidFields } from '../domain/said.ts';
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { isoTime } from '../domain/time.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
-import type { MeetingRow } from '../store/contract/meetings.ts';
 import type { MessageHead } from '../store/contract/messages.ts';
 
 /** @param instance_ids the instances that get the message */
 export function acceptedEvent(message: MessageHead, instance_ids: readonly string[]): FeedEvent {
-  const { message_id, meeting_id, seq, accepted_at, target_agents, deliveries_queued } = message;
+  const { message_id, meeting_id, seq, accepted_at, target_agents, said, deliveries_queued } = message;
   return {
     name: 'message.accepted',
     data: {
@@ -20,6 +20,7 @@ export function acceptedEvent(message: MessageHead, instance_ids: readonly strin
       seq,
       accepted_at: isoTime(accepted_at),
       target_agents: targetsTold(target_agents),
+      ...saidFields(said),
       deliveries_queued,
     },
     about: { kind: 'message', meeting_id, instance_ids },
@@ -137,14 +138,6 @@ export function membershipEvent(
     name,
     data: { instance_id, meeting_id, at: isoTime(at) },
     about: { kind: 'instance', meeting_id, instance_ids: [instance_id], since: at },
-  };
-}
-
-export function meetingEvent({ meeting_id, paused }: MeetingRow, wall_ms: number): FeedEvent {
-  return {
-    name: 'meeting.changed',
-    data: { meeting_id, paused, at: isoTime(wall_ms) },
-    about: { kind: 'message', meeting_id, instance_ids: [], since: wall_ms },
   };
 }
 

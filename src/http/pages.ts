@@ -47,7 +47,7 @@ const ENCODINGS = [
 ] as const;
 
 /** Nothing inline, nothing from elsewhere, no text that becomes markup. */
-const HEADERS = {
+export const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
     "script-src 'self'",
@@ -154,6 +154,18 @@ export class Pages {
     return true;
   }
 
+  /**
+   * A page whose text the service completes.
+   *
+   * @param texts by the names that stand in the page as `{{name}}`; each is shown as it is, and never becomes markup
+   * @returns null while the pages are not built
+   */
+  async completed(name: string, texts: Record<string, string>): Promise<string | null> {
+    const file = (await this.#read(true))?.files.get(name);
+    if (file === undefined) return null;
+    return file.plain.bytes.toString().replaceAll(/\{\{(\w+)\}\}/g, (_, place: string) => escaped(texts[place] ?? ''));
+  }
+
   /** What was built; read again when the index is another one. Only a request for a view makes us look. */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;
@@ -199,7 +211,7 @@ function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File):
   const encoding = file.encoded.find(({ name }) => accepts(headers['accept-encoding'] ?? '', name));
   const { bytes, etag } = encoding?.variant ?? file.plain;
   void reply
-    .headers(HEADERS)
+    .headers(PAGE_HEADERS)
     .type(file.type)
     .header('etag', etag)
     .header('cache-control', file.immutable ? 'public, max-age=31536000, immutable' : 'no-cache');
@@ -212,6 +224,11 @@ function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File):
   void reply.send(bytes);
 }
 
+/** Also for the value of an attribute in quotes. */
+function escaped(text: string): string {
+  return text.replaceAll(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
+}
+
 /** RFC 9110, section 12.5.3: named, and not with the weight 0. */
 function accepts(accept_encoding: string, name: string): boolean {
   return accept_encoding.split(',').some((part) => {
@@ -221,7 +238,7 @@ function accepts(accept_encoding: string, name: string): boolean {
 }
 
 /** Somebody opens a page, and no program asks for JSON. */
-function isNavigation(headers: FastifyRequest['headers']): boolean {
+export function isNavigation(headers: FastifyRequest['headers']): boolean {
   return headers['sec-fetch-mode'] === 'navigate' || (headers.accept ?? '').includes('text/html');
 }
 

@@ -2,6 +2,7 @@
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
+import { type Invite, inviteState } from '../domain/invite.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
@@ -11,6 +12,7 @@ import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
 import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliveries.ts';
 import type { InstanceSchema } from './schemas/instances.ts';
+import type { InviteSchema } from './schemas/invites.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
@@ -54,6 +56,24 @@ export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
   };
 }
 
+/** The digest stays here. */
+export function wireInvite(invite: Invite, wall_ms: number): Static<typeof InviteSchema> {
+  const { invite_id, instance_id, meeting_ids, agent_ids, created_by, key_id } = invite;
+  return {
+    invite_id,
+    state: inviteState(invite, wall_ms),
+    instance_id,
+    meeting_ids,
+    agent_ids,
+    created_by,
+    key_id,
+    created_at: isoTime(invite.created_at),
+    expires_at: isoTime(invite.expires_at),
+    redeemed_at: isoTimeOrNull(invite.redeemed_at),
+    revoked_at: isoTimeOrNull(invite.revoked_at),
+  };
+}
+
 export function wireMembership(row: Membership): Static<typeof MembershipSchema> {
   return { ...row, joined_at: isoTime(row.joined_at), left_at: isoTimeOrNull(row.left_at) };
 }
@@ -63,17 +83,7 @@ export function wireMeetingInstance(row: MeetingInstance): Static<typeof Meeting
 }
 
 export function wireMeeting(row: MeetingRow): Static<typeof MeetingSchema> {
-  const { meeting_id, last_seq, instance_count, agent_count, pending_deliveries, paused } = row;
-  return {
-    meeting_id,
-    last_seq,
-    instance_count,
-    agent_count,
-    pending_deliveries,
-    paused,
-    created_at: isoTime(row.created_at),
-    last_activity_at: isoTime(row.last_activity_at),
-  };
+  return { ...row, created_at: isoTime(row.created_at), last_activity_at: isoTime(row.last_activity_at) };
 }
 
 export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof DeliverySchema> {

@@ -16,6 +16,7 @@
  */
 import type { Lingers } from './linger.ts';
 import type { InstanceStore } from './contract/instances.ts';
+import type { InviteStore } from './contract/invites.ts';
 import type { MeetingStore } from './contract/meetings.ts';
 import type { MessageStore } from './contract/messages.ts';
 import type { DeliveryStore } from './contract/deliveries.ts';
@@ -31,7 +32,7 @@ import type { Stall } from './contract/stall.ts';
 /** The parts of the store whose changes are audited. */
 export type AuditedStore = Pick<
   Store,
-  'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'sessions'
+  'instances' | 'meetings' | 'deliveries' | 'encryption' | 'api_keys' | 'invites' | 'sessions'
 >;
 
 export interface Store {
@@ -56,6 +57,7 @@ export interface Store {
   deliveries: DeliveryStore;
   encryption: EncryptionStore;
   api_keys: ApiKeyStore;
+  invites: InviteStore;
   sessions: SessionStore;
   /** Resolves when a write has reached the disk. Rejects with `StoreError`, for example when the disk is full. */
   ping(): Promise<void>;

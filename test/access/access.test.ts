@@ -6,7 +6,7 @@ import assert from 'node:assert/strict';
 import crypto, { randomBytes } from 'node:crypto';
 import { syncBuiltinESMExports } from 'node:module';
 import { before, describe, test, type TestContext } from 'node:test';
-import type { CreateKeyInput, OpenSession, Page } from '@convoke/sdk';
+import type { CreateKeyInput, InviteWithLink, OpenSession, Page } from '@convoke/sdk';
 import type { OwnerScope, Principal } from '../../src/domain/access.ts';
 import { ID_BYTES, makeKeyId, makeToken, SECRET_BYTES } from '../../src/domain/api_key.ts';
 import type { Problem } from '../../src/domain/problem.ts';
@@ -68,22 +68,23 @@ const TABLE: Record<string, string> = {
   'joinMeeting':                  'yes    -     -      -      -     -      -      yes   -       no     no',
   'leaveMeeting':                 'yes    -     -      -      -     -      -      yes   -       no     no',
   'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
-  'getMeeting':                   'yes    yes   yes    -      -     -      -      -     -       -      -',
-  'updateMeeting':                'yes    -     -      -      -     -      -      -     -       -      -',
   'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
+  'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      -     -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'dropDeliveries':               'yes    -     -      -      -     -      -      yes   yes     no     no',
-  'dropDeliveries (meeting)':     'yes    -     -      -      -     -      -      yes   -       no     no',
   'createKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'listKeys':                     'yes    -     -      -      -     -      -      -     -       -      -',
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
   'revokeKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'rotateKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
+  'createInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'listInvites':                  'yes    -     -      -      -     -      -      -     -       -      -',
+  'revokeInvite':                 'yes    -     -      -      -     -      -      -     -       -      -',
+  'redeemInvite':                 'yes    yes   yes    yes    yes   yes    yes    yes   yes     yes    yes',
   'listSessions':                 'yes    -     -      -      -     -      -      -     -       -      -',
   'endSession':                   'yes    -     -      -      -     -      -      -     -       -      -',
   'listAudit':                    'yes    -     -      -      -     -      -      -     -       -      -',
@@ -106,7 +107,7 @@ const TABLE: Record<string, string> = {
 };
 
 /** What needs no key at all. */
-const PUBLIC = ['healthz', 'readyz', 'getSession', 'signInByLink'];
+const PUBLIC = ['healthz', 'readyz', 'getSession', 'signInByLink', 'redeemInvite'];
 
 /** What a request is about: ids of what exists, or of what does not. */
 interface Ids {
@@ -116,6 +117,7 @@ interface Ids {
   delivery_id: string;
   key_id: string;
   session_id: string;
+  invite_id: string;
   link: string;
 }
 
@@ -171,14 +173,13 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     body: { instance_id, meeting_id: HERE },
   }),
   listMeetings: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/?q=${meeting_id}` }),
-  getMeeting: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/` }),
-  updateMeeting: ({ meeting_id }) => ({
-    method: 'PATCH',
-    path: `/api/v1/meetings/${meeting_id}/`,
-    body: { paused: false },
-  }),
   listMeetingInstances: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/instances/` }),
   sendMessage: () => ({ method: 'POST', path: messagesPath(HERE), body: { message: {}, target_agents: ['nobody'] } }),
+  'sendMessage (as an agent)': ({ agent_id }) => ({
+    method: 'POST',
+    path: messagesPath(HERE),
+    body: { message: {}, target_agents: ['nobody'], from_agent: agent_id },
+  }),
   listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
   listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
   'listDeliveries (meeting)': ({ instance_id }) => ({
@@ -187,17 +188,19 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   }),
   getDelivery: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/deliveries/${delivery_id}/` }),
   retryDelivery: ({ delivery_id }) => ({ method: 'POST', path: `/api/v1/deliveries/${delivery_id}/retry/` }),
-  dropDeliveries: ({ instance_id }) => ({ method: 'POST', path: '/api/v1/deliveries/drop/', body: { instance_id } }),
-  'dropDeliveries (meeting)': ({ instance_id }) => ({
-    method: 'POST',
-    path: '/api/v1/deliveries/drop/',
-    body: { instance_id, meeting_id: HERE },
-  }),
   createKey: () => ({ method: 'POST', path: '/api/v1/keys/', body: { scopes: ['read'] } }),
   listKeys: () => ({ method: 'GET', path: '/api/v1/keys/' }),
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
   revokeKey: ({ key_id }) => ({ method: 'DELETE', path: `/api/v1/keys/${key_id}/` }),
   rotateKey: ({ key_id }) => ({ method: 'POST', path: `/api/v1/keys/${key_id}/rotate/` }),
+  createInvite: ({ meeting_id, agent_id }) => ({
+    method: 'POST',
+    path: '/api/v1/invites/',
+    body: { meeting_ids: [meeting_id], agent_ids: [agent_id] },
+  }),
+  listInvites: () => ({ method: 'GET', path: '/api/v1/invites/' }),
+  revokeInvite: ({ invite_id }) => ({ method: 'DELETE', path: `/api/v1/invites/${invite_id}/` }),
+  redeemInvite: ({ link }) => ({ method: 'POST', path: `/invite/${link}` }),
   listSessions: () => ({ method: 'GET', path: '/api/v1/sessions/' }),
   endSession: ({ session_id }) => ({ method: 'DELETE', path: `/api/v1/sessions/${session_id}/` }),
   listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),
@@ -223,8 +226,11 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
 const ABOUT_NOTHING = [
   'register',
   'sendMessage',
+  'sendMessage (as an agent)',
   'createKey',
   'listKeys',
+  'createInvite',
+  'listInvites',
   'listSessions',
   'listAudit',
   'reencrypt',
@@ -249,6 +255,7 @@ const MISSING: Ids = {
   delivery_id: `dlv_${'0'.repeat(19)}`,
   key_id: 'nosuchkey000',
   session_id: '0'.repeat(20),
+  invite_id: `inv_${'0'.repeat(12)}`,
   link: 'l'.repeat(43),
 };
 
@@ -293,6 +300,11 @@ class House {
     };
     if (row === 'signInByLink')
       return { ...ids, link: new URL(this.service.signInLink()).hash.split('=')[1] as string };
+    if (row.endsWith('Invite')) {
+      const input = { meeting_ids: [HERE], agent_ids: [ids.agent_id] };
+      const { body } = await this.service.post<InviteWithLink>('/api/v1/invites/', input);
+      return { ...ids, invite_id: body.invite_id, link: body.link.split('/').at(-1) as string };
+    }
     if (PUBLIC.includes(row)) return ids;
     if (row === 'endSession') {
       await this.ask({ method: 'POST', path: '/api/v1/session/' }, this.tokens.admin);
@@ -452,7 +464,9 @@ describe('every route with every kind of principal:', () => {
         // Who gives a key is told that it is wrong, where he would need none as well.
         const is_asked = row === 'getSession' && token !== null;
         if (PUBLIC.includes(row) && !is_asked) {
-          if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
+          // The one that was made for this row can be redeemed once, and anybody may.
+          if (row === 'redeemInvite') assertProblem(answer, 404, 'invite_does_not_exist');
+          else if (row === 'signInByLink') assertProblem(answer, 401, 'sign_in_link_not_valid');
           else assert.equal(answer.status, 200, row);
           continue;
         }
@@ -519,8 +533,6 @@ describe('the walk finds what is missing; control:', () => {
       'joinMeeting',
       'leaveMeeting',
       'retryDelivery',
-      'dropDeliveries',
-      'dropDeliveries (meeting)',
     ]);
   });
 
@@ -609,7 +621,8 @@ describe('neither response nor time tells what the caller may not see from what 
       };
       await store.instances.register(registration, 1);
       await store.meetings.join('m', 'present', ['a'], 1);
-      const message = { meeting_id: 'm', message: '{}', timestamp: '', target_agents: null, idempotency: null };
+      const unsaid = { target_agents: null, said: null, idempotency: null };
+      const message = { meeting_id: 'm', message: '{}', timestamp: '', ...unsaid };
       const [accepted] = await store.messages.accept([{ ...message, wall_ms: 1, expires_at: 1 }]);
       assert.ok(accepted?.kind === 'accepted');
 

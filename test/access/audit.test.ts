@@ -42,6 +42,7 @@ describe('every route that changes something', () => {
     // test/access/sessions.test.ts holds what they leave.
     signIn: 'every key may, so that it cannot be refused here',
     signInByLink: 'nobody is asked for a key',
+    redeemInvite: 'nobody is asked for a key: test/access/invites.test.ts',
     startDemo: 'each of its instances leaves entries as well: test/pages/demo.test.ts',
     stopDemo: 'the same',
     signOut: 'without a session there is nothing to end',
@@ -52,7 +53,7 @@ describe('every route that changes something', () => {
     delivery_id: string;
     key_id: string;
     session_id: string;
-    meeting_id: string;
+    invite_id: string;
   }
 
   /** By operation: the path and body of a request that is done, and one that is refused. */
@@ -66,12 +67,12 @@ describe('every route that changes something', () => {
     testWebhook: ({ instance_id }) => [{ instance_id }, 'instance.webhook_test'],
     joinMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm', agent_ids: ['a'] }, 'meeting.join'],
     leaveMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm' }, 'meeting.leave'],
-    updateMeeting: () => [{ paused: true }, 'meeting.update'],
-    dropDeliveries: ({ instance_id }) => [{ instance_id }, 'delivery.drop'],
     retryDelivery: () => [undefined, 'delivery.retry'],
     createKey: () => [{ scopes: ['read'] }, 'key.create'],
     revokeKey: () => [undefined, 'key.revoke'],
     rotateKey: () => [undefined, 'key.rotate'],
+    createInvite: () => [{ meeting_ids: ['m'], agent_ids: ['a'] }, 'invite.create'],
+    revokeInvite: () => [undefined, 'invite.revoke'],
     endSession: () => [undefined, 'session.end'],
     reencrypt: () => [undefined, 'encryption.reencrypt'],
     beginBackup: () => [undefined, 'service.backup'],
@@ -100,7 +101,8 @@ describe('every route that changes something', () => {
       const { key_id } = await service.createKey({ scopes: ['read'] });
       await service.post('/api/v1/session/');
       const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
-      const ids: Ids = { instance_id, delivery_id, key_id, session_id, meeting_id: 'm' };
+      const { invite_id } = await client.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] });
+      const ids: Ids = { instance_id, delivery_id, key_id, session_id, invite_id };
       const [asked, action] = ASKS[operationId]!(ids);
       const at = path.replaceAll(/\{(\w+)\}/g, (_, name: keyof Ids) => ids[name]);
       last = (await client.listAudit({ limit: 1 })).data[0]!.seq;

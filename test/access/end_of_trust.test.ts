@@ -8,41 +8,16 @@ import { randomBytes } from 'node:crypto';
 import { after, before, describe, test, type TestContext } from 'node:test';
 import type { ApiKey, ApiKeyWithToken, OpenSession, Page, Session } from '@convoke/sdk';
 import pg from 'pg';
-import { type Clock, systemClock, type Timer } from '../../src/delivery/clock.ts';
+import type { Clock } from '../../src/delivery/clock.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { RawClient } from '../support/raw_client.ts';
 import { type Answer, Service } from '../support/service.ts';
+import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
 const HOUR_MS = 3_600_000;
 const KEYS = '/api/v1/keys/';
-
-/** The real time, but for the wall clock, which a test sets. */
-class SetClock implements Clock {
-  readonly #real = systemClock();
-  #ahead_ms = 0;
-
-  now(): number {
-    return this.#real.now();
-  }
-
-  after(delay_ms: number, callback: () => void): Timer {
-    return this.#real.after(delay_ms, callback);
-  }
-
-  soon(callback: () => void): void {
-    this.#real.soon(callback);
-  }
-
-  wall(): number {
-    return this.#real.wall() + this.#ahead_ms;
-  }
-
-  step(ms: number): void {
-    this.#ahead_ms += ms;
-  }
-}
 
 interface House {
   /** Where the end comes. */

@@ -15,6 +15,7 @@ const NO_DELIVERIES = {
   accepted_ats: null,
   timestamps: null,
   messages: null,
+  said: null,
 };
 
 /** Reads that a test answers; they are of a database that it plays. */

@@ -200,6 +200,23 @@ describe('the end of a delivery', () => {
     assert.equal(delivery.attempts.length, 100);
   });
 
+  test('what is said to be good for less is not pushed after that time, also behind what lasts longer', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', 'connect_refused');
+    await node.send('m', { expires_in_ms: HOUR });
+    await node.send('m');
+    await node.send('m', { expires_in_ms: HOUR });
+    await node.send('m', { expires_in_ms: 1_000 * HOUR });
+    await node.clock.advance(HOUR - MINUTE);
+    assert.deepEqual(await node.states(), ['pending', 'pending', 'pending', 'pending']);
+    node.transport.answer('i', 200);
+    const tried = node.transport.pushes.length;
+    await node.clock.advance(10 * MINUTE);
+    assert.deepEqual(await node.states(), ['failed expired', 'delivered', 'failed expired', 'delivered']);
+    assert.deepEqual(node.transport.seqsTo('i').slice(tried), [2, 4]);
+  });
+
   test('an instance that is switched off keeps what is pending for 72 h, and then it is expired', async (t) => {
     const node = await startNode(t);
     const maintenance = node.maintenance();

@@ -15,11 +15,20 @@ async function storeElsewhere(node: TestNode, texts: string[]): Promise<StoredMe
   const sent = texts.map((message): NewMessage => {
     const expires_at = node.clock.now() + MINUTE;
     const wall_ms = node.clock.wall();
-    return { meeting_id: 'm', message, timestamp: '', target_agents: null, idempotency: null, wall_ms, expires_at };
+    return {
+      meeting_id: 'm',
+      message,
+      timestamp: '',
+      target_agents: null,
+      said: null,
+      idempotency: null,
+      wall_ms,
+      expires_at,
+    };
   });
   return (await node.store.messages.accept(sent)).map((accepted, i) => {
     assert.equal(accepted.kind, 'accepted');
-    return { ...sent[i]!, ...accepted.message, deliveries: accepted.deliveries };
+    return { ...sent[i]!, ...accepted.message, said: accepted.said, deliveries: accepted.deliveries };
   });
 }
 

@@ -18,6 +18,7 @@ function deliveryOf(seq: number): LaneDelivery {
     target_agents: '[]',
     body_head: new Uint8Array(),
     timestamp: '',
+    said: null,
     accepted_at: 0,
     expires_at: 1,
     attempt_count: 0,

@@ -104,15 +104,20 @@ function heardOnce(heard: readonly Heard[], { from_ms, to_ms }: { from_ms: numbe
     });
 }
 
-/** The record without what was sent while it was lost, as far as it is. */
+/**
+ * The record without what was sent while it was lost, as far as it is. What a sender was not sure of may have been
+ * stored and pushed, then lost, and then stored again under the same key: the push of the lost one is left out.
+ */
 function withoutLost(record: Record, may_be_lost: readonly Sent[]): Record {
   const stored = new Set(record.stored.map(({ number }) => number));
-  const lost = new Set(may_be_lost.map(({ number }) => number).filter((number) => !stored.has(number)));
+  const stored_ids = new Set(record.stored.map(({ message_id }) => message_id));
+  const at_risk = new Set(may_be_lost.map(({ number }) => number));
+  const lost = new Set([...at_risk].filter((number) => !stored.has(number)));
   assert.ok(lost.size > 20, 'the database went back');
   return {
     ...record,
     sent: record.sent.filter(({ number }) => !lost.has(number)),
-    heard: record.heard.filter(({ number }) => !lost.has(number)),
+    heard: record.heard.filter(({ number, message_id }) => !at_risk.has(number) || stored_ids.has(message_id)),
   };
 }
 

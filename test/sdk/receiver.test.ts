@@ -119,6 +119,9 @@ describe('a verified push', () => {
       message_id: 'msg_1',
       seq: 7,
       attempt: 2,
+      from_agent: null,
+      in_reply_to: null,
+      hops: null,
       test: false,
       body,
     });
@@ -133,8 +136,16 @@ describe('a verified push', () => {
   test('has null for the headers that did not come or make no sense', async () => {
     const { body, headers } = signed({ headers: { 'convoke-seq': 'seven', 'convoke-attempt': '-1' } });
     delete headers['convoke-message-id'];
-    const { message_id, seq, attempt } = await verify(body, headers, SECRET, { now });
-    assert.deepEqual([message_id, seq, attempt], [null, null, null]);
+    headers['convoke-from-agent'] = '%';
+    const { message_id, seq, attempt, from_agent } = await verify(body, headers, SECRET, { now });
+    assert.deepEqual([message_id, seq, attempt, from_agent], [null, null, null, null]);
+  });
+
+  test('says who says it and what it answers', async () => {
+    const said = { 'convoke-from-agent': 'anna%20%C3%A9', 'convoke-in-reply-to': 'msg_0', 'convoke-hops': '2' };
+    const { body, headers } = signed({ headers: said });
+    const { from_agent, in_reply_to, hops } = await verify(body, headers, SECRET, { now });
+    assert.deepEqual([from_agent, in_reply_to, hops], ['anna é', 'msg_0', 2]);
   });
 
   test('keeps the text that was signed, so that big numbers can be read from it', async () => {

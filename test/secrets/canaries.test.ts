@@ -93,9 +93,17 @@ class Watched {
       ...(body === undefined ? {} : { body: is_raw ? (body as string) : JSON.stringify(body) }),
     });
     const text = await answer.text();
-    const shown = /"webhook_secret":"(whsec_[^"]+)"/.exec(text)?.[1];
+    const shown = /"webhook_secret":"(whsec_[^"]+)"|"link":"[^"]+\/invite\/([\w-]+)"/
+      .exec(text)
+      ?.slice(1)
+      .find((each) => each !== undefined);
     const rest = shown === undefined ? text : text.replace(shown, '');
-    this.keep(`the answer to ${method} ${path.split('?')[0]}`, `${JSON.stringify([...answer.headers])}\n${rest}`);
+    // Whoever asks for the page of an invite has its secret, and is shown the command with it.
+    if (method === 'GET' && path.startsWith('/invite/')) return { status: answer.status, text, shown };
+    this.keep(
+      `the answer to ${method} ${path.split('?')[0]?.replace(/^(\/invite\/).*/, '$1')}`,
+      `${JSON.stringify([...answer.headers])}\n${rest}`,
+    );
     return { status: answer.status, text, shown };
   }
 
@@ -232,6 +240,24 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
     webhook_headers: { ...headers, authorization: `Bearer ${patched.text}` },
   });
 
+  const invite = { meeting_ids: ['m'], agent_ids: ['a'] };
+  for (const name of ['the link that is redeemed', 'the link that is not']) {
+    const { shown } = await post('/api/v1/invites/', invite);
+    canaries.push(canaryOf(name, shown!));
+    assert.equal((await service.call('GET', `/invite/${shown}`)).status, 200);
+    for (const [method, status] of [
+      ['PUT', 405],
+      ['DELETE', 405],
+    ] as const) {
+      assert.equal((await service.call(method, `/invite/${shown}`)).status, status);
+    }
+    assert.equal((await service.call('POST', `/invite/${shown}/more`)).status, 404);
+    assert.equal((await service.call('POST', `/invite/${shown}`, { reason: 'none' })).status, 400);
+    if (name === 'the link that is redeemed') {
+      for (const status of [200, 410]) assert.equal((await service.call('POST', `/invite/${shown}`)).status, status);
+    }
+  }
+
   // Everything that is done with them.
   for (const instance_id of ['given', ...Object.keys(machines)]) {
     await post('/api/v1/instances/join-meeting/', { instance_id, meeting_id: 'm', agent_ids: ['a'] });
@@ -260,6 +286,7 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
   const answered = failing.requests.length;
   await post('/api/v1/instances/failing/recover/', { since: '2026-01-01T00:00:00Z' });
   await failing.count(answered + 1);
+  await service.cli(['invites', 'list', '--json']);
   await service.cli(['instances', 'list', '--json']);
   await service.cli(['instances', 'show', 'failing']);
   await service.cli(['webhook-test', 'failing', '--json']);

@@ -15,6 +15,7 @@ type Command = (store: StoreOperations) => unknown;
 class Commands {
   readonly #random: Random;
   readonly #delivery_ids: string[] = ['dlv_unknown'];
+  readonly #message_ids: (string | null)[] = [null, 'msg_unknown'];
   wall = Date.UTC(2026, 0, 1);
 
   constructor(seed: number) {
@@ -24,6 +25,8 @@ class Commands {
   heard(answer: unknown): void {
     for (const [id] of JSON.stringify(answer).matchAll(/dlv_[0-9a-z]+/g))
       if (!this.#delivery_ids.includes(id)) this.#delivery_ids.push(id);
+    for (const [id] of JSON.stringify(answer).matchAll(/msg_[0-9a-z]+/g))
+      if (!this.#message_ids.includes(id)) this.#message_ids.push(id);
   }
 
   next(): [string, Command] {
@@ -34,6 +37,7 @@ class Commands {
     const meeting_id = `m${random.below(3)}`;
     const agent_ids = random.pick([['a'], ['a', instance_id], []]);
     const delivery_id = random.pick(this.#delivery_ids);
+    const message_id = random.pick(this.#message_ids);
     const limit = 1 + random.below(4);
     const state = random.pick(['pending', 'delivered', 'failed'] as const);
     const expires_at = wall + random.pick([1_000, 600_000]);
@@ -70,6 +74,10 @@ class Commands {
               message: `{"k":${k}}`,
               timestamp: '',
               target_agents: flag ? [instance_id] : null,
+              said:
+                k % 2 === 0 || message_id === null
+                  ? null
+                  : { from_agent: flag ? 'a' : null, in_reply_to: message_id, speaks_for: null },
               idempotency: aside ? { key: `k${k}`, sender: flag ? 's' : '', fingerprint: flag ? 'x' : 'y' } : null,
               wall_ms: wall,
               expires_at,

@@ -6,11 +6,12 @@ import type { WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
+import { hopsOf, type Said } from '../../src/domain/said.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
-import { EndedInLanes } from '../../src/store/rows/ended_in_lanes.ts';
+import { ExpiredInLanes } from '../../src/store/rows/expired_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,
@@ -19,20 +20,16 @@ import {
   type MessageHead,
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
-import type { DeliverySettlement, LaneKey, QueuedDelivery, Waiting } from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
 import type { InstanceRow } from '../../src/store/contract/instances.ts';
-import {
-  type MeetingFilter,
-  type MeetingRow,
-  type MeetingSettings,
-  type Membership,
-  NO_SETTINGS,
-} from '../../src/store/contract/meetings.ts';
-import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
+import type { Membership } from '../../src/store/contract/meetings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
-export type StoreOperations = Omit<Operations, 'storage' | 'encryption' | 'api_keys' | 'audit' | 'sessions' | 'file'>;
+export type StoreOperations = Omit<
+  Operations,
+  'storage' | 'encryption' | 'api_keys' | 'invites' | 'audit' | 'sessions' | 'file'
+>;
 
 interface Meeting {
   meeting_id: string;
@@ -50,6 +47,7 @@ interface Message {
   deliveries_queued: number;
   target_agents: string[] | null;
   timestamp: string;
+  said: Said | null;
   message: string;
 }
 
@@ -69,7 +67,6 @@ const PRUNE_WINDOW = 5_000;
 export class ModelStore implements StoreOperations {
   readonly #instances = new Map<string, Instance>();
   readonly #meetings = new Map<string, Meeting>();
-  readonly #settings = new Map<string, MeetingSettings>();
   readonly #memberships = new Map<string, Map<string, Membership>>();
   readonly #messages = new Map<string, Message>();
   readonly #deliveries = new Map<string, ModelDelivery>();
@@ -87,7 +84,6 @@ export class ModelStore implements StoreOperations {
   copy(): () => void {
     const instances = new Map(this.#instances);
     const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
-    const settings = new Map(this.#settings);
     const memberships = [...this.#memberships].map(
       ([id, members]) => [id, new Map([...members].map(([of, membership]) => [of, { ...membership }]))] as const,
     );
@@ -97,7 +93,6 @@ export class ModelStore implements StoreOperations {
     return () => {
       replace(this.#instances, instances);
       replace(this.#meetings, meetings);
-      replace(this.#settings, settings);
       replace(this.#memberships, memberships);
       replace(this.#messages, messages);
       replace(this.#deliveries, deliveries);
@@ -278,23 +273,28 @@ export class ModelStore implements StoreOperations {
       this.#meeting(meeting_id, wall_ms);
       return { left_at: membership.left_at };
     },
-    get: (meeting_id) => this.#meetingRows({}).find((row) => row.meeting_id === meeting_id) ?? null,
-    patch: (meeting_id, patch) => {
-      if (!this.#meetings.has(meeting_id)) return null;
-      const changed = patched(this.#settings.get(meeting_id) ?? NO_SETTINGS, patch);
-      if (isUnset(changed)) this.#settings.delete(meeting_id);
-      else this.#settings.set(meeting_id, changed);
-      return this.meetings.get(meeting_id);
-    },
-    settings: (meeting_id) => this.#settings.get(meeting_id) ?? null,
-    allSettings: (after, limit) =>
-      sortedKeys(this.#settings)
-        .filter((meeting_id) => meeting_id > (after ?? ''))
-        .slice(0, limit)
-        .map((meeting_id) => ({ meeting_id, ...(this.#settings.get(meeting_id) as MeetingSettings) })),
-    list: ({ limit, cursor, ...filter }) => {
+    list: ({ limit, cursor, q, instance_id, include_left }) => {
       const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
-      const rows = this.#meetingRows(filter).filter(({ meeting_id }) => meeting_id > after);
+      const isWith = (meeting_id: string): boolean => {
+        if (instance_id === undefined) return true;
+        const membership = this.#memberships.get(meeting_id)?.get(instance_id);
+        return membership !== undefined && (include_left === true || membership.left_at === null);
+      };
+      const rows = sortedKeys(this.#meetings)
+        .filter((id) => id > after && (q === undefined || id.toLowerCase().includes(q.toLowerCase())) && isWith(id))
+        .map((meeting_id) => {
+          const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
+          const present = members.filter(({ left_at }) => left_at === null);
+          const pending = members.flatMap(({ instance_id }) =>
+            this.#pendingOf(instance_id).filter(({ message }) => message.meeting_id === meeting_id),
+          );
+          return {
+            ...(this.#meetings.get(meeting_id) as Meeting),
+            instance_count: present.length,
+            agent_count: present.reduce((sum, { agent_ids }) => sum + agent_ids.length, 0),
+            pending_deliveries: pending.length,
+          };
+        });
       return pageOf(
         rows.slice(0, limit + 1),
         limit,
@@ -322,48 +322,6 @@ export class ModelStore implements StoreOperations {
     },
   };
 
-  #meetingRows({ q, instance_id, include_left }: Omit<MeetingFilter, 'limit' | 'cursor'>): MeetingRow[] {
-    const isWith = (meeting_id: string): boolean => {
-      if (instance_id === undefined) return true;
-      const membership = this.#memberships.get(meeting_id)?.get(instance_id);
-      return membership !== undefined && (include_left === true || membership.left_at === null);
-    };
-    return sortedKeys(this.#meetings)
-      .filter((id) => (q === undefined || id.toLowerCase().includes(q.toLowerCase())) && isWith(id))
-      .map((meeting_id) => {
-        const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
-        const present = members.filter(({ left_at }) => left_at === null);
-        const pending = members.flatMap((member) =>
-          this.#pendingOf(member.instance_id).filter(({ message }) => message.meeting_id === meeting_id),
-        );
-        return {
-          ...(this.#meetings.get(meeting_id) as Meeting),
-          ...(this.#settings.get(meeting_id) ?? NO_SETTINGS),
-          instance_count: present.length,
-          agent_count: present.reduce((sum, { agent_ids }) => sum + agent_ids.length, 0),
-          pending_deliveries: pending.length,
-        };
-      });
-  }
-
-  #isPaused({ message }: ModelDelivery): boolean {
-    return this.#settings.get(message.meeting_id)?.paused === true;
-  }
-
-  /** What waits for an instance, in a meeting, or in a lane, in the order of lanes. */
-  #waiting({ instance_id, meeting_id, up_to }: Waiting): ModelDelivery[] {
-    const last = up_to === null ? 0 : (this.#ids.decode('msg', up_to) ?? 0);
-    return [...this.#deliveries.values()]
-      .filter(
-        (row) =>
-          row.state === 'pending' &&
-          (instance_id === undefined || row.instance_id === instance_id) &&
-          (meeting_id === undefined || row.message.meeting_id === meeting_id) &&
-          row.message.message_no <= last,
-      )
-      .toSorted(byLane);
-  }
-
   #accept({ meeting_id, idempotency, wall_ms, ...sent }: NewMessage): Accepted {
     const key = idempotency === null ? null : `${meeting_id}\0${idempotency.sender}\0${idempotency.key}`;
     if (idempotency !== null && key !== null) {
@@ -373,6 +331,10 @@ export class ModelStore implements StoreOperations {
         return { kind: 'repeated', message: { ...former.result } };
       }
     }
+    const given = sent.said;
+    const answered = given === null || given.in_reply_to === null ? null : this.#messages.get(given.in_reply_to);
+    if (answered === undefined || (answered !== null && answered.meeting_id !== meeting_id))
+      return { kind: 'refused', field: 'in_reply_to' };
     const meeting = this.#meeting(meeting_id, wall_ms);
     const seq = ++meeting.last_seq;
     const targets = sent.target_agents === null ? null : new Set(sent.target_agents);
@@ -384,8 +346,21 @@ export class ModelStore implements StoreOperations {
       const instance = this.#instances.get(instance_id);
       if (instance === undefined || !instance.is_active) continue;
       if (!instance.webhook_enabled) continue;
-      const agents = agentsToNotify(agent_ids, targets);
+      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
+    }
+    let said: Said | null = null;
+    if (given !== null) {
+      const { from_agent, in_reply_to } = given;
+      const before = [...this.#messages.values()].find(
+        (each) => each.meeting_id === meeting_id && each.seq === seq - 1,
+      );
+      const former = before === undefined ? null : { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };
+      said = {
+        from_agent,
+        in_reply_to,
+        hops: hopsOf(from_agent, answered === null ? null : (answered.said?.hops ?? 0), former, wall_ms),
+      };
     }
     const message_no = this.#numbers.take(1 + queued.length);
     const message: Message = {
@@ -397,6 +372,7 @@ export class ModelStore implements StoreOperations {
       deliveries_queued: queued.length,
       target_agents: sent.target_agents,
       timestamp: sent.timestamp,
+      said,
       message: sent.message,
     };
     this.#messages.set(message.message_id, message);
@@ -431,7 +407,7 @@ export class ModelStore implements StoreOperations {
     if (idempotency !== null && key !== null) {
       this.#keys.set(key, { fingerprint: idempotency.fingerprint, result: accepted, created_at: wall_ms });
     }
-    return { kind: 'accepted', message: { ...accepted }, deliveries };
+    return { kind: 'accepted', message: { ...accepted }, said, deliveries };
   }
 
   /** What another node reads of messages that one stored in a batch: with what is pending for some instances. */
@@ -440,7 +416,7 @@ export class ModelStore implements StoreOperations {
     for (const message_id of message_ids) {
       const found = this.#messages.get(message_id);
       if (found === undefined) continue;
-      const { message_no, meeting_id, seq, accepted_at, timestamp, message, deliveries_queued } = found;
+      const { message_no, meeting_id, seq, accepted_at, timestamp, said, message, deliveries_queued } = found;
       const range = ranges.get(meeting_id) ?? { meeting_id, first_seq: seq, last_seq: seq, messages: [] };
       ranges.set(meeting_id, range);
       range.last_seq = seq;
@@ -461,7 +437,8 @@ export class ModelStore implements StoreOperations {
         target_agents,
       }));
       const { expires_at } = rows[0]!;
-      range.messages.push({ message_id, meeting_id, seq, accepted_at, timestamp, message, expires_at, deliveries });
+      const head = { message_id, meeting_id, seq, accepted_at, timestamp, said };
+      range.messages.push({ ...head, message, expires_at, deliveries });
     }
     return [...ranges.values()];
   }
@@ -484,11 +461,12 @@ export class ModelStore implements StoreOperations {
         page.push(row);
       }
       if (after_seq === undefined) page.reverse();
-      const data = page.map(({ message_id, seq, accepted_at, target_agents, message }) => ({
+      const data = page.map(({ message_id, seq, accepted_at, target_agents, said, message }) => ({
         message_id,
         seq,
         accepted_at,
         target_agents,
+        said,
         message,
       }));
       return { data, has_more };
@@ -515,7 +493,7 @@ export class ModelStore implements StoreOperations {
   }
 
   #queued(row: ModelDelivery): QueuedDelivery {
-    const { message_id, meeting_id, seq, message, timestamp, accepted_at } = row.message;
+    const { message_id, meeting_id, seq, message, timestamp, said, accepted_at } = row.message;
     const { delivery_id, instance_id, target_agents, expires_at, attempt_count, answered_badly, attempts } = row;
     return {
       delivery_id,
@@ -526,6 +504,7 @@ export class ModelStore implements StoreOperations {
       target_agents,
       message,
       timestamp,
+      said,
       accepted_at,
       expires_at,
       attempt_count,
@@ -607,7 +586,7 @@ export class ModelStore implements StoreOperations {
       }),
     loadAside: (instance_id, now_ms, limit) => {
       const beside = this.#pendingOf(instance_id)
-        .filter((row) => row.aside && !this.#isPaused(row))
+        .filter(({ aside }) => aside)
         .toSorted(byDueTime);
       const due = beside.filter(({ next_attempt_at }) => next_attempt_at !== null && next_attempt_at <= now_ms);
       const read = due.slice(0, limit);
@@ -674,7 +653,7 @@ export class ModelStore implements StoreOperations {
       return { recovered: failed.length };
     },
     expire: (after, lanes_max, now_ms, wall_ms) => {
-      const expired = new EndedInLanes();
+      const expired = new ExpiredInLanes();
       const lanes = this.#pendingLanes(after, lanes_max);
       for (const lane of lanes) {
         let count = 0;
@@ -692,18 +671,6 @@ export class ModelStore implements StoreOperations {
         expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
       return { expired: expired.list(), next: null };
-    },
-    countWaiting: (waiting) => this.#waiting(waiting).length,
-    drop: (waiting, limit, wall_ms) => {
-      const dropped = new EndedInLanes();
-      for (const row of this.#waiting(waiting).slice(0, limit)) {
-        row.state = 'cancelled';
-        row.reason = 'dropped';
-        row.next_attempt_at = null;
-        row.settled_at = wall_ms;
-        dropped.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
-      }
-      return dropped.list();
     },
     prune: (before, limit) => {
       const oldest = [...this.#deliveries.values()].slice(0, PRUNE_WINDOW);
@@ -755,12 +722,10 @@ export class ModelStore implements StoreOperations {
     };
   }
 
-  #waitingFor(row: ModelDelivery, now_ms: number): WaitingFor | null {
-    const { state, instance_id, next_attempt_at } = row;
+  #waitingFor({ state, instance_id, next_attempt_at }: ModelDelivery, now_ms: number): WaitingFor | null {
     if (state !== 'pending') return null;
     const instance = this.#instances.get(instance_id);
     if (instance === undefined || !instance.is_active || !instance.webhook_enabled) return 'switched_off';
-    if (this.#isPaused(row)) return 'paused';
     if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
     return next_attempt_at === null ? 'turn' : 'retry';
   }

@@ -2,6 +2,7 @@ import type { ApiKeyStore } from '../../src/store/contract/api_keys.ts';
 import type { AuditStore } from '../../src/store/contract/audit.ts';
 import type { ClusterStore } from '../../src/store/contract/cluster.ts';
 import type { EncryptionStore } from '../../src/store/contract/encryption.ts';
+import type { InviteStore } from '../../src/store/contract/invites.ts';
 import type { SessionStore } from '../../src/store/contract/sessions.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -98,6 +99,7 @@ export function simulatedStore(operations: StoreOperations | ClusterOperations, 
     deliveries: of('deliveries', operations.deliveries) as unknown as Store['deliveries'],
     encryption: {} as EncryptionStore,
     api_keys: {} as ApiKeyStore,
+    invites: {} as InviteStore,
     audit: { prune: async () => 0 } as unknown as AuditStore,
     sessions: {} as SessionStore,
     audited: () => store,

@@ -3,6 +3,8 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import type { Session } from '../../src/domain/session.ts';
 import { IDEMPOTENCY_MS, type NewMessage } from '../../src/store/contract/messages.ts';
+import type { NewApiKey } from '../../src/store/contract/api_keys.ts';
+import { INVITES_KEPT_MS, INVITES_PENDING_MAX, type NewInvite } from '../../src/store/contract/invites.ts';
 import { SESSIONS_PER_KEY_MAX } from '../../src/store/contract/sessions.ts';
 import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
 import { lane, meeting, messages, NEVER, newMessage, register, settled, WALL } from '../support/store_contents.ts';
@@ -362,7 +364,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       );
     });
 
-    test('waiting_for says switched_off before paused before back_off before retry before turn, and nothing once settled', async (t) => {
+    test('waiting_for says switched_off before back_off before retry before turn, and nothing once settled', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await store.messages.accept(messages('m', 3));
@@ -388,16 +390,10 @@ function holdsTheContract(engine: EngineUnderTest): void {
       };
       await store.deliveries.settle([], [health]);
       assert.deepEqual(await waiting(), [null, 'back_off', 'back_off']);
-      await store.meetings.patch('m', { paused: true }, WALL);
-      assert.deepEqual(await waiting(), [null, 'paused', 'paused']);
       await store.deliveries.settle([], [{ ...health, backoff_until: WALL }]);
-      assert.deepEqual(await waiting(), [null, 'paused', 'paused']);
-      await store.meetings.patch('m', { paused: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'retry', 'turn']);
-      await store.meetings.patch('m', { paused: true }, WALL);
       await store.instances.patch('i', { webhook_enabled: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
-      await store.meetings.patch('m', { paused: false }, WALL);
       await store.instances.patch('i', { webhook_enabled: true, is_active: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
     });
@@ -614,6 +610,97 @@ function holdsTheContract(engine: EngineUnderTest): void {
       assert.notEqual(await store.sessions.find('digest-1', WALL), null);
       assert.equal(await store.sessions.find('digest-2', WALL), null);
       assert.notEqual(await store.sessions.find('digest-3', WALL), null);
+    });
+  });
+
+  describe('invites', () => {
+    const invite = (n: number, more: Partial<NewInvite> = {}): NewInvite => ({
+      invite_id: `inv_${String(n).padStart(12, '0')}`,
+      digest: `digest-${n}`,
+      created_by: 'admin',
+      instance_id: 'i',
+      meeting_ids: ['m'],
+      agent_ids: ['a'],
+      created_at: WALL + n,
+      expires_at: WALL + 10_000,
+      ...more,
+    });
+    const newKey = (key_id: string, more: Partial<NewApiKey> = {}): NewApiKey => ({
+      key_id,
+      name: null,
+      scopes: ['instance'],
+      meeting_ids: ['m'],
+      instance_id: 'i',
+      digest: `digest of ${key_id}`,
+      created_at: WALL,
+      expires_at: null,
+      ...more,
+    });
+    const admin = newKey('admin', { scopes: ['admin'], meeting_ids: null, instance_id: null });
+
+    test('are redeemed once, for a key that owns the instance from then on', async (t) => {
+      const store = await engine.openThread(t);
+      await register(store, 'i');
+      await store.api_keys.create(admin);
+      const made = await store.invites.create(invite(1));
+      assert.deepEqual(made, { ...invite(1), redeemed_at: null, key_id: null, revoked_at: null });
+      assert.deepEqual(await store.invites.find('digest-1'), made);
+      const tries = Array.from({ length: 5 }, (_, k) => store.invites.redeem('digest-1', newKey(`key-${k}`), WALL + 5));
+      const redeemed = (await Promise.all(tries)).filter((each) => each !== null);
+      assert.equal(redeemed.length, 1);
+      const { key, instance, invite: after } = redeemed[0]!;
+      assert.deepEqual(after, { ...made, redeemed_at: WALL + 5, key_id: key!.key_id });
+      assert.equal(instance?.owner_key_id, key!.key_id);
+      assert.deepEqual(
+        (await store.api_keys.changedSince(1)).map(({ key_id }) => key_id),
+        [key!.key_id],
+      );
+      await assert.rejects(store.invites.revoke(made.invite_id, WALL), { code: 'invite_redeemed' });
+    });
+
+    test('give no key while there is none, and make no instance', async (t) => {
+      const store = await engine.open(t);
+      await store.invites.create(invite(1, { created_by: null }));
+      const redeemed = await store.invites.redeem('digest-1', newKey('key'), WALL);
+      assert.deepEqual([redeemed?.key, redeemed?.instance, redeemed?.invite.key_id], [null, null, null]);
+      assert.deepEqual(await store.api_keys.changedSince(0), []);
+      assert.equal(await store.invites.redeem('digest-1', newKey('key'), WALL), null);
+    });
+
+    test('end when they expire, are revoked, or the key that made them is', async (t) => {
+      const store = await engine.open(t);
+      await store.api_keys.create(admin);
+      await store.api_keys.create({ ...admin, key_id: 'other' });
+      for (const n of [1, 2, 3, 4]) await store.invites.create(invite(n, n === 4 ? { created_by: 'other' } : {}));
+      assert.equal(await store.invites.redeem('digest-1', newKey('a'), WALL + 10_000), null);
+      assert.equal((await store.invites.revoke(invite(2).invite_id, WALL + 9))?.revoked_at, WALL + 9);
+      assert.equal((await store.invites.revoke(invite(2).invite_id, WALL + 10))?.revoked_at, WALL + 9);
+      assert.equal(await store.invites.revoke('inv_none', WALL), null);
+      await store.api_keys.revoke('admin', WALL + 20);
+      for (const n of [2, 3]) assert.equal(await store.invites.redeem(`digest-${n}`, newKey('b'), WALL + 30), null);
+      // Control: that of another key can be redeemed.
+      assert.notEqual(await store.invites.redeem('digest-4', newKey('c'), WALL + 30), null);
+      const { data, next_cursor } = await store.invites.list({ limit: 3 });
+      assert.deepEqual(
+        data.map(({ digest, revoked_at }) => [digest, revoked_at]),
+        [
+          ['digest-4', null],
+          ['digest-3', WALL + 20],
+          ['digest-2', WALL + 9],
+        ],
+      );
+      const rest = await store.invites.list({ limit: 3, cursor: next_cursor! });
+      assert.deepEqual([rest.data.length, rest.next_cursor], [1, null]);
+    });
+
+    test('wait in a bounded number, and leave the list a month after their end', async (t) => {
+      const store = await engine.open(t);
+      const all = Array.from({ length: INVITES_PENDING_MAX }, (_, n) => store.invites.create(invite(n)));
+      await Promise.all(all);
+      await assert.rejects(store.invites.create(invite(5_000)), { code: 'quota_exceeded' });
+      const later = { created_at: WALL + 10_001 + INVITES_KEPT_MS, expires_at: WALL + INVITES_KEPT_MS * 2 };
+      await store.invites.create(invite(5_000, later));
+      assert.equal((await store.invites.list({ limit: 10 })).data.length, 1);
     });
   });
 

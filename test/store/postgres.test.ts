@@ -6,13 +6,14 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
-import { ACCEPT_MESSAGES_2 } from '../../src/store/postgres/functions/accept_messages.ts';
+import { ACCEPT_MESSAGES_3 } from '../../src/store/postgres/functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from '../../src/store/postgres/functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from '../../src/store/postgres/functions/take_numbers.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
 import { Executor } from '../../src/store/postgres/executor.ts';
 import { migrateDatabase } from '../../src/store/postgres/schema.ts';
 import type { Change } from '../../src/store/contract/cluster.ts';
+import type { NewSaid } from '../../src/store/contract/messages.ts';
 import { NO_QUOTAS } from '../../src/store/contract/quotas.ts';
 import type { Store } from '../../src/store/store.ts';
 import { StoreError } from '../../src/store/store_error.ts';
@@ -108,7 +109,7 @@ describe('a database that knows less than a node, because it took over without t
     const url = await makeDatabase();
     const WHOLE_LOOK =
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
-    await withoutPart(url, ACCEPT_MESSAGES_2, WHOLE_LOOK, '');
+    await withoutPart(url, ACCEPT_MESSAGES_3, WHOLE_LOOK, '');
     const store = await fallenBehind(t, url);
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
@@ -134,7 +135,7 @@ describe('a database that knows less than a node, because it took over without t
   test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
     const url = await makeDatabase();
     const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
-    await withoutPart(url, ACCEPT_MESSAGES_2, IS_LOST, 'IF false');
+    await withoutPart(url, ACCEPT_MESSAGES_3, IS_LOST, 'IF false');
     const store = await lost(t, url);
     await store.messages.accept(OF_ALL);
     assert.equal(await store.messages.list('m', FIRST_PAGE), null);
@@ -227,6 +228,9 @@ test('a key of a sender is found by a node of the version before, and one that s
   assert.deepEqual(await kindsOf('one', 'two'), ['repeated', 'repeated']);
 });
 
+/** Nobody in the meetings of these tests. */
+const AGENT: NewSaid = { from_agent: 'somebody', in_reply_to: null, speaks_for: null };
+
 describe('a connection that is cut inside the commit of a batch', () => {
   const IDEMPOTENCY = { key: 'k', sender: '', fingerprint: 'f' };
 
@@ -239,7 +243,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
       await meeting(store, 'm', 'i', 'j');
       await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
       if (!has_memory) {
-        await withoutPart(url, ACCEPT_MESSAGES_2, 'batch.batch_no = my_batch_no THEN', 'false THEN');
+        await withoutPart(url, ACCEPT_MESSAGES_3, 'batch.batch_no = my_batch_no THEN', 'false THEN');
         await sql(url, 'ALTER TABLE batches DROP CONSTRAINT batches_pkey');
       }
       const seen = cutAnswerTo(proxy, 'the marked one');
@@ -247,7 +251,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
         newMessage('m', { message: '{"t":"the marked one"}' }),
         newMessage('m', { idempotency: IDEMPOTENCY }),
         newMessage('m', { target_agents: ['nobody'] }),
-        newMessage('m', { idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
+        newMessage('m', { said: AGENT, idempotency: { key: 'other', sender: '', fingerprint: 'f' } }),
       ]);
       assert.equal(seen.cuts, 1);
       const stored = await sql<{ message: string }>(url, 'SELECT message FROM messages');
@@ -258,6 +262,8 @@ describe('a connection that is cut inside the commit of a batch', () => {
         accepted.map((each) => (each.kind === 'accepted' ? [each.message.seq, each.deliveries.length] : each.kind)),
         [[2, 2], 'repeated', [3, 0], [4, 2]],
       );
+      assert.ok(accepted[3]?.kind === 'accepted');
+      assert.deepEqual(accepted[3].said, { from_agent: AGENT.from_agent, in_reply_to: null, hops: 1 });
       const in_lane = await lane(store, 'j', 'm');
       const answered = accepted.flatMap((each) => (each.kind === 'accepted' ? each.deliveries : []));
       assert.deepEqual(
@@ -606,7 +612,7 @@ describe('nodes tell each other', () => {
       newMessage('m', { message: '{"n":1}', timestamp: '"then\\u0000"' }),
       newMessage('empty', { message: '{"n":2}' }),
       newMessage('m', { message: '{"n":3}', target_agents: ['nobody'] }),
-      newMessage('m', { message: '{"n":4}', idempotency: { key: 'k', sender: '', fingerprint: 'f' } }),
+      newMessage('m', { message: '{"n":4}', said: AGENT, idempotency: { key: 'k', sender: '', fingerprint: 'f' } }),
     ];
     const accepted = await a.messages.accept(batch);
     await a.messages.accept([batch[3]!]);
@@ -621,7 +627,8 @@ describe('nodes tell each other', () => {
       const { message, timestamp, expires_at } = batch[i]!;
       const deliveries = each.deliveries.filter(({ instance_id }) => !held.has(partitionOf(instance_id)));
       if (deliveries.length === 0) return [];
-      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, expires_at, deliveries }];
+      const { said } = each;
+      return [{ message_id, meeting_id, seq, accepted_at, message, timestamp, said, expires_at, deliveries }];
     });
     const counts = stored.map(({ deliveries }) => deliveries.length);
     assert.ok(counts[0]! > 0 && counts[0]! < ids.length);
@@ -835,7 +842,7 @@ describe('an instance that is removed while others send', () => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
       await meeting(a, 'm', 'i');
-      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_2, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_3, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
       // Somebody else is about to store the same key: that is waited for after the recipients were found.

@@ -16,9 +16,8 @@ import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import type { Audited } from '../../src/store/contract/audit.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
 import type { ClusterStore } from '../../src/store/contract/cluster.ts';
-import type { DeliveryFilter, DeliveryRow, LaneKey } from '../../src/store/contract/deliveries.ts';
+import type { DeliveryFilter, DeliveryRow } from '../../src/store/contract/deliveries.ts';
 import type { InstancePatch } from '../../src/store/contract/instances.ts';
-import type { MeetingPatch } from '../../src/store/contract/meetings.ts';
 import type { Quotas } from '../../src/store/contract/quotas.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
@@ -92,6 +91,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    invites: of('invites'),
     audit: of('audit'),
     sessions: of('sessions'),
     audited: (audited) => ({
@@ -100,6 +100,7 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
       deliveries: of('deliveries', audited),
       encryption: of('encryption', audited),
       api_keys: of('api_keys', audited),
+      invites: of('invites', audited),
       sessions: of('sessions', audited),
     }),
     ping: async () => void (await instances.load([])),
@@ -136,6 +137,7 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
     deliveries: of('deliveries'),
     encryption: of('encryption'),
     api_keys: of('api_keys'),
+    invites: of('invites'),
     audit: of('audit'),
     sessions: of('sessions'),
     audited: (audited) => store.audited(audited),
@@ -159,6 +161,7 @@ export interface SendOptions {
   target_agents?: string[];
   key?: string;
   text?: string;
+  expires_in_ms?: number;
 }
 
 /** A cluster in which this node says nothing. */
@@ -346,24 +349,6 @@ export class TestNode {
     if (retried !== null) this.engine.deliveryRetried({ ...retried, delivery_id });
   }
 
-  async setMeeting(meeting_id: string, patch: MeetingPatch): Promise<void> {
-    await this.store.meetings.patch(meeting_id, patch, this.clock.wall());
-    await this.engine.meetingChanged(meeting_id);
-  }
-
-  /** Drops what waits; returns how much that was. */
-  async drop(of: Partial<LaneKey>, limit = 2_000): Promise<number> {
-    const waiting = { ...of, up_to: await this.store.messages.last() };
-    let dropped = 0;
-    for (let step = limit; step >= limit;) {
-      const lanes = await this.store.deliveries.drop(waiting, limit, this.clock.wall());
-      step = lanes.reduce((sum, { count }) => sum + count, 0);
-      await this.engine.dropped(of, step);
-      dropped += step;
-    }
-    return dropped;
-  }
-
   async recover(instance_id: string, since_ms: number): Promise<number> {
     const now = this.clock.now();
     const recovered = await this.store.deliveries.recover(instance_id, since_ms, now, now + SETTINGS.expire_after_ms);
@@ -375,12 +360,14 @@ export class TestNode {
     return (await this.post(meeting_id, options)).message;
   }
 
-  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}' }: SendOptions = {}) {
+  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}', expires_in_ms }: SendOptions = {}) {
     const send: Send = {
       meeting_id,
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
+      said: null,
+      expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };
     return this.engine.send(send);

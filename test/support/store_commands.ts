@@ -4,8 +4,14 @@ import type { OwnerScope } from '../../src/domain/access.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
+import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
-import type { DeliverySettlement, EndedInLane, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type {
+  DeliverySettlement,
+  ExpiredInLane,
+  LaneKey,
+  QueuedDelivery,
+} from '../../src/store/contract/deliveries.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SECRET } from './node.ts';
 
@@ -142,9 +148,15 @@ const COMMANDS = {
         message: d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!,
         timestamp: d.pick(5, TIMESTAMPS),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
-        idempotency: d.flag(7, k)
-          ? { key: IDEMPOTENCY_KEYS[k % 2]!, sender: d.pick(k, ['', 'one', 'two']), fingerprint: d.pick(1, ['x', 'y']) }
-          : null,
+        said: saidIn(d, k),
+        idempotency:
+          d.flag(7, k) && saidIn(d, k) === null
+            ? {
+                key: IDEMPOTENCY_KEYS[k % 2]!,
+                sender: d.pick(k, ['', 'one', 'two']),
+                fingerprint: d.pick(1, ['x', 'y']),
+              }
+            : null,
         wall_ms: d.wall,
         expires_at: d.wall + d.pick(2, [1_000, 86_400_000]),
       })),
@@ -208,32 +220,6 @@ const COMMANDS = {
       d.wall,
       rarely(d),
     ),
-  'set meeting': (store, d) =>
-    audited(store, d).meetings.patch(
-      d.meeting_id,
-      {
-        paused: d.flag(2) ? d.flag(2, 1) : undefined,
-        hop_limit: d.flag(3) ? d.pick(3, [null, 0, 16]) : undefined,
-        pair_limit: d.flag(4) ? d.pick(4, [null, 0, 20]) : undefined,
-        pair_window_s: d.flag(5) ? d.pick(5, [null, 0, 60]) : undefined,
-      },
-      d.wall,
-    ),
-  'get meeting': async (store, d) => [
-    await store.meetings.get(d.meeting_id),
-    await store.meetings.settings(d.meeting_id),
-    await store.meetings.allSettings(d.flag(2) ? d.meeting_id : null, d.limit),
-  ],
-  drop: async (store, d) => {
-    const up_to = d.flag(6) ? await store.messages.last() : d.message_id;
-    const of = { ...(d.flag(2) && { instance_id: d.instance_id }), up_to };
-    const waiting = d.flag(2) && d.flag(2, 1) ? of : { ...of, meeting_id: d.meeting_id };
-    const counted = await store.deliveries.countWaiting(waiting, rarely(d));
-    const steps: EndedInLane[][] = [];
-    do steps.push(await audited(store, d).deliveries.drop(waiting, 1_000, d.wall, rarely(d)));
-    while (steps.at(-1)!.length > 0);
-    return [counted, ...steps];
-  },
   heartbeat: (store, d) => store.instances.heartbeat(d.instance_id, d.wall, rarely(d)),
   rotateSecret: (store, d) =>
     audited(store, d).instances.rotateSecret(d.instance_id, `${SECRET}2`, 1_000, d.wall, rarely(d)),
@@ -336,10 +322,10 @@ const COMMANDS = {
       rarely(d),
     ),
   expire: async (store, d) => {
-    const expired: EndedInLane[] = [];
+    const expired: ExpiredInLane[] = [];
     let next: LaneKey | null = null;
     do {
-      const step: { expired: EndedInLane[]; next: LaneKey | null } = await store.deliveries.expire(
+      const step: { expired: ExpiredInLane[]; next: LaneKey | null } = await store.deliveries.expire(
         next,
         d.limit,
         d.now,
@@ -405,6 +391,38 @@ const COMMANDS = {
         : await audited(store, d).sessions.end(sessionIdOf({ digest: former })),
     ];
   },
+  invite: async (store, d) => {
+    const invite_id = `inv_${d.unique.padStart(12, '0')}`;
+    await audited(store, d).invites.create({
+      invite_id,
+      digest: `secret ${d.unique}`,
+      created_by: d.owner,
+      instance_id: d.instance_id,
+      meeting_ids: [d.meeting_id],
+      agent_ids: ['a', 'b'],
+      created_at: d.wall,
+      expires_at: d.wall + 5_000,
+    });
+    const former = Number(d.unique) - d.limit;
+    const key = {
+      key_id: `inv${d.unique.padStart(9, '0')}`,
+      name: invite_id,
+      scopes: ['instance' as const],
+      meeting_ids: [d.meeting_id],
+      instance_id: d.instance_id,
+      digest: d.unique,
+      created_at: d.wall,
+      expires_at: null,
+    };
+    const digest = `secret ${d.flag(0) ? d.unique : former}`;
+    return [
+      await store.invites.find(digest),
+      await store.invites.list({ limit: d.limit }),
+      d.flag(1)
+        ? await audited(store, d).invites.redeem(digest, key, d.wall + d.pick(0, [0, 5_000]))
+        : await audited(store, d).invites.revoke(`inv_${String(former).padStart(12, '0')}`, d.wall),
+    ];
+  },
   append: (store, d) => store.audit.append({ ...subjectOf(d), outcome: 'refused', code: 'not_permitted' }, d.wall),
   'list entries': (store, d) =>
     store.audit.list({
@@ -419,6 +437,15 @@ const COMMANDS = {
     }),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+/** Who says a message of `accept`: often nobody. A refused one has no key: engines judge others with that key differently. */
+function saidIn(d: Draw, k: number): NewMessage['said'] {
+  if (!d.flag(5, k + 1)) return null;
+  const from_agent = d.pick(k, [null, 'a', '"c"', '\u{1F600}', 'nobody']);
+  const in_reply_to = d.flag(0, k) ? d.message_id : null;
+  if (from_agent === null && in_reply_to === null) return null;
+  return { from_agent, in_reply_to, speaks_for: d.owner_scope };
+}
 
 export type CommandName = keyof typeof COMMANDS;
 

@@ -36,6 +36,7 @@ export function newMessage(meeting_id: string, changes: Partial<NewMessage> = {}
     message: '{}',
     timestamp: '',
     target_agents: null,
+    said: null,
     idempotency: null,
     wall_ms: WALL,
     expires_at: NEVER,

@@ -2,7 +2,7 @@ import { errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
-import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
+import { type CallOptions, parseResponse, Requests, type RequestsOptions } from './requests.ts';
 import { send, type SendingOptions, type SendOptions } from './sending.ts';
 import type {
   ApiKey,
@@ -10,22 +10,24 @@ import type {
   AuditEntry,
   Backup,
   BackupProgress,
+  CreateInviteInput,
   CreateKeyInput,
   Delivery,
   DeliveryWithAttempts,
   Demo,
   Diagnosis,
-  DropDeliveriesInput,
-  DroppedDeliveries,
   EventsQuery,
   FeedEvent,
   Instance,
+  Invite,
+  InviteWithLink,
   JoinMeetingInput,
   LeaveMeetingInput,
   LeftMeeting,
   ListAuditQuery,
   ListDeliveriesQuery,
   ListInstancesQuery,
+  ListInvitesQuery,
   ListMeetingInstancesQuery,
   ListMeetingsQuery,
   ListMessagesQuery,
@@ -38,19 +40,19 @@ import type {
   OpenSession,
   Page,
   PageQuery,
-  Recovered,
   RecoverInput,
+  Recovered,
+  RedeemedInvite,
   Reencryption,
-  RegisteredInstance,
   RegisterInput,
-  RotatedSecret,
+  RegisteredInstance,
   RotateKeyInput,
   RotateSecretInput,
+  RotatedSecret,
   SentMessage,
   ServiceNode,
   Session,
   UpdateInstanceInput,
-  UpdateMeetingInput,
 } from './types.ts';
 
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
@@ -142,15 +144,6 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings'], { ...options, query });
   }
 
-  getMeeting(meeting_id: string | number, options?: CallOptions): Promise<Meeting> {
-    return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
-  }
-
-  /** Pauses a meeting, or lets it go on: what waited is then delivered in its order. For admins. */
-  updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
-    return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
-  }
-
   listMeetingInstances(
     meeting_id: string | number,
     query: ListMeetingInstancesQuery = {},
@@ -209,14 +202,6 @@ export class ConvokeClient {
     return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
   }
 
-  /**
-   * Cancels what waits for an instance, or in a meeting; with `dry_run` it only counts. Call it again while `done` is
-   * false.
-   */
-  dropDeliveries(input: DropDeliveriesInput, options?: CallOptions): Promise<DroppedDeliveries> {
-    return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input });
-  }
-
   /** Changes the data key that secrets are encrypted under at rest, for some seconds; call again while `done` is false. */
   reencrypt(options?: CallOptions): Promise<Reencryption> {
     return this.#requests.call('POST', ['encryption', 'reencrypt'], { ...options });
@@ -268,6 +253,43 @@ export class ConvokeClient {
   /** Makes a new token. Until the overlap ends, the old one is accepted too. */
   rotateKey(key_id: string, input: RotateKeyInput = {}, options?: CallOptions): Promise<ApiKeyWithToken> {
     return this.#requests.call('POST', ['keys', key_id, 'rotate'], { ...options, body: input });
+  }
+
+  /**
+   * Makes a one-time link that lets a machine into meetings. The response has the `link`, this once. For admins, as are
+   * listing and revoking.
+   */
+  async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
+    const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
+    // Behind a proxy the service may not know how it is reached; this client does.
+    return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
+  }
+
+  /** Those of the last 30 days, the latest first, without their links. */
+  listInvites(query: ListInvitesQuery = {}, options?: CallOptions): Promise<Page<Invite>> {
+    return this.#requests.call('GET', ['invites'], { ...options, query });
+  }
+
+  /** Its link is refused from the response on. Fails with `invite_redeemed`: revoke its key then. */
+  revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
+    return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
+  }
+
+  /**
+   * Redeems the link of an invite, once, for a key. Needs no key: make the client with the part of the link before `/invite/` as
+   * `base_url`. A lost response cannot be asked for again.
+   *
+   * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
+   * @throws TypeError when it is no link of this service
+   */
+  async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
+    const beginning = `${this.base_url}/invite/`;
+    if (!link.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
+    // Its end is base64url, which a path takes as it is; what is none, the service refuses.
+    const url = beginning + encodeURIComponent(link.slice(beginning.length).replace(/\/$/, ''));
+    return this.#requests.ask('POST', url, options, (response, text) =>
+      parseResponse<RedeemedInvite>(response, text, url),
+    );
   }
 
   /** Who did what to what, from where and when; the newest entry first unless `order` is the other. For admins. */

@@ -123,7 +123,7 @@ export class Requests {
   }
 }
 
-function parseResponse<T>(response: Response, text: string, url: string): T {
+export function parseResponse<T>(response: Response, text: string, url: string): T {
   if (!response.ok) throw errorFromResponse(response, text, url, Date.now());
   if (response.status === 204) return undefined as T;
   try {

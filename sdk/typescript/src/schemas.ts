@@ -58,12 +58,13 @@ export type AuditAction =
   | 'instance.webhook_test'
   | 'meeting.join'
   | 'meeting.leave'
-  | 'meeting.update'
   | 'delivery.retry'
-  | 'delivery.drop'
   | 'key.create'
   | 'key.rotate'
   | 'key.revoke'
+  | 'invite.create'
+  | 'invite.redeem'
+  | 'invite.revoke'
   | 'session.begin'
   | 'session.end'
   | 'encryption.reencrypt'
@@ -83,14 +84,14 @@ export interface AuditEntry {
   at: string;
   /**
    * Who did it: a key_id, or open (no key is needed yet), local command (on the data file), sign-in link (printed by
-   * convoke serve), service, unknown (no right key).
+   * convoke serve), invite link, service, unknown (no right key).
    */
   principal: string;
   /** The address of the client; the /64 of an anonymous IPv6 client. Null for a local command. */
   address: string | null;
   action: AuditAction;
   /** To what kind of thing. */
-  target_kind: 'instance' | 'meeting' | 'delivery' | 'key' | 'session' | 'service';
+  target_kind: 'instance' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
   /** To what; null where it was not said. */
   target_id: string | null;
   /** Whether it was done. */
@@ -117,6 +118,21 @@ export interface BackupProgress {
   pages_total: number;
   /** Those that are not copied yet. */
   pages_left: number;
+}
+
+/** Whom a link invites, and where. */
+export interface CreateInviteInput {
+  /** The meetings that the machine may join. At most 100, of at most 8192 bytes in all. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all. */
+  agent_ids: string[];
+  /**
+   * What the machine registers as; made of its first agent and a few random characters when absent. An instance that
+   * exists belongs to the new key from then on.
+   */
+  instance_id?: string | undefined;
+  /** How long it can be redeemed: an hour when absent, a minute to a day. */
+  expires_in_s?: number | undefined;
 }
 
 /** What a new key may be used for. */
@@ -166,10 +182,9 @@ export interface Delivery {
 
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
- * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
- * dropped what waited.
+ * answers; `expired`: not reached for too long; `instance_deleted`: cancelled.
  */
-export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped';
+export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted';
 
 /** What became of a delivery; all but `pending` are its end. */
 export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
@@ -221,26 +236,6 @@ export interface DiagnosisStage {
   detail: string;
 }
 
-/** Whose pending deliveries to cancel. */
-export interface DropDeliveriesInput {
-  /** What waits for this instance. */
-  instance_id?: string | undefined;
-  /** What waits in this meeting; with instance_id: only of it for that instance. */
-  meeting_id?: string | undefined;
-  /** Only count what would be dropped. */
-  dry_run?: boolean | undefined;
-}
-
-/** What became of pending deliveries. */
-export interface DroppedDeliveries {
-  /** How many were dropped, or would be. */
-  deliveries: number;
-  /** Whether they were only counted. */
-  dry_run: boolean;
-  /** False when more of them wait: call it again. */
-  done: boolean;
-}
-
 /** One field that is not valid. */
 export interface FieldError {
   /** The field, dotted: `agent_ids.3`; empty for the body as a whole. */
@@ -289,6 +284,38 @@ export interface Instance {
   created_at: string;
   /** When a field of the registration last changed. */
   updated_at: string;
+}
+
+/** A one-time link, without its secret. */
+export interface Invite {
+  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  invite_id: string;
+  /** `pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`. */
+  state: 'pending' | 'redeemed' | 'revoked' | 'expired';
+  /** What the machine registers as. */
+  instance_id: string;
+  /** The meetings that the machine may join. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. */
+  agent_ids: string[];
+  /** The key that made it; null without a key. */
+  created_by: string | null;
+  /** When it was made. */
+  created_at: string;
+  /** From then on it cannot be redeemed. */
+  expires_at: string;
+  /** When it was redeemed; null: it was not. */
+  redeemed_at: string | null;
+  /** The key that it was redeemed for; null before, and where no key was needed. */
+  key_id: string | null;
+  /** When it was revoked; null: it was not. */
+  revoked_at: string | null;
+}
+
+/** An invite with its link, which only the response that makes it contains. */
+export interface InviteWithLink extends Invite {
+  /** Redeems the invite once. It is not shown again. It begins with the address that this request was made to. */
+  link: string;
 }
 
 /** An instance and its agents that take part in a meeting. */
@@ -347,8 +374,6 @@ export interface Meeting {
   agent_count: number;
   /** Deliveries of its messages that are not settled yet. */
   pending_deliveries: number;
-  /** Whether its deliveries wait until somebody lets it go on. */
-  paused: boolean;
   /** The first join or message. */
   created_at: string;
   /** The last join, leave or message. */
@@ -389,6 +414,15 @@ export interface Message {
   accepted_at: string;
   /** The agents it was for; null when it went to all of the meeting. */
   target_agents: string[] | null;
+  /** The agent that says it; absent: a person, or a program that is no agent. */
+  from_agent?: string;
+  /** The message_id that it answers; absent: the sender named none. That message may be gone. */
+  in_reply_to?: string;
+  /**
+   * How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+   * from_agent nor in_reply_to.
+   */
+  hops?: number;
   message: JsonObject;
 }
 
@@ -455,6 +489,20 @@ export interface RecoverInput {
 export interface Recovered {
   /** How many failed deliveries were queued again. */
   recovered: number;
+}
+
+/** What a machine needs to register, to join its meetings and to pull. */
+export interface RedeemedInvite {
+  /** The key of an invite. It is no secret: nobody can redeem an invite with it. */
+  invite_id: string;
+  /** What the machine registers as. */
+  instance_id: string;
+  /** The meetings that the machine may join. */
+  meeting_ids: string[];
+  /** The agents that the machine is invited for. */
+  agent_ids: string[];
+  /** Sent as `authorization: Bearer`. It is not shown again. Null while no key was made and none is needed. */
+  api_key: string | null;
 }
 
 /** The result of one step of changing the data key. */
@@ -603,17 +651,11 @@ export interface UpdateInstanceInput {
   owner_key_id?: string | null | undefined;
 }
 
-/** What to change of a meeting; what is absent stays as it is. */
-export interface UpdateMeetingInput {
-  /** True: nothing of the meeting is pushed until it is set to false. */
-  paused?: boolean | undefined;
-}
-
 /**
  * What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of
- * its instance, a meeting that is `paused`, or an instance that is `switched_off`.
+ * its instance, or an instance that is `switched_off`.
  */
-export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'paused' | 'switched_off';
+export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'switched_off';
 
 /** The query of the operation `listInstances`. */
 export interface ListInstancesQuery {
@@ -708,6 +750,16 @@ export interface EventsQuery {
 
 /** The query of the operation `listKeys`. */
 export interface PageQuery {
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `listInvites`. */
+export interface ListInvitesQuery {
   /**
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */

@@ -21,6 +21,12 @@ export interface SendingOptions {
 export interface SendOptions extends CallOptions {
   /** Push only to these agents; empty or absent: to all agents of the meeting. */
   target_agents?: readonly string[] | undefined;
+  /** The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
+  from_agent?: string | undefined;
+  /** The message_id, in the same meeting, that it answers. */
+  in_reply_to?: string | undefined;
+  /** Seconds after which it is not pushed any more, where that is earlier than the limit of the service. */
+  expires_in_s?: number | undefined;
   /** Made at random when absent. Give your own to repeat a send safely across restarts of your program. */
   idempotency_key?: string | undefined;
 }
@@ -33,9 +39,9 @@ export async function send(
   message: object | RawJson,
   options: SendOptions,
 ): Promise<SentMessage> {
-  const { signal, target_agents, idempotency_key = makeIdempotencyKey() } = options;
+  const { signal, idempotency_key = makeIdempotencyKey(), ...given } = options;
   const path = ['meetings', meeting_id, 'messages'];
-  const text = sendBody(message, target_agents);
+  const text = sendBody(message, given);
   const headers = { 'idempotency-key': idempotency_key };
   for (let attempt = 1; ; attempt++) {
     try {
@@ -50,14 +56,15 @@ export async function send(
   }
 }
 
-function sendBody(message: object, target_agents: readonly string[] | undefined): string {
+function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempotency_key'>): string {
   if (typeof message !== 'object' || message === null || Array.isArray(message)) {
     throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
   }
   const text = message instanceof RawJson ? message.text : JSON.stringify(message);
-  // An undefined list means everybody; a null one is a mistake that the server should see.
-  const targets = target_agents === undefined ? '' : `,"target_agents":${JSON.stringify(target_agents)}`;
-  return `{"message":${text}${targets}}`;
+  // JSON leaves out what is undefined. A null is a mistake that the server should see.
+  const { target_agents, from_agent, in_reply_to, expires_in_s } = given;
+  const fields = JSON.stringify({ target_agents, from_agent, in_reply_to, expires_in_s }).slice(1);
+  return fields === '}' ? `{"message":${text}}` : `{"message":${text},${fields}`;
 }
 
 /**

@@ -35,6 +35,12 @@ export interface FeedData {
     accepted_at: string;
     /** The first 100 at most; null for a message to all agents. */
     target_agents: string[] | null;
+    /** The agent that says it; absent: a person, or a program that is no agent. */
+    from_agent?: string;
+    /** The message_id that it answers; absent: none is named. */
+    in_reply_to?: string;
+    /** How many messages of agents in a row led to it; absent without the two above. */
+    hops?: number;
     deliveries_queued: number;
   };
   'delivery.attempted': {
@@ -77,8 +83,6 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
-  /** What is set for a meeting was changed: these are the settings now. */
-  'meeting.changed': { meeting_id: string; paused: boolean; at: string };
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;

@@ -24,6 +24,12 @@ export interface Push {
   seq: number | null;
   /** From 1, from convoke-attempt; not covered by the signature. */
   attempt: number | null;
+  /** The agent that says the message, from convoke-from-agent; null: the sender named none. Not covered by the signature. */
+  from_agent: string | null;
+  /** The message_id that it answers, from convoke-in-reply-to; null: the sender named none. Not covered by the signature. */
+  in_reply_to: string | null;
+  /** How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature. */
+  hops: number | null;
   /** True for the sample push of a webhook test, known by its webhook-id, which the signature covers. */
   test: boolean;
   /** The JSON text that was signed, character for character. */
@@ -246,6 +252,9 @@ export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
     message_id: header(headers, 'convoke-message-id'),
     seq: count(header(headers, 'convoke-seq')),
     attempt: count(header(headers, 'convoke-attempt')),
+    from_agent: decoded(header(headers, 'convoke-from-agent')),
+    in_reply_to: header(headers, 'convoke-in-reply-to'),
+    hops: count(header(headers, 'convoke-hops')),
     test: webhook_id.startsWith(TEST_ID_PREFIX),
     body,
   };
@@ -270,4 +279,12 @@ function isPushBody(value: unknown): value is PushBody {
 
 function count(value: string | null): number | null {
   return value !== null && /^\d{1,15}$/.test(value) ? Number(value) : null;
+}
+
+function decoded(value: string | null): string | null {
+  try {
+    return value === null ? null : decodeURIComponent(value);
+  } catch {
+    return null;
+  }
 }

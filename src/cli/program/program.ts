@@ -3,25 +3,26 @@ import { Command, CommanderError, Help, type Option } from 'commander';
 import { ConvokeError } from '@convoke/sdk';
 import { VERSION } from '../../version.ts';
 import { failureOf } from './api.ts';
-import { auditCommand } from './audit.ts';
-import { backupCommand } from './backup.ts';
-import { compactCommand } from './compact.ts';
-import { configCommand } from './config.ts';
-import { deliveriesCommand } from './deliveries.ts';
-import { demoCommand } from './demo_command.ts';
-import { doctorCommand } from './doctor_command.ts';
+import { auditCommand } from './commands/audit.ts';
+import { backupCommand } from './commands/backup.ts';
+import { compactCommand } from './commands/compact.ts';
+import { configCommand } from './commands/config.ts';
+import { deliveriesCommand } from './commands/deliveries.ts';
+import { demoCommand } from './commands/demo_command.ts';
+import { doctorCommand } from './commands/doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
-import { importCommand } from './import.ts';
-import { instancesCommand } from './instances.ts';
-import { keysCommand } from './keys.ts';
-import { migrateCommand } from './migrate.ts';
-import { joinCommand, leaveCommand } from './memberships.ts';
-import { meetingsCommand } from './meetings.ts';
-import { nodesCommand } from './nodes.ts';
-import { messagesCommand, sendCommand } from './messages.ts';
-import { serveCommand } from './serve_command.ts';
+import { importCommand } from './commands/import.ts';
+import { instancesCommand } from './commands/instances.ts';
+import { inviteCommand, invitesCommand } from './commands/invites.ts';
+import { keysCommand } from './commands/keys.ts';
+import { migrateCommand } from './commands/migrate.ts';
+import { joinCommand, leaveCommand } from './commands/memberships.ts';
+import { meetingsCommand } from './commands/meetings.ts';
+import { nodesCommand } from './commands/nodes.ts';
+import { messagesCommand, sendCommand } from './commands/messages.ts';
+import { serveCommand } from './commands/serve_command.ts';
 import { note } from './terminal.ts';
-import { webhookTestCommand } from './webhook_test.ts';
+import { webhookTestCommand } from './commands/webhook_test.ts';
 import { typed, typedExample } from './command_name.ts';
 
 const EXIT_CODES = `
@@ -65,7 +66,15 @@ export function program(): Command {
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
-    'Who takes part:': [instancesCommand(), webhookTestCommand(), joinCommand(), leaveCommand(), meetingsCommand()],
+    'Who takes part:': [
+      instancesCommand(),
+      webhookTestCommand(),
+      joinCommand(),
+      leaveCommand(),
+      meetingsCommand(),
+      inviteCommand(),
+      invitesCommand(),
+    ],
   };
   for (const [heading, commands] of Object.entries(groups)) {
     root.commandsGroup(heading);

@@ -131,6 +131,6 @@ export function inUse(file: string): CommandFailure {
 }
 
 async function isAnswered(url: string): Promise<boolean> {
-  const { askService } = await import('./doctor.ts');
+  const { askService } = await import('./commands/doctor.ts');
   return (await askService(url)) !== null;
 }

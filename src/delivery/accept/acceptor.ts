@@ -1,3 +1,4 @@
+import { refusalOf } from '../../domain/said.ts';
 import { Problem } from '../../domain/problem.ts';
 import type { Accepted, AcceptedMessage, NewMessage } from '../../store/contract/messages.ts';
 import { NO_LINGER, perNode } from '../../store/linger.ts';
@@ -14,7 +15,13 @@ import type { Router } from '../lanes/router.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 
 /** A message to send, as the HTTP layer hands it over. */
-export type Send = Pick<NewMessage, 'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'idempotency'>;
+export interface Send extends Pick<
+  NewMessage,
+  'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'idempotency'
+> {
+  /** Ends its deliveries earlier than the service does for all; null: it does not. */
+  expires_in_ms: number | null;
+}
 
 /** Messages in one transaction, and their bytes. */
 const BATCH_MAX = 500;
@@ -106,9 +113,10 @@ export class Acceptor {
   /**
    * Stores a message with its deliveries and enqueues them. When it resolves, they are on disk.
    *
-   * @throws Problem `idempotency_key_reused`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when it may be stored all the same
+   * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
+   * it may be stored all the same
    */
-  async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+  async send({ expires_in_ms, ...send }: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     if (this.#is_closed) {
       // In a cluster, another node takes the message at once. A single node needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
@@ -119,9 +127,10 @@ export class Acceptor {
     if (this.#batcher.waiting_weight + weight > WAITING_BYTES_MAX) {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
-    const expires_at = this.#clock.now() + this.#expire_after_ms;
+    const expires_at = this.#clock.now() + Math.min(expires_in_ms ?? Infinity, this.#expire_after_ms);
     const accepted = await this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
     if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
+    if (accepted.kind === 'refused') throw refusalOf(accepted.field);
     if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
     return { message: accepted.message, repeated: accepted.kind === 'repeated' };
   }
@@ -139,7 +148,8 @@ export class Acceptor {
       messages++;
       deliveries += result.deliveries.length;
       for (const { target_agents } of result.deliveries) chars += target_agents.length;
-      const stored = { ...(batch[i] as NewMessage), ...result.message, deliveries: result.deliveries };
+      const { message, said, deliveries: queued } = result;
+      const stored = { ...(batch[i] as NewMessage), ...message, said, deliveries: queued };
       const { meeting_id, seq } = stored;
       const contiguous_from = this.#seen_ranges?.extend(meeting_id, seq, seq) ?? null;
       this.#router.enqueue(stored, contiguous_from, requested_at, true);

@@ -9,7 +9,6 @@ import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { Router } from '../lanes/router.ts';
-import type { Meetings } from '../meetings.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { ClusterBacklog } from './cluster_backlog.ts';
@@ -29,7 +28,6 @@ export interface RemoteChangesParts {
   seen_ranges: SeenRanges;
   lane_cursors: LaneCursors;
   invalidations: InvalidationClock;
-  meetings: Meetings;
   settlements: Settlements;
   recipients: RecipientCache;
   registrations: Registrations;
@@ -62,7 +60,7 @@ export class RemoteChanges implements PartitionsListener {
 
   /** Another node did something that this one must know of. */
   onChange(change: Change): void {
-    const { partitions, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
+    const { partitions, cluster_backlog, invalidations, dispatcher } = this.#parts;
     switch (change.kind) {
       case 'reading':
         this.#read_started_at = invalidations.now;
@@ -73,11 +71,7 @@ export class RemoteChanges implements PartitionsListener {
       case 'instance':
         this.onInstanceChange(change);
         break;
-      case 'meeting':
-        void meetings.changed(change.meeting_id);
-        return;
       case 'resync':
-        void meetings.readAll();
         void this.#resyncAll();
         break;
       case 'broadcast':

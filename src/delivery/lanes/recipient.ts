@@ -59,12 +59,6 @@ export class Recipient {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
-  /** Whether a delivery of a meeting that stepped aside is in memory, or may be being read. */
-  hasAside(meeting_id: string): boolean {
-    const aside = this.#aside;
-    return aside !== null && (aside.isBusy || aside.queue.some((delivery) => delivery.meeting_id === meeting_id));
-  }
-
   /** Takes over what a row says. */
   replace(row: Instance): void {
     this.registration.replace(row);
@@ -115,9 +109,9 @@ export class Recipient {
     return this.in_flight + this.loads > 0;
   }
 
-  /** Whether a lane has something on disk only. A lane that is paused does not count: there is nothing to catch up with. */
+  /** Whether a lane has something on disk only. */
   get isSpilled(): boolean {
-    for (const { backlog, is_paused } of this.lanes.values()) if (backlog !== null && !is_paused) return true;
+    for (const { backlog } of this.lanes.values()) if (backlog !== null) return true;
     return false;
   }
 

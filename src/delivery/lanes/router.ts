@@ -29,7 +29,7 @@ export class Router {
    * @param is_own whether this node stored it, and not another one that told of it
    */
   enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
-    const { message_id, meeting_id, seq, message, timestamp, accepted_at, expires_at, deliveries } = stored;
+    const { message_id, meeting_id, seq, message, timestamp, said, accepted_at, expires_at, deliveries } = stored;
     let body_head: Uint8Array | null = null;
     const now = this.#clock.now();
     for (const { delivery_id, instance_id, target_agents } of deliveries) {
@@ -51,10 +51,7 @@ export class Router {
       // It may have been cancelled while the response was on the way.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
-      if (is_long) {
-        only_on_disk = true;
-        if (!lane.is_paused) recipient.is_behind = true;
-      }
+      if (is_long) only_on_disk = recipient.is_behind = true;
       recipient.touch(now);
       if (only_on_disk) {
         const backlog = this.#memory.spillTail(lane);
@@ -70,6 +67,7 @@ export class Router {
           target_agents,
           body_head: (body_head ??= pushBodyHead(meeting_id, message)),
           timestamp,
+          said,
           accepted_at,
           expires_at,
           attempt_count: 0,

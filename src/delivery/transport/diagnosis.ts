@@ -33,6 +33,7 @@ export async function diagnose(
       body_head: pushBodyHead('webhook-test', JSON.stringify(message)),
       target_agents: JSON.stringify(instance.agent_ids),
       timestamp: created_at,
+      said: null,
     },
     targetOf(instance),
     1,

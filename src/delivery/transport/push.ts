@@ -1,4 +1,5 @@
 import { pushBody } from '../../domain/push_body.ts';
+import type { Said } from '../../domain/said.ts';
 import { signPush } from '../../domain/signature.ts';
 import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';
@@ -24,6 +25,9 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-message-id',
   'convoke-seq',
   'convoke-attempt',
+  'convoke-from-agent',
+  'convoke-in-reply-to',
+  'convoke-hops',
   'convoke-test',
 ]);
 
@@ -73,6 +77,7 @@ export interface PushContent {
   /** A list of agent ids, as JSON. */
   target_agents: string;
   timestamp: string;
+  said: Said | null;
 }
 
 /**
@@ -104,8 +109,18 @@ export function pushOf(
       'convoke-message-id': delivery.message_id,
       'convoke-seq': String(delivery.seq),
       'convoke-attempt': String(attempt),
+      ...(delivery.said !== null && saidHeaders(delivery.said)),
     },
     body,
     success_statuses: target.success_statuses,
+  };
+}
+
+/** Who says the message and what it answers. A header holds ASCII only: the id of an agent is percent-encoded UTF-8. */
+function saidHeaders({ from_agent, in_reply_to, hops }: Said): Record<string, string> {
+  return {
+    ...(from_agent !== null && { 'convoke-from-agent': encodeURIComponent(from_agent.toWellFormed()) }),
+    ...(in_reply_to !== null && { 'convoke-in-reply-to': in_reply_to }),
+    'convoke-hops': String(hops),
   };
 }

@@ -59,6 +59,11 @@ export class AuditTrail {
     return { storeFor: () => this.#storeFor(request, { principal: 'sign-in link' }) };
   }
 
+  /** The author of what a machine does with the link of an invite: it has no key yet. */
+  holderOfInvite(request: FastifyRequest): Pick<Author, 'storeFor'> {
+    return { storeFor: (more) => this.#storeFor(request, { principal: 'invite link', ...more }) };
+  }
+
   #storeFor(request: FastifyRequest, more: Partial<AuditSubject> = {}): AuditedStore {
     const { store, clock } = this.#parts;
     return store.audited({ subject: this.#subjectOf(request, more), wall_ms: clock.wall() });

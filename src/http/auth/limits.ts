@@ -84,20 +84,20 @@ export class Limits {
   }
 
   /**
-   * Runs `attempt`, which throws when the client guessed wrong, and limits how often an address may fail.
+   * Runs `attempt`, which rejects with a Problem when the client guessed wrong, and limits how often an address may fail.
    *
    * @throws Problem `rate_limited` from an address with too many failures, and what `attempt` throws
    */
-  limitFailures(request: FastifyRequest, attempt: () => void): void {
+  async limitFailures<Found>(request: FastifyRequest, attempt: () => Promise<Found>): Promise<Found> {
     const failures = this.#failures;
     if (failures === null) return attempt();
     const { buckets, setting } = failures.address;
     const wait_ms = buckets.size === 0 ? 0 : buckets.wait(this.#groupOf(request), this.#clock.now());
     if (wait_ms > 0) throw rateLimited(setting, wait_ms);
     try {
-      attempt();
+      return await attempt();
     } catch (error) {
-      buckets.take(this.#groupOf(request), this.#clock.now());
+      if (error instanceof Problem) buckets.take(this.#groupOf(request), this.#clock.now());
       throw error;
     }
   }

@@ -2,6 +2,7 @@
 import Type from 'typebox';
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
+import { INVITE_PATH } from '../../domain/invite.ts';
 import { Problem } from '../../domain/problem.ts';
 import { collectMethods } from './allowed_methods.ts';
 import type { Connections } from './connections.ts';
@@ -39,8 +40,7 @@ export function addIntake(
   app.addHook('onSend', (request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff');
     // Some responses of the API hold tokens or secrets, and each of them may change at any moment.
-    if (request.url.startsWith('/api/') && !reply.hasHeader('cache-control'))
-      void reply.header('cache-control', 'no-store');
+    if (isOfApi(request.url) && !reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();
   });
@@ -90,12 +90,17 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
 
 /** A field in the wrong place would be dropped in silence: `?target_agents=a` on a send would become a broadcast. */
 function refuseWhatIsNotTaken(route: RouteOptions): void {
-  if (!route.url.startsWith('/api/')) return;
+  if (!isOfApi(route.url)) return;
   const schema = (route.schema ??= {});
   schema.querystring ??= NoQuery;
   if (schema.body !== undefined) return;
   route.bodyLimit = NO_BODY_BYTES_MAX;
   route.preValidation = [route.preValidation ?? [], assertNoBody].flat();
+}
+
+/** Links of invites stand outside of /api/, because people open them. */
+function isOfApi(url: string): boolean {
+  return url.startsWith('/api/') || url.startsWith(INVITE_PATH);
 }
 
 async function assertNoBody({ body }: FastifyRequest): Promise<void> {
@@ -104,8 +109,10 @@ async function assertNoBody({ body }: FastifyRequest): Promise<void> {
 }
 
 function routeNotFound(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
-  const path = request.url.split('?')[0] as string;
-  const methods = methodsAt(path);
+  const asked = request.url.split('?')[0] as string;
+  const methods = methodsAt(asked);
+  // What stands behind it is a secret, and problems are shown and logged.
+  const path = asked.startsWith(INVITE_PATH) ? `${INVITE_PATH}…` : asked;
   if (methods.length === 0 || methods.includes(request.method)) {
     return new Problem('route_does_not_exist', `There is no ${request.method} ${path}; see /docs/.`);
   }

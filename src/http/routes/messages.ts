@@ -1,12 +1,13 @@
 import type { FastifyReply } from 'fastify';
 import { hash } from 'node:crypto';
 import type { Engine } from '../../delivery/engine.ts';
-import { assertMeeting } from '../../domain/access.ts';
+import { assertMeeting, type Principal, speakerScope } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { pushTimestamp } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
+import { saidFields } from '../../domain/said.ts';
 import { isoTime } from '../../domain/time.ts';
-import type { AcceptedMessage, MessageRow, MessageStore } from '../../store/contract/messages.ts';
+import type { AcceptedMessage, MessageRow, MessageStore, NewSaid } from '../../store/contract/messages.ts';
 import { fieldText } from '../intake/json_body.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';
@@ -83,10 +84,12 @@ async function sendMessage(
     message,
     timestamp: timestampOf(body.message, message),
     target_agents,
+    said: saidBy(principal, body),
+    expires_in_ms: body.expires_in_s === undefined ? null : body.expires_in_s * 1000,
     idempotency:
       key === undefined
         ? null
-        : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents) },
+        : { key, sender: principal.key_id ?? '', fingerprint: fingerprintOf(message, target_agents, body) },
   });
   if (sent.repeated) void reply.header('idempotency-replayed', 'true');
   return reply.code(201).send(wireSent(sent.message));
@@ -131,8 +134,9 @@ function wireSent(message: AcceptedMessage) {
 }
 
 /** The response has the message as it was sent: JSON.parse would change it. */
-function messageText({ message_id, seq, accepted_at, target_agents, message }: MessageRow): string {
-  const fields = JSON.stringify({ message_id, seq, accepted_at: isoTime(accepted_at), target_agents });
+function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
+  const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
+  const fields = JSON.stringify({ ...head, ...saidFields(said) });
   return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
@@ -142,7 +146,20 @@ function timestampOf(parsed: Record<string, unknown>, text: string): string {
   return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
 }
 
-/** Tells whether two sends are the same: the message's own text and its targets. */
-function fingerprintOf(message: string, target_agents: string[] | null): string {
-  return hash('sha256', `${message}\n${JSON.stringify(target_agents)}`, 'base64');
+type SendInput = RequestFor<typeof SEND_MESSAGE>['body'];
+
+function saidBy(principal: Principal, { from_agent, in_reply_to }: SendInput): NewSaid | null {
+  if (from_agent === undefined && in_reply_to === undefined) return null;
+  return { from_agent: from_agent ?? null, in_reply_to: in_reply_to ?? null, speaks_for: speakerScope(principal) };
+}
+
+/**
+ * Tells whether two sends are the same: the message's own text, its targets, and the fields of which the specification knows
+ * nothing. Without those it is what the previous version stored.
+ */
+function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
+  const { from_agent, in_reply_to, expires_in_s } = body;
+  const has_more = from_agent !== undefined || in_reply_to !== undefined || expires_in_s !== undefined;
+  const more = has_more ? `\n${JSON.stringify([from_agent, in_reply_to, expires_in_s])}` : '';
+  return hash('sha256', `${message}\n${JSON.stringify(target_agents)}${more}`, 'base64');
 }

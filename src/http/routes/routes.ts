@@ -7,6 +7,7 @@ import { type DemoContext, demoRoutes } from './demo.ts';
 import { type EncryptionContext, encryptionRoutes } from './encryption.ts';
 import { type EventContext, eventRoutes } from './events.ts';
 import { type InstanceContext, instanceRoutes } from './instances.ts';
+import { type InviteContext, inviteRoutes } from './invites.ts';
 import { type MeetingContext, meetingRoutes } from './meetings.ts';
 import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
@@ -23,6 +24,7 @@ export type RoutesContext = ApiKeyContext &
   EncryptionContext &
   EventContext &
   InstanceContext &
+  InviteContext &
   MeetingContext &
   MessageContext &
   NodeContext &
@@ -39,6 +41,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     eventRoutes(app, context);
     encryptionRoutes(app, context);
     apiKeyRoutes(app, context);
+    inviteRoutes(app, context);
     auditRoutes(app, context);
     backupRoutes(app, context);
     sessionRoutes(app, context);

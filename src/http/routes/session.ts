@@ -107,7 +107,7 @@ const SIGN_IN_BY_LINK = {
 async function signInByLink(context: SessionContext, request: RequestFor<typeof SIGN_IN_BY_LINK>, reply: FastifyReply) {
   const { sessions, limits, keyring, audit_trail } = context;
   if (keyring.is_open) return wireSession(context, EVERYTHING_ALLOWED, null);
-  limits.limitFailures(request, () => sessions.useLink(request.body.token));
+  await limits.limitFailures(request, async () => sessions.useLink(request.body.token));
   const begun = await sessions.begin(audit_trail.holderOfLink(request), request, reply, null);
   return reply.code(201).send(wireSession(context, EVERYTHING_ALLOWED, begun));
 }

@@ -6,7 +6,7 @@ import { cursor, limit } from './page.ts';
 const AuditAction = enumOf(AUDIT_ACTIONS, named('AuditAction', 'What was done or refused.'));
 
 const PRINCIPALS =
-  'open (no key is needed yet), local command (on the data file), sign-in link (printed by convoke serve), service, unknown (no right key)';
+  'open (no key is needed yet), local command (on the data file), sign-in link (printed by convoke serve), invite link, service, unknown (no right key)';
 
 export const AuditEntrySchema = Type.Object(
   {

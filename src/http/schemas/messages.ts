@@ -1,13 +1,42 @@
 import Type from 'typebox';
-import { agentIds, enumOf, expected, JsonObject, MeetingId, named, nullable, time } from './fields.ts';
+import { agentId, agentIds, enumOf, expected, JsonObject, MeetingId, named, nullable, time } from './fields.ts';
 import { limit } from './page.ts';
 
 const message_id = Type.String({ description: 'The key of a message.', examples: ['msg_7f3k9q2m00r3vljl5tg00'] });
 
+const EXPIRES_IN_S_MAX = 31_536_000;
+
+/** The id of a message as a sender gives it. One that no message has is refused by the store. */
+const MessageIdGiven = Type.String({
+  maxLength: 100,
+  pattern: '^msg_[0-9a-v]+$',
+  description:
+    'The message_id, in the same meeting, that it answers. Pushes say it in the header `convoke-in-reply-to`.',
+  examples: ['msg_7f3k9q2m00r3vljl5tg00'],
+  ...expected('must be the message_id of a message of this meeting'),
+});
+
 export const SendMessageBody = Type.Object(
   {
     message: JsonObject,
-    target_agents: Type.Optional(agentIds('Push only to these agents; empty or absent: to all agents of the meeting.')),
+    target_agents: Type.Optional(
+      agentIds('Push only to these agents; empty or absent: to all agents of the meeting but from_agent.'),
+    ),
+    from_agent: Type.Optional(
+      agentId(
+        'The agent that says it; absent: a person, or a program that is no agent. A key with the scope `instance` may name only agents of its own instances that take part in the meeting. Pushes say it in the header `convoke-from-agent`.',
+      ),
+    ),
+    in_reply_to: Type.Optional(MessageIdGiven),
+    expires_in_s: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: EXPIRES_IN_S_MAX,
+        description:
+          'Seconds after which it is not pushed any more: a delivery that is pending then fails with the reason `expired`. The limit of the service (CONVOKE_EXPIRE_AFTER) holds when it is shorter.',
+        ...expected(`must be a whole number of seconds from 1 to ${EXPIRES_IN_S_MAX}`),
+      }),
+    ),
   },
   {
     ...named('SendMessageInput', 'A message, and whom it is for.'),
@@ -15,6 +44,7 @@ export const SendMessageBody = Type.Object(
     examples: [
       { message: { content: 'Good morning', created_at: '2026-03-01T09:30:00.000Z' } },
       { message: { content: 'Only for you' }, target_agents: ['anna-planner'] },
+      { message: { content: 'Done' }, from_agent: 'anna-planner', in_reply_to: 'msg_7f3k9q2m00r3vljl5tg00' },
     ],
   },
 );
@@ -36,6 +66,19 @@ export const MessageSchema = Type.Object(
     seq: Type.Integer({ description: 'The number of the message in its meeting, from 1.' }),
     accepted_at: time('When it was stored.'),
     target_agents: nullable(agentIds('Agent ids.'), 'The agents it was for; null when it went to all of the meeting.'),
+    from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
+    in_reply_to: Type.Optional(
+      Type.String({
+        description: 'The message_id that it answers; absent: the sender named none. That message may be gone.',
+        examples: ['msg_7f3k9q2m00r3vljl5tg00'],
+      }),
+    ),
+    hops: Type.Optional(
+      Type.Integer({
+        description:
+          'How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither from_agent nor in_reply_to.',
+      }),
+    ),
     message: JsonObject,
   },
   named(

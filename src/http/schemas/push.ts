@@ -49,6 +49,22 @@ const PUSH_HEADERS = [
     Type.Integer(),
   ),
   header(
+    'convoke-from-agent',
+    false,
+    'The agent that says the message, percent-encoded UTF-8; absent when the sender named none. The signature does not cover it.',
+  ),
+  header(
+    'convoke-in-reply-to',
+    false,
+    'The message_id that the message answers; absent when the sender named none. The signature does not cover it.',
+  ),
+  header(
+    'convoke-hops',
+    false,
+    'How many messages of agents in a row led to this one, itself included; 0 for a person. There with either of the two headers above. The signature does not cover it.',
+    Type.Integer(),
+  ),
+  header(
     'convoke-test',
     false,
     '`true` on the sample push of a webhook test. It is not signed: go by the webhook-id, which begins with `dlv_test-` then; verify it, answer 200, and wake nobody.',

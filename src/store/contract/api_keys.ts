@@ -14,7 +14,7 @@ export interface ApiKeyStore {
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Ends its sessions too. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first
+   * Ends its sessions too, and revokes the invites that it made. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first
    * time.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;

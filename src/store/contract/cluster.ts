@@ -1,8 +1,10 @@
+import type { Said } from '../../domain/said.ts';
 import type { NewMessage, AcceptedMessage, AcceptedDelivery } from './messages.ts';
 
 /** A message that another node stored, with its deliveries in partitions of this node that have had no attempt yet. */
 export interface StoredMessage
   extends Omit<AcceptedMessage, 'deliveries_queued'>, Pick<NewMessage, 'message' | 'timestamp' | 'expires_at'> {
+  said: Said | null;
   deliveries: AcceptedDelivery[];
 }
 
@@ -29,11 +31,6 @@ export type Change =
    * queued again or cancelled. The lanes in memory must then be read again, and deliveries aside looked for at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
-  /**
-   * Another node changed what is set for a meeting, or cancelled some of its deliveries: the settings and the lanes in
-   * memory must be read again.
-   */
-  | { kind: 'meeting'; meeting_id: string }
   /** API keys changed. */
   | { kind: 'keys' }
   /** Any text that one node sends to all others. */

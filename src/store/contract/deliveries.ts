@@ -1,6 +1,7 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
 import type { InstanceHealth } from '../../domain/instance.ts';
+import type { Said } from '../../domain/said.ts';
 import type { Attempt } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -16,6 +17,7 @@ export interface QueuedDelivery {
   /** The sender's own JSON text. */
   message: string;
   timestamp: string;
+  said: Said | null;
   accepted_at: number;
   expires_at: number;
   attempt_count: number;
@@ -82,14 +84,6 @@ export interface DeliveryFilter extends PageRequest {
   state?: DeliveryState | undefined;
 }
 
-/** The pending deliveries of an instance, of a meeting, or of one lane. At least one of the two is given. */
-export interface Waiting {
-  instance_id?: string | undefined;
-  meeting_id?: string | undefined;
-  /** Only deliveries of this message and of those before it; null: there is no message. */
-  up_to: string | null;
-}
-
 export interface LaneKey {
   instance_id: string;
   meeting_id: string;
@@ -109,8 +103,8 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
-/** How many deliveries of a lane ended at once, those aside included. */
-export interface EndedInLane extends LaneKey {
+/** How many deliveries of a lane expired, those aside included. */
+export interface ExpiredInLane extends LaneKey {
   count: number;
 }
 
@@ -125,10 +119,7 @@ export interface DeliveryStore {
    * of the lane, and where its deliveries reach LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
-  /**
-   * A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. Leaves
-   * out those of meetings that are paused.
-   */
+  /** A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. */
   loadAside(
     instance_id: string,
     now_ms: number,
@@ -179,14 +170,7 @@ export interface DeliveryStore {
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
-  ): Promise<{ expired: EndedInLane[]; next: LaneKey | null }>;
-  /** How many deliveries `drop` would cancel. */
-  countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
-  /**
-   * Cancels at most `limit` of these deliveries, with the reason `dropped`. Fewer than `limit`: these were the last. A
-   * caller that owns some instances drops only what is pending for those.
-   */
-  drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
+  ): Promise<{ expired: ExpiredInLane[]; next: LaneKey | null }>;
   /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   /** The time that was noted last; null before the first. */

@@ -1,3 +1,6 @@
+import type { OwnerScope } from '../../domain/access.ts';
+import type { RefusedField, Said } from '../../domain/said.ts';
+
 /** How long an Idempotency-Key returns the first result. */
 export const IDEMPOTENCY_MS = 86_400_000;
 
@@ -10,10 +13,18 @@ export interface NewMessage {
   timestamp: string;
   /** Null or empty: a broadcast. */
   target_agents: string[] | null;
+  /** Null when the sender gave neither from_agent nor in_reply_to. */
+  said: NewSaid | null;
   /** Each sender has keys of its own: `sender` is the key_id, or empty where there is none. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;
   expires_at: number;
+}
+
+/** What the sender gave of `Said`. The store computes the hops. */
+export interface NewSaid extends Omit<Said, 'hops'> {
+  /** The instances whose agents the sender may speak for, in meetings that they are in; null: any agent. */
+  speaks_for: OwnerScope | null;
 }
 
 export interface AcceptedMessage {
@@ -35,12 +46,15 @@ export type Accepted =
   | {
       kind: 'accepted';
       message: AcceptedMessage;
+      said: Said | null;
       deliveries: AcceptedDelivery[];
     }
   /** The same key and body were accepted before: the first result. */
   | { kind: 'repeated'; message: AcceptedMessage }
   /** The same key was used with another body. */
   | { kind: 'key_reused' }
+  /** The sender may not speak for this agent, or the meeting has no such message. Nothing was stored. */
+  | { kind: 'refused'; field: RefusedField }
   /** A damaged row keeps this message from being stored; the others of the batch are stored. */
   | { kind: 'damaged' };
 
@@ -49,6 +63,7 @@ export interface MessageRow {
   seq: number;
   accepted_at: number;
   target_agents: string[] | null;
+  said: Said | null;
   /** The sender's own JSON text. */
   message: string;
 }
@@ -56,6 +71,7 @@ export interface MessageRow {
 /** A message without its text. */
 export interface MessageHead extends AcceptedMessage {
   target_agents: string[] | null;
+  said: Said | null;
 }
 
 export interface MessageStore {

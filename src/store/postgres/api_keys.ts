@@ -28,6 +28,11 @@ const ROTATE = statement(`
 
 const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
 
+/** Otherwise a thief of an admin key could still make a key of a link. */
+const REVOKE_INVITES = statement(`
+  UPDATE invites SET revoked_at = $wall_ms
+  WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);
+
 /** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = statement(`
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN least(expires_at, $until::bigint) ELSE 0 END
@@ -87,6 +92,7 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
       if (isLastingAdmin(key) && !(await isLastingAdminBeside(key_id))) throw new Problem('last_admin_key');
       await session.run(REVOKE, { key_id, wall_ms });
       await session.run(END_SESSIONS, { key_id });
+      await session.run(REVOKE_INVITES, { key_id, wall_ms });
       session.messages.push({ kind: 'keys' });
       return get(key_id);
     },

@@ -4,7 +4,14 @@
  */
 import type { NodeRow } from '../contract/cluster.ts';
 import type { Session } from '../../domain/session.ts';
-import type { ApiKeysTable, AuditLogTable, DeliveriesTable, InstancesTable, MembershipsTable } from '../rows/tables.ts';
+import type {
+  ApiKeysTable,
+  AuditLogTable,
+  DeliveriesTable,
+  InstancesTable,
+  InvitesTable,
+  MembershipsTable,
+} from '../rows/tables.ts';
 
 /** All columns of a row. The compiler refuses the call when one is missing. */
 function columnsOf<Row>(named: Record<keyof Row & string, 1>): (keyof Row & string)[] {
@@ -99,6 +106,20 @@ export const API_KEY_COLUMNS = columnsOf<ApiKeysTable>({
   revoked_at: 1,
   last_used_at: 1,
   change_no: 1,
+});
+
+export const INVITE_COLUMNS = columnsOf<InvitesTable>({
+  invite_id: 1,
+  digest: 1,
+  created_by: 1,
+  instance_id: 1,
+  meeting_ids: 1,
+  agent_ids: 1,
+  created_at: 1,
+  expires_at: 1,
+  redeemed_at: 1,
+  key_id: 1,
+  revoked_at: 1,
 });
 
 export const SESSION_COLUMNS = columnsOf<Session>({

@@ -1,6 +1,6 @@
 /**
  * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
- * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the audit log.
+ * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the audit log.
  *
  * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are encrypted again under
  * that of the database.
@@ -40,13 +40,13 @@ type Row = Record<string, string | number | null>;
 /** These tables have the same names in both databases. */
 const MOVED_TABLES = [
   'meetings',
-  'meeting_settings',
   'instances',
   'memberships',
   'messages',
   'deliveries',
   'idempotency_keys',
   'api_keys',
+  'invites',
   'audit_log',
 ] as const;
 type MovedTable = (typeof MOVED_TABLES)[number];
@@ -190,7 +190,6 @@ function movesOf(
   return {
     // The first message on a node begins a run of that node.
     meetings: { in_order_of: 'meeting_id' },
-    meeting_settings: { in_order_of: 'meeting_id' },
     instances: {
       in_order_of: 'instance_id',
       made(row) {
@@ -227,6 +226,7 @@ function movesOf(
       },
     },
     api_keys: { in_order_of: 'key_id' },
+    invites: { in_order_of: 'invite_id' },
     audit_log: { in_order_of: 'seq' },
   };
 }
@@ -311,7 +311,6 @@ const FIGURES: Record<string, string> = {
   memberships: 'SELECT count(*) AS n FROM memberships',
   meetings: 'SELECT count(*) AS n FROM meetings',
   'the last seq of all meetings': 'SELECT sum(last_seq) AS n FROM meetings',
-  'settings of meetings': 'SELECT count(*) AS n FROM meeting_settings',
   messages: 'SELECT count(*) AS n FROM messages',
   'the length of all messages': 'SELECT sum(length(message)) AS n FROM messages',
   deliveries: 'SELECT count(*) AS n FROM deliveries',

@@ -12,5 +12,5 @@ export const REMOVAL = `${CONVOKE}, 3`;
 export const TAKEOVER = `${CONVOKE}, 4`;
 /** Leases are renewed one after the other. */
 export const LEASES = `${CONVOKE}, 5`;
-/** Keys change one after the other, in the order of their change_no. */
+/** Keys and invites change one after the other: keys in the order of their change_no. */
 export const KEYS = `${CONVOKE}, 6`;

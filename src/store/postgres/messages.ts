@@ -11,7 +11,7 @@ const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id'
  */
 const list = (order: 'ASC' | 'DESC') =>
   statement(`
-    SELECT message_no, seq, accepted_at, target_agents, message FROM (
+    SELECT message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops FROM (
       SELECT page.*, coalesce(sum(length(page.message)) OVER (ORDER BY page.seq ${order} ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
         SELECT * FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq AND seq < $before_seq
         ORDER BY seq ${order} LIMIT $limit) page) cut
@@ -22,11 +22,14 @@ const LAST = statement('SELECT max(message_no) AS last FROM messages');
 /** The number of the last delivery of the message `m`. The bounds keep the sum of a damaged row below bigint, beyond which the statement would fail. */
 export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.deliveries_queued, ${2 ** 30})`;
 
+const HEAD_COLUMNS =
+  'message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops';
+
 /** As far as the characters reach, and a row beyond, as in `list`. */
 const HEADS_SINCE = statement(`
-  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM (
+  SELECT ${HEAD_COLUMNS} FROM (
     SELECT page.*, coalesce(sum(length(page.target_agents)) OVER (ORDER BY page.message_no ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (
-      SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
+      SELECT ${HEAD_COLUMNS} FROM messages m
       WHERE message_no > $after
         AND ($meeting_ids::text[] IS NULL OR meeting_id = ANY ($meeting_ids))
         AND ($instance_id::text IS NULL OR EXISTS (SELECT 1 FROM deliveries d

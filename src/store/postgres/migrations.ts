@@ -9,7 +9,7 @@
  * (COLLATE "C"), as in SQLite. Booleans are 0 and 1, lists and objects are JSON text, times are milliseconds since the
  * epoch.
  */
-import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2 } from './functions/accept_messages.ts';
+import { ACCEPT_MESSAGES, ACCEPT_MESSAGES_2, ACCEPT_MESSAGES_3 } from './functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from './functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
@@ -370,15 +370,26 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD CONSTRAINT instances_agent_ids_are_a_list CHECK (json_typeof(agent_ids::json) = 'array') NOT VALID;
   `,
   `
-  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
-  -- A node of the version before reads none of it, and pauses nothing.
-  CREATE TABLE meeting_settings (
-    meeting_id text COLLATE "C" PRIMARY KEY,
-    paused smallint NOT NULL,
-    hop_limit bigint,
-    pair_limit bigint,
-    pair_window_s bigint,
-    updated_at bigint NOT NULL
+  -- One-time links. Of its secret an invite has the digest only.
+  CREATE TABLE invites (
+    invite_id text COLLATE "C" PRIMARY KEY,
+    digest text COLLATE "C" NOT NULL UNIQUE,
+    created_by text COLLATE "C",
+    instance_id text COLLATE "C" NOT NULL,
+    meeting_ids text NOT NULL,
+    agent_ids text NOT NULL,
+    created_at bigint NOT NULL,
+    expires_at bigint NOT NULL,
+    redeemed_at bigint,
+    key_id text COLLATE "C",
+    revoked_at bigint
   );
+  `,
+  `
+  -- Who says a message and what it answers. in_reply_to is a message_no: the message itself may be gone.
+  ALTER TABLE messages ADD COLUMN from_agent text COLLATE "C";
+  ALTER TABLE messages ADD COLUMN in_reply_to bigint;
+  ALTER TABLE messages ADD COLUMN hops bigint NOT NULL DEFAULT 0;
+  ${ACCEPT_MESSAGES_3}
   `,
 ];

@@ -5,6 +5,7 @@ import type { AuditStore } from '../contract/audit.ts';
 import type { DeliveryStore } from '../contract/deliveries.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import type { InstanceStore } from '../contract/instances.ts';
+import type { InviteStore } from '../contract/invites.ts';
 import type { MeetingStore } from '../contract/meetings.ts';
 import type { MessageStore } from '../contract/messages.ts';
 import type { Quotas } from '../contract/quotas.ts';
@@ -15,6 +16,7 @@ import { type Session, statement } from './database.ts';
 import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
 import { instanceOperations } from './instances.ts';
+import { inviteOperations } from './invites.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import { sessionOperations } from './sessions.ts';
@@ -34,6 +36,7 @@ export interface Operations {
   deliveries: Omit<DeliveryStore, 'settle'>;
   encryption: EncryptionStore;
   api_keys: ApiKeyStore;
+  invites: InviteStore;
   audit: AuditStore;
   sessions: SessionStore;
   storage: {
@@ -52,6 +55,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
   deliveries: deliveryOperations,
   encryption: encryptionOperations,
   api_keys: apiKeyOperations,
+  invites: (session, parts) => inviteOperations(session, apiKeyOperations(session), instanceOperations(session, parts)),
   audit: auditOperations,
   sessions: sessionOperations,
   storage: (session) => ({
@@ -64,14 +68,12 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 /** The methods that only read, and need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
-  meetings: ['get', 'list', 'instances', 'settings', 'allSettings'],
+  meetings: ['list', 'instances'],
   messages: ['list', 'last', 'since'],
-  deliveries:
-    'loadLanes loadAside pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
-      ' ',
-    ),
+  deliveries: 'loadLanes loadAside pendingLanes pendingAside get list countPending oldestPending timeNoted'.split(' '),
   encryption: ['keyIds'],
   api_keys: ['get', 'list', 'changedSince'],
+  invites: ['find', 'list'],
   sessions: ['find'],
   audit: ['list'],
 };

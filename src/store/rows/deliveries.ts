@@ -10,6 +10,7 @@ import {
   type QueuedDelivery,
   queuedChars,
 } from '../contract/deliveries.ts';
+import { type SaidColumns, saidOf } from './messages.ts';
 import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
 import type { DeliveriesTable } from './tables.ts';
 
@@ -20,8 +21,9 @@ export const LANE_FRONT_MAX = 500;
 export const PRUNE_WINDOW = 5_000;
 
 /** A pending delivery with its message. */
-export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts'> &
-  Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'>;
+export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said'> &
+  Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &
+  SaidColumns;
 
 /** Cuts a page of a lane out of rows, and reads no more of them than it needs. */
 export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
@@ -35,24 +37,24 @@ export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {
 }
 
 export function queuedDeliveryOf(
-  { delivery_no, message_no, attempts, ...row }: QueuedRow,
+  { delivery_no, message_no, attempts, from_agent, in_reply_to, hops, ...row }: QueuedRow,
   ids: IdCodec,
 ): QueuedDelivery {
   return {
     ...row,
     delivery_id: ids.encode('dlv', delivery_no),
     message_id: ids.encode('msg', message_no),
+    said: saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
     target_agents: storedTextsJson(row.target_agents, 'deliveries', 'target_agents', String(delivery_no)),
     attempts: storedAttempts(attempts, () => String(delivery_no)),
   };
 }
 
-/** A delivery as it is listed, with the switches and the back-off of its instance, and whether its meeting is paused. */
+/** A delivery as it is listed, with the switches and the back-off of its instance. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
   backing_off: number | null;
-  paused: number | null;
 };
 
 /** The bytes of the long columns of `d`. */
@@ -80,7 +82,6 @@ export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
 function waitingFor(row: ListedRow): WaitingFor | null {
   if (row.state !== 'pending') return null;
   if (row.is_active !== 1 || row.webhook_enabled !== 1) return 'switched_off';
-  if (row.paused === 1) return 'paused';
   if (row.backing_off === 1) return 'back_off';
   return row.next_attempt_at === null ? 'turn' : 'retry';
 }

@@ -1,11 +1,25 @@
 /** Messages as both engines read them. */
+import type { Said } from '../../domain/said.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { MessageHead, MessageRow } from '../contract/messages.ts';
-import { storedObjectJson, storedTextsOrNull } from './stored_values.ts';
+import { storedCount, storedObjectJson, storedTextsOrNull } from './stored_values.ts';
 import type { MessagesTable } from './tables.ts';
 
+/** The columns of `Said`. */
+export type SaidColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | 'hops'>;
+
 /** What a page of a meeting reads of each message. */
-export type PagedRow = Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
+export type PagedRow = SaidColumns &
+  Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
+
+export function saidOf({ from_agent, in_reply_to, hops }: SaidColumns, message_no: number, ids: IdCodec): Said | null {
+  if (from_agent === null && in_reply_to === null) return null;
+  return {
+    from_agent,
+    in_reply_to: in_reply_to === null ? null : ids.encode('msg', in_reply_to),
+    hops: storedCount(hops, 'messages', 'hops', String(message_no)),
+  };
+}
 
 /** Cuts a page out of `limit + 1` rows, and reads no more of them than it needs. The first message always fits. */
 export function pageOfMessages(
@@ -16,7 +30,7 @@ export function pageOfMessages(
   const data: MessageRow[] = [];
   let has_more = false;
   let chars = 0;
-  for (const { message_no, seq, accepted_at, target_agents, message } of rows) {
+  for (const { message_no, seq, accepted_at, target_agents, message, ...said } of rows) {
     chars += message.length;
     has_more = data.length === limit || (chars > chars_max && data.length > 0);
     if (has_more) break;
@@ -25,6 +39,7 @@ export function pageOfMessages(
       seq,
       accepted_at,
       target_agents: targetsOf(target_agents, message_no),
+      said: saidOf(said, message_no, ids),
       message: storedObjectJson(message, 'messages', 'message', String(message_no)),
     });
   }
@@ -43,13 +58,14 @@ export function pageOfHeads(
 ): { data: MessageHead[]; has_more: boolean } {
   const data: MessageHead[] = [];
   let chars = 0;
-  for (const { message_no, target_agents, ...head } of rows) {
+  for (const { message_no, target_agents, from_agent, in_reply_to, hops, ...head } of rows) {
     chars += target_agents?.length ?? 0;
     if (data.length === limit || (chars > chars_max && data.length > 0)) return { data, has_more: true };
     data.push({
       message_id: ids.encode('msg', message_no),
       ...head,
       target_agents: targetsOf(target_agents, message_no),
+      said: saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
     });
   }
   return { data, has_more: false };

@@ -1,10 +1,11 @@
 /** The rows as both engines hold them: the types of the queries made with Kysely. */
 import type { ApiKey } from '../../domain/api_key.ts';
+import type { Invite } from '../../domain/invite.ts';
+
 export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;
   instance_agents: InstanceAgentsTable;
-  meeting_settings: MeetingSettingsTable;
   memberships: MembershipsTable;
   messages: MessagesTable;
   deliveries: DeliveriesTable;
@@ -43,16 +44,6 @@ interface MeetingsTable {
   last_activity_at: number;
 }
 
-/** Meetings that are paused, or have limits of their own. */
-export interface MeetingSettingsTable {
-  meeting_id: string;
-  paused: number;
-  hop_limit: number | null;
-  pair_limit: number | null;
-  pair_window_s: number | null;
-  updated_at: number;
-}
-
 /** Kept by triggers on the instances. */
 interface InstanceAgentsTable {
   agent_id: string;
@@ -76,6 +67,10 @@ export interface MessagesTable {
   target_agents: string | null;
   timestamp: string;
   message: string;
+  from_agent: string | null;
+  /** A message_no. */
+  in_reply_to: number | null;
+  hops: number;
 }
 
 export interface DeliveriesTable {
@@ -100,6 +95,11 @@ export interface DeliveriesTable {
 export interface ApiKeysTable extends Omit<ApiKey, 'scopes' | 'meeting_ids'> {
   scopes: string;
   meeting_ids: string | null;
+}
+
+export interface InvitesTable extends Omit<Invite, 'meeting_ids' | 'agent_ids'> {
+  meeting_ids: string;
+  agent_ids: string;
 }
 
 export interface AuditLogTable {

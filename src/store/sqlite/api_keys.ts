@@ -24,6 +24,11 @@ const ROTATE = `
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
+/** Otherwise a thief of an admin key could still make a key of a link. */
+const REVOKE_INVITES = `
+  UPDATE invites SET revoked_at = $wall_ms
+  WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;
+
 /** Sessions of the token that stays valid for a while end with it; sessions of earlier tokens end at once. */
 const SHORTEN_SESSIONS = `
   UPDATE sessions SET expires_at = CASE WHEN token_digest = $digest THEN min(expires_at, $until) ELSE 0 END WHERE key_id = $key_id`;
@@ -74,6 +79,7 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
       if (isLastingAdmin(key) && !isLastingAdminBeside(key_id)) throw new Problem('last_admin_key');
       db.prepare(REVOKE).run(wall_ms, key_id);
       db.prepare(END_SESSIONS).run(key_id);
+      db.prepare(REVOKE_INVITES).run({ key_id, wall_ms });
       return get(key_id);
     },
     rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number) {

@@ -1,9 +1,11 @@
 import { agentsToNotify } from '../../domain/agents_to_notify.ts';
 import type { IdCodec, NumberSource } from '../../domain/id.ts';
+import { hopsOf, type RefusedField, type Said } from '../../domain/said.ts';
 import { IDEMPOTENCY_MS } from '../contract/messages.ts';
-import type { Accepted, AcceptedMessage, MessageStore, NewMessage } from '../contract/messages.ts';
+import type { Accepted, AcceptedMessage, MessageStore, NewMessage, NewSaid } from '../contract/messages.ts';
 import type { Database } from './database.ts';
 import { isOfTheStorage } from './errors.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Sync } from './sync.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
@@ -25,8 +27,20 @@ const NEXT_SEQ = `
   RETURNING last_seq`;
 
 const INSERT_MESSAGE = `
-  INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
-  VALUES (?, ?, ?, ?, ?, ?, ?, ?)`;
+  INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message,
+    from_agent, in_reply_to, hops)
+  VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
+
+/** Whether an agent takes part in a meeting on an instance that the sender owns. */
+const SPEAKS_FOR = `
+  SELECT 1 FROM memberships m
+  WHERE m.meeting_id = $meeting_id AND m.left_at IS NULL
+    AND m.instance_id IN (SELECT instance_id FROM instances WHERE ${IS_OWNED})
+    AND EXISTS (SELECT 1 FROM json_each(m.agent_ids) WHERE value = $from_agent) LIMIT 1`;
+
+const ANSWERED = 'SELECT hops FROM messages WHERE message_no = ? AND meeting_id = ?';
+
+const BY_SEQ = 'SELECT hops, accepted_at FROM messages WHERE meeting_id = ? AND seq = ?';
 
 const INSERT_DELIVERY = `
   INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, target_agents, expires_at, created_at)
@@ -34,14 +48,15 @@ const INSERT_DELIVERY = `
 
 /** The numbers of its deliveries follow that of the message. */
 const HEADS_SINCE = `
-  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents FROM messages m
+  SELECT message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops
+  FROM messages m
   WHERE message_no > $after
     AND ($meeting_ids IS NULL OR meeting_id IN (SELECT value FROM json_each($meeting_ids)))
     AND ($instance_id IS NULL OR EXISTS (SELECT 1 FROM deliveries
       WHERE delivery_no > m.message_no AND delivery_no <= m.message_no + m.deliveries_queued AND instance_id = $instance_id))
   ORDER BY message_no LIMIT $limit`;
 
-const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message';
+const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops';
 
 export function messageOperations(
   db: Database,
@@ -49,8 +64,23 @@ export function messageOperations(
   ids: IdCodec,
   recipients: Recipients,
 ): Sync<MessageStore> {
+  /** Returns the field for which the message is refused, or the number and the hops of what it answers. */
+  function answeredBy(
+    { from_agent, in_reply_to, speaks_for }: NewSaid,
+    meeting_id: string,
+  ): RefusedField | { message_no: number; hops: number } | null {
+    if (from_agent !== null && speaks_for !== null) {
+      const owned = { meeting_id, from_agent, ...ownedBy(speaks_for) };
+      if (db.prepare(SPEAKS_FOR).get(owned) === undefined) return 'from_agent';
+    }
+    if (in_reply_to === null) return null;
+    const message_no = ids.decode('msg', in_reply_to);
+    const row = message_no === null ? undefined : db.prepare(ANSWERED).get(message_no, meeting_id);
+    return message_no === null || row === undefined ? 'in_reply_to' : { message_no, hops: row['hops'] as number };
+  }
+
   function accept(message: NewMessage): Accepted {
-    const { meeting_id, idempotency, wall_ms } = message;
+    const { meeting_id, idempotency, wall_ms, said: given } = message;
     // The line feed separates the two: no key contains one.
     const key = idempotency === null ? '' : `${idempotency.sender}\n${idempotency.key}`;
     if (idempotency !== null) {
@@ -68,11 +98,20 @@ export function messageOperations(
         return { kind: 'repeated', message: JSON.parse(result) as AcceptedMessage };
       }
     }
+    const answered = given === null ? null : answeredBy(given, meeting_id);
+    if (typeof answered === 'string') return { kind: 'refused', field: answered };
     const { last_seq: seq } = db.prepare(NEXT_SEQ).get(meeting_id, wall_ms) as { last_seq: number };
+    let said: Said | null = null;
+    if (given !== null) {
+      const { from_agent, in_reply_to } = given;
+      const before = db.prepare(BY_SEQ).get(meeting_id, seq - 1) as { hops: number; accepted_at: number } | undefined;
+      const hops = hopsOf(from_agent, answered?.hops ?? null, before ?? null, wall_ms);
+      said = { from_agent, in_reply_to, hops };
+    }
     const targets = message.target_agents === null ? null : new Set(message.target_agents);
     const queued: { instance_id: string; target_agents: string }[] = [];
     for (const { instance_id, agent_ids } of recipients.of(meeting_id)) {
-      const agents = agentsToNotify(agent_ids, targets);
+      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
     }
 
@@ -86,6 +125,9 @@ export function messageOperations(
       message.target_agents === null ? null : JSON.stringify(message.target_agents),
       message.timestamp,
       message.message,
+      said?.from_agent ?? null,
+      answered?.message_no ?? null,
+      said?.hops ?? 0,
     );
     const insert = db.prepare(INSERT_DELIVERY);
     const deliveries = queued.map(({ instance_id, target_agents }, i) => {
@@ -103,7 +145,7 @@ export function messageOperations(
     if (idempotency !== null) {
       db.prepare(KEEP_KEY).run(meeting_id, key, idempotency.fingerprint, JSON.stringify(accepted), wall_ms);
     }
-    return { kind: 'accepted', message: accepted, deliveries };
+    return { kind: 'accepted', message: accepted, said, deliveries };
   }
 
   function acceptAlone(message: NewMessage): Accepted {

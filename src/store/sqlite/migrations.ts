@@ -258,14 +258,25 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE this_file ADD COLUMN ran_until INTEGER;
   `,
   `
-  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
-  CREATE TABLE meeting_settings (
-    meeting_id TEXT PRIMARY KEY,
-    paused INTEGER NOT NULL,
-    hop_limit INTEGER,
-    pair_limit INTEGER,
-    pair_window_s INTEGER,
-    updated_at INTEGER NOT NULL
+  -- One-time links. Of its secret an invite has the digest only.
+  CREATE TABLE invites (
+    invite_id TEXT PRIMARY KEY,
+    digest TEXT NOT NULL UNIQUE,
+    created_by TEXT,
+    instance_id TEXT NOT NULL,
+    meeting_ids TEXT NOT NULL,
+    agent_ids TEXT NOT NULL,
+    created_at INTEGER NOT NULL,
+    expires_at INTEGER NOT NULL,
+    redeemed_at INTEGER,
+    key_id TEXT,
+    revoked_at INTEGER
   ) STRICT, WITHOUT ROWID;
+  `,
+  `
+  -- Who says a message and what it answers. in_reply_to is a message_no: the message itself may be gone.
+  ALTER TABLE messages ADD COLUMN from_agent TEXT;
+  ALTER TABLE messages ADD COLUMN in_reply_to INTEGER;
+  ALTER TABLE messages ADD COLUMN hops INTEGER NOT NULL DEFAULT 0;
   `,
 ];

@@ -7,6 +7,7 @@ import type { DeliveryStore } from '../contract/deliveries.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import type { FileStore } from '../contract/file.ts';
 import type { InstanceStore } from '../contract/instances.ts';
+import type { InviteStore } from '../contract/invites.ts';
 import type { MeetingStore } from '../contract/meetings.ts';
 import type { MessageStore } from '../contract/messages.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
@@ -18,6 +19,7 @@ import { deliveryOperations } from './deliveries.ts';
 import { encryptionOperations } from './encryption.ts';
 import { fileOperations } from './file/space.ts';
 import { instanceOperations } from './instances.ts';
+import { inviteOperations } from './invites.ts';
 import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import type { Recipients } from './meeting_recipients.ts';
@@ -30,6 +32,7 @@ export interface Operations {
   deliveries: Sync<DeliveryStore>;
   encryption: Sync<EncryptionStore>;
   api_keys: Sync<ApiKeyStore>;
+  invites: Sync<InviteStore>;
   audit: Sync<AuditStore>;
   sessions: Sync<SessionStore>;
   file: Sync<FileStore>;
@@ -47,13 +50,16 @@ export function operationsOf(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Operations {
+  const instances = instanceOperations(db, keys, numbers, recipients, quotas);
+  const api_keys = apiKeyOperations(db);
   return {
-    instances: instanceOperations(db, keys, numbers, recipients, quotas),
+    instances,
     meetings: meetingOperations(db, recipients, quotas),
     messages: messageOperations(db, numbers, ids, recipients),
     deliveries: deliveryOperations(db, ids, recipients),
     encryption: encryptionOperations(db, keys),
-    api_keys: apiKeyOperations(db),
+    api_keys,
+    invites: inviteOperations(db, api_keys, instances),
     audit: auditOperations(db),
     sessions: sessionOperations(db),
     file: fileOperations(db),

@@ -62,6 +62,7 @@ export function openThread(
     deliveries: calls.of('deliveries'),
     encryption: calls.of('encryption'),
     api_keys: calls.of('api_keys'),
+    invites: calls.of('invites'),
     audit: calls.of('audit'),
     sessions: calls.of('sessions'),
     audited: (audited) => ({
@@ -70,6 +71,7 @@ export function openThread(
       deliveries: calls.of('deliveries', audited),
       encryption: calls.of('encryption', audited),
       api_keys: calls.of('api_keys', audited),
+      invites: calls.of('invites', audited),
       sessions: calls.of('sessions', audited),
     }),
     ping: () => calls.ping(),

@@ -1,5 +1,6 @@
 /** The messages between the thread that calls the store and the thread of its engine. */
 import { type FieldError, Problem, type ProblemCode } from '../../domain/problem.ts';
+import type { RefusedField, Said } from '../../domain/said.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage } from '../contract/messages.ts';
 import type { Audited } from '../contract/audit.ts';
 import type { AuditedStore } from '../store.ts';
@@ -55,6 +56,9 @@ function isLong(method: string): boolean {
 /** The results of an accept, packed: the messages that are stored, and the deliveries of the new ones. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
+  /** Of those results that have one, by their place: most have none. */
+  said: [place: number, Said][];
+  refused: [place: number, RefusedField][];
   messages: Packed;
   /** For each result, the number of its deliveries. */
   delivery_counts: number[];
@@ -93,23 +97,42 @@ function packedAccepted(results: Accepted[]): PackedAccepted {
   const deliveriesOf = (result: Accepted) => (result.kind === 'accepted' ? result.deliveries : []);
   return {
     kinds: results.map(({ kind }) => kind),
+    said: saidIn(results),
+    refused: refusedIn(results),
     messages: packed(results.flatMap((result) => ('message' in result ? [result.message] : []))),
     delivery_counts: results.map((result) => deliveriesOf(result).length),
     deliveries: packed(results.flatMap(deliveriesOf)),
   };
 }
 
+function saidIn(results: Accepted[]): PackedAccepted['said'] {
+  const said: PackedAccepted['said'] = [];
+  for (const [i, result] of results.entries()) {
+    if (result.kind === 'accepted' && result.said !== null) said.push([i, result.said]);
+  }
+  return said;
+}
+
+function refusedIn(results: Accepted[]): PackedAccepted['refused'] {
+  const refused: PackedAccepted['refused'] = [];
+  for (const [i, result] of results.entries()) if (result.kind === 'refused') refused.push([i, result.field]);
+  return refused;
+}
+
 function unpackedAccepted({ kinds, delivery_counts, ...lists }: PackedAccepted): Accepted[] {
+  const said = new Map(lists.said);
+  const refused = new Map(lists.refused);
   const messages = unpacked(lists.messages) as AcceptedMessage[];
   const deliveries = unpacked(lists.deliveries) as AcceptedDelivery[];
   let messages_at = 0;
   let deliveries_at = 0;
   return kinds.map((kind, i) => {
     if (kind === 'key_reused' || kind === 'damaged') return { kind };
+    if (kind === 'refused') return { kind, field: refused.get(i)! };
     const message = messages[messages_at++]!;
     if (kind === 'repeated') return { kind, message };
     const own = deliveries.slice(deliveries_at, (deliveries_at += delivery_counts[i]!));
-    return { kind, message, deliveries: own };
+    return { kind, message, said: said.get(i) ?? null, deliveries: own };
   });
 }
 

@@ -10,6 +10,7 @@ import { Failure, Skeleton } from '../parts/states.tsx';
 import { Ago } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { client } from '../service.ts';
+import { InviteButton } from './invite.tsx';
 import { JoinDialog } from './join.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
@@ -137,9 +138,12 @@ export function Members({
         {gone.map(row)}
       </ul>
       {present.length === 0 && <p class="faint">Nobody is in it: new messages are stored, and pushed to no one.</p>}
-      <button type="button" class="button" onClick={() => setJoining(true)}>
-        <Icon name="plus" /> Let an instance join
-      </button>
+      <div class="button-row">
+        <button type="button" class="button" onClick={() => setJoining(true)}>
+          <Icon name="plus" /> Let an instance join
+        </button>
+        <InviteButton meeting_id={meeting_id} />
+      </div>
       {is_joining && <JoinDialog meeting_id={meeting_id} onClose={() => setJoining(false)} />}
     </>
   );

@@ -28,7 +28,9 @@ const READ = statement(`
       SELECT json_agg(m.message_no ORDER BY m.message_no)::text AS message_nos, json_agg(m.meeting_id ORDER BY m.message_no)::text AS meeting_ids,
         json_agg(m.seq ORDER BY m.message_no)::text AS seqs, json_agg(m.accepted_at ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS accepted_ats,
         json_agg(m.timestamp ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS timestamps,
-        json_agg(m.message ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS messages
+        json_agg(m.message ORDER BY m.message_no) FILTER (WHERE m.is_mine)::text AS messages,
+        json_agg(json_build_array(m.message_no, m.from_agent, m.in_reply_to, m.hops))
+          FILTER (WHERE m.is_mine AND (m.from_agent IS NOT NULL OR m.in_reply_to IS NOT NULL))::text AS said
       FROM (
         SELECT m.*, w.message_no IS NOT NULL AS is_mine
         FROM (SELECT * FROM messages m WHERE m.message_no >= b.first_no AND m.message_no <= b.last_no OFFSET 0) m

@@ -3,8 +3,10 @@
  * objects of them.
  */
 import { IdCodec } from '../../../domain/id.ts';
+import type { Said } from '../../../domain/said.ts';
 import type { AcceptedDelivery } from '../../contract/messages.ts';
 import type { Change, StoredRange } from '../../contract/cluster.ts';
+import { saidOf } from '../../rows/messages.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { timestampOf } from '../timestamp.ts';
 
@@ -21,6 +23,8 @@ export interface BatchRow {
   accepted_ats: string | null;
   timestamps: string | null;
   messages: string | null;
+  /** Of those of them that say who says them, or what they answer: their message_no, and the columns of `Said`. */
+  said: string | null;
   /** Of these deliveries. */
   delivery_nos: string | null;
   /** The message_no of each. */
@@ -49,6 +53,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
     textsIn(row.timestamps),
     textsIn(row.messages),
   ];
+  const said = saidIn(row.said, ids);
   const nextDeliveries = deliveriesOf(row, ids);
   const ranges = new Map<string, StoredRange>();
   let at = 0;
@@ -67,12 +72,25 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
       accepted_at: accepted_ats[at]!,
       message: messages[at]!,
       timestamp: timestampOf(timestamps[at]!),
+      said: said?.get(message_no) ?? null,
       expires_at,
       deliveries,
     });
     at++;
   }
   return [...ranges.values()];
+}
+
+/** By message_no; null when there is none. */
+function saidIn(json: string | null, ids: IdCodec): Map<number, Said | null> | null {
+  if (json === null) return null;
+  const rows = JSON.parse(json) as [number, string | null, number | null, number][];
+  return new Map(
+    rows.map(([message_no, from_agent, in_reply_to, hops]) => [
+      message_no,
+      saidOf({ from_agent, in_reply_to, hops }, message_no, ids),
+    ]),
+  );
 }
 
 /** Returns a function that finds the deliveries of a message; it must be called in the order of the message_no. */

@@ -252,6 +252,11 @@ export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
 
+/** The detail that a function of the database gave when it raised this code of ours; null for any other error. */
+export function raisedDetail(error: unknown, code: string): string | null {
+  return error instanceof pg.DatabaseError && error.code === code ? (error.detail ?? '') : null;
+}
+
 /** Errors of the server and of the network as StoreError; a wrong statement is a defect and stays as it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;

@@ -10,6 +10,7 @@
 import { IDEMPOTENCY_MS } from '../../contract/messages.ts';
 import { REMOVAL } from '../locks.ts';
 import { CHANNEL } from '../cluster/notifications.ts';
+import { NOTHING_SAID, type SaidParts, WHO_SAYS } from './who_says.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
@@ -111,10 +112,10 @@ const OF_SENDER: Keys = {
 };
 
 /** Messages whose key was used before, as a row of the result: those of the items `i` for which `condition` holds. */
-function repeatedKeys({ same_key, latest }: Keys, items: string, condition: string): string {
+function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string, condition: string): string {
   return `
         SELECT json_agg(i.place)::text, json_agg(k.message_no)::text, json_agg(k.seq)::text, json_agg(k.deliveries_queued)::text, json_agg(k.accepted_at)::text,
-          NULL::text, NULL::text, json_agg(k.fingerprint)::text
+          NULL::text, NULL::text, json_agg(k.fingerprint)::text${said.of_repeated}
         FROM ${items}
           CROSS JOIN LATERAL (SELECT * FROM idempotency_keys k WHERE ${same_key} ${latest}) k
         WHERE ${condition} HAVING count(*) > 0`;
@@ -138,17 +139,17 @@ function repeatedKeys({ same_key, latest }: Keys, items: string, condition: stri
  * and for the reader. There is a row for messages that were stored, and one with fingerprints for messages whose key
  * was used before.
  */
-function acceptMessages(name: string, of: Keys): string {
+function acceptMessages(name: string, of: Keys, said: SaidParts): string {
   return `
   CREATE FUNCTION ${name}(
     my_run_no bigint, my_batch_no bigint,
     meeting_ids text[], created_ats bigint[], counts bigint[], hints bigint[],
-    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],
+    of_meetings int[], wall_ats bigint[], expire_ats bigint[], targets text[], timestamps text[], texts text[],${said.parameters}
     has_keys boolean, keys text[],${of.parameters} fingerprints text[],
     teller text, my_node_id text
   ) RETURNS TABLE (
     places text, message_nos text, seqs text, queued_counts text, accepted_ats text,
-    instance_ids text, agent_lists text, former_fingerprints text
+    instance_ids text, agent_lists text, former_fingerprints text${said.result}
   ) LANGUAGE plpgsql AS $$
   #variable_conflict use_column
   DECLARE
@@ -156,7 +157,7 @@ function acceptMessages(name: string, of: Keys): string {
     is_new boolean[];
     new_counts bigint[] := counts;
     last_seqs bigint[];
-    former_seqs bigint[];${of.declared}
+    former_seqs bigint[];${of.declared}${said.declared}
   BEGIN
     -- A batch that is sent again waits here for what becomes of the first.
     PERFORM 1 FROM runs WHERE run_no = my_run_no FOR UPDATE;
@@ -180,9 +181,9 @@ function acceptMessages(name: string, of: Keys): string {
           json_agg(s.deliveries_queued ORDER BY s.place)::text, json_agg(s.accepted_at ORDER BY s.place)::text,
           (SELECT json_agg(d.instance_id ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
           (SELECT json_agg(d.target_agents ORDER BY d.delivery_no)::text FROM deliveries d WHERE d.delivery_no BETWEEN batch.first_no AND batch.last_no),
-          NULL::text
+          NULL::text${said.replayed}
         FROM stored s HAVING count(*) > 0;
-      RETURN QUERY ${repeatedKeys(of, `unnest(of_meetings, keys${of.lists}, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key${of.names}, stored, place)`, "i.stored = '0'")};
+      RETURN QUERY ${repeatedKeys(of, said, `unnest(of_meetings, keys${of.lists}, string_to_array(batch.stored, NULL)) WITH ORDINALITY AS i(of_meeting, key${of.names}, stored, place)`, "i.stored = '0'")};
       RETURN;
     END IF;
 
@@ -203,7 +204,7 @@ function acceptMessages(name: string, of: Keys): string {
         FROM unnest(of_meetings, wall_ats, keys${of.lists}) WITH ORDINALITY AS i(of_meeting, wall_at, key${of.names}, place)
           LEFT JOIN LATERAL (SELECT k.key FROM idempotency_keys k
             WHERE ${of.same_key} AND k.created_at > i.wall_at - ${IDEMPOTENCY_MS} ${of.any}) k ON true;${of.choose}
-      RETURN QUERY ${repeatedKeys(of, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
+      RETURN QUERY ${repeatedKeys(of, said, `unnest(of_meetings, keys${of.lists}, is_new) WITH ORDINALITY AS i(of_meeting, key${of.names}, is_new, place)`, 'NOT i.is_new')};
       SELECT array_agg(coalesce(counted.n, 0) ORDER BY w.place) INTO new_counts
         FROM unnest(meeting_ids) WITH ORDINALITY AS w(meeting_id, place)
           LEFT JOIN (SELECT i.of_meeting, count(*) AS n FROM unnest(of_meetings, is_new) AS i(of_meeting, is_new) WHERE i.is_new GROUP BY i.of_meeting) counted
@@ -212,13 +213,13 @@ function acceptMessages(name: string, of: Keys): string {
         RETURN;
       END IF;
     END IF;
-
+${said.judge}
     -- With a lower bound few entries of the index are looked at, instead of all on its last page.
     SELECT array_agg(greatest(w.last_seq, coalesce(
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id AND m.seq >= w.hint ORDER BY m.seq DESC LIMIT 1),
         (SELECT m.seq FROM messages m WHERE m.meeting_id = w.meeting_id ORDER BY m.seq DESC LIMIT 1))) ORDER BY w.place) INTO former_seqs
       FROM unnest(meeting_ids, hints, last_seqs) WITH ORDINALITY AS w(meeting_id, hint, last_seq, place);
-
+${said.count}
     -- None is before the last: that is found first, however many dead ones there are that cannot be removed yet.
     IF my_batch_no % ${BATCHES_KEPT} = 0 THEN
       DELETE FROM batches WHERE run_no = my_run_no AND batch_no < my_batch_no;
@@ -243,7 +244,7 @@ function acceptMessages(name: string, of: Keys): string {
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
           -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
-          CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN r.agent_ids ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
+          CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${said.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
         SELECT r.nth, count(*) AS n FROM recipient r GROUP BY r.nth
@@ -255,8 +256,8 @@ function acceptMessages(name: string, of: Keys): string {
             + coalesce(sum(sent.n) OVER (ORDER BY i.nth ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING), 0)::bigint AS message_no
         FROM taken CROSS JOIN item i JOIN meeting w ON w.of_meeting = i.of_meeting LEFT JOIN sent ON sent.nth = i.nth
       ), stored_messages AS (
-        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message)
-        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place] FROM numbered n
+        INSERT INTO messages (message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, timestamp, message${said.columns})
+        SELECT n.message_no, n.meeting_id, n.seq, wall_ats[n.place], n.deliveries_queued, targets[n.place], timestamps[n.place], texts[n.place]${said.values} FROM numbered n
       ), stored_deliveries AS (
         INSERT INTO deliveries (delivery_no, message_no, meeting_id, seq, instance_id, partition_no, target_agents, expires_at, created_at)
         SELECT taken.first_no + r.nth - 1 + r.number, n.message_no, n.meeting_id, n.seq, r.instance_id, r.partition_no, r.agents, expire_ats[n.place], wall_ats[n.place]
@@ -277,7 +278,7 @@ function acceptMessages(name: string, of: Keys): string {
       SELECT json_agg(n.place ORDER BY n.nth)::text, json_agg(n.message_no ORDER BY n.nth)::text, json_agg(n.seq ORDER BY n.nth)::text,
         json_agg(n.deliveries_queued ORDER BY n.nth)::text, json_agg(wall_ats[n.place] ORDER BY n.nth)::text,
         (SELECT json_agg(r.instance_id ORDER BY r.number)::text FROM recipient r), (SELECT json_agg(r.agents ORDER BY r.number)::text FROM recipient r),
-        NULL::text
+        NULL::text${said.stored}
       FROM numbered n;
 
     IF EXISTS (SELECT 1 FROM nodes n WHERE n.node_id IS DISTINCT FROM my_node_id) THEN
@@ -288,7 +289,10 @@ function acceptMessages(name: string, of: Keys): string {
 `;
 }
 
-export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING);
+export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NOTHING_SAID);
 
 /** The same with keys of their senders; the version before calls the other one. */
-export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER);
+export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NOTHING_SAID);
+
+/** The same with who says a message, and what it answers. */
+export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, WHO_SAYS);

@@ -2,10 +2,12 @@ import { randomInt } from 'node:crypto';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { IdCodec } from '../../../domain/id.ts';
 import { GenerationCache } from '../../../domain/generation_cache.ts';
+import type { RefusedField, Said } from '../../../domain/said.ts';
 import type { Accepted, AcceptedDelivery, AcceptedMessage, NewMessage } from '../../contract/messages.ts';
 import { type BatchValue, bigints, ints, texts } from '../connection/batch_message.ts';
-import { type Connection, ConnectionLost, storeErrorOf, isCollision } from '../connection/connection.ts';
+import { type Connection, ConnectionLost, isCollision, raisedDetail, storeErrorOf } from '../connection/connection.ts';
 import { RUN_UNKNOWN } from '../functions/accept_messages.ts';
+import { REFUSED } from '../functions/who_says.ts';
 import { GivenNumbers } from './given_numbers.ts';
 import { numbersIn, textsIn } from '../json_lists.ts';
 import { DedicatedConnection } from '../connection/dedicated_connection.ts';
@@ -19,12 +21,12 @@ const ANSWER_MS_MAX = 2_500;
 const HINTS_MAX = 20_000;
 
 /**
- * A run counts as known only when the last batch with a result, $19, is stored. Otherwise the database is behind this
+ * A run counts as known only when the last batch with a result, $24, is stored. Otherwise the database is behind this
  * node, and the run with that number may be another one.
  */
-const ACCEPT = `SELECT * FROM accept_messages_2(
-  CASE WHEN $19::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $19::bigint) THEN $1 END,
-  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)`;
+const ACCEPT = `SELECT * FROM accept_messages_3(
+  CASE WHEN $24::bigint = 0 OR EXISTS (SELECT 1 FROM batches WHERE run_no = $1 AND batch_no >= $24::bigint) THEN $1 END,
+  $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, $22, $23)`;
 
 /** Waits until nothing of the run is in progress. Then its last batch is stored, or never will be. */
 const END_RUN = 'DELETE FROM runs WHERE run_no = $1';
@@ -51,6 +53,7 @@ interface AcceptedRow {
   instance_ids: string | null;
   agent_lists: string | null;
   former_fingerprints: string | null;
+  hop_counts: string | null;
 }
 
 /** The result of one message. */
@@ -64,11 +67,13 @@ interface Stored {
   deliveries: AcceptedDelivery[];
   /** Of the earlier message with the same key; null when there is none. */
   fingerprint: string | null;
+  hops: number;
 }
 
-/** The columns of a batch, as accept_messages_2 takes them, with repeated keys sent once. */
+/** The columns of a batch, as accept_messages_3 takes them, with repeated keys sent once. */
 interface Batch {
   columns: BatchValue[];
+  sent: NewMessage[];
   /** For each message its place among those that are sent, from 0. */
   places: number[];
 }
@@ -122,8 +127,16 @@ export class MessageWriter {
 
   /** @throws StoreError when the database was not there for too long */
   async accept(messages: NewMessage[]): Promise<Accepted[]> {
-    const batch = batchOf(messages, this.#hints);
-    const rows = await this.#stored(batch, messages[0]?.wall_ms ?? 0);
+    if (messages.length === 0) return [];
+    const batch = batchOf(messages, this.#hints, this.#ids);
+    let rows: AcceptedRow[];
+    try {
+      rows = await this.#stored(batch, messages[0]?.wall_ms ?? 0);
+    } catch (error) {
+      const refused = refusedIn(error);
+      if (refused === null) throw error;
+      return this.#acceptOthers(messages, batch, refused);
+    }
     const by_place: Stored[] = [];
     for (const stored of rows.flatMap((row) => storedOf(row, this.#ids))) {
       by_place[stored.place - 1] = stored;
@@ -136,6 +149,24 @@ export class MessageWriter {
       const first = firsts.get(place) ?? null;
       if (first === null) firsts.set(place, message);
       return this.#acceptedOf(message, by_place[place]!, first);
+    });
+  }
+
+  /** Nothing of the batch is stored: stores the messages that are not refused. @param refused by place, from 1 */
+  async #acceptOthers(
+    messages: NewMessage[],
+    { places, sent }: Batch,
+    refused: ReadonlyMap<number, RefusedField>,
+  ): Promise<Accepted[]> {
+    const others = await this.accept(messages.filter((_, i) => !refused.has(places[i]! + 1)));
+    let next = 0;
+    return messages.map(({ idempotency }, i) => {
+      const place = places[i]!;
+      const field = refused.get(place + 1);
+      if (field === undefined) return others[next++]!;
+      // Another message with the key of a refused one was not judged.
+      const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
+      return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });
   }
 
@@ -208,8 +239,8 @@ export class MessageWriter {
     this.#known = connection;
   }
 
-  #acceptedOf({ meeting_id, idempotency }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
-    const { message_no, seq, accepted_at, deliveries_queued, deliveries } = stored;
+  #acceptedOf({ meeting_id, idempotency, said }: NewMessage, stored: Stored, first: NewMessage | null): Accepted {
+    const { message_no, seq, accepted_at, deliveries_queued, deliveries, hops } = stored;
     const fingerprint = stored.fingerprint ?? first?.idempotency?.fingerprint ?? null;
     const message: AcceptedMessage = {
       message_id: this.#ids.encode('msg', message_no),
@@ -218,7 +249,7 @@ export class MessageWriter {
       accepted_at,
       deliveries_queued,
     };
-    if (fingerprint === null) return { kind: 'accepted', message, deliveries };
+    if (fingerprint === null) return { kind: 'accepted', message, said: saidWith(said, hops), deliveries };
     return fingerprint === idempotency?.fingerprint ? { kind: 'repeated', message } : { kind: 'key_reused' };
   }
 }
@@ -228,6 +259,7 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
   const [queued_counts, accepted_ats] = [numbersIn(row.queued_counts), numbersIn(row.accepted_ats)];
   const [instance_ids, agent_lists] = [textsIn(row.instance_ids), textsIn(row.agent_lists)];
   const fingerprints = textsIn(row.former_fingerprints);
+  const hop_counts = numbersIn(row.hop_counts);
   let deliveries_at = 0;
   return numbersIn(row.places).map((place, i) => {
     const message_no = message_nos[i]!;
@@ -251,8 +283,13 @@ function storedOf(row: AcceptedRow, ids: IdCodec): Stored[] {
       accepted_at: accepted_ats[i]!,
       deliveries,
       fingerprint,
+      hops: hop_counts[i] ?? 0,
     };
   });
+}
+
+function saidWith(given: NewMessage['said'], hops: number): Said | null {
+  return given === null ? null : { from_agent: given.from_agent, in_reply_to: given.in_reply_to, hops };
 }
 
 async function endRun(connection: Connection, run_no: number): Promise<void> {
@@ -264,8 +301,14 @@ function isRunUnknown(error: unknown): boolean {
   return error instanceof Error && 'code' in error && error.code === RUN_UNKNOWN;
 }
 
-/** Columns for accept_messages_2. */
-function batchOf(messages: NewMessage[], hints: GenerationCache<number>): Batch {
+/** The refused messages of a batch, by place, from 1; null when the batch failed for another reason. */
+function refusedIn(error: unknown): Map<number, RefusedField> | null {
+  const detail = raisedDetail(error, REFUSED);
+  return detail === null ? null : new Map(JSON.parse(detail) as [number, RefusedField][]);
+}
+
+/** Columns for accept_messages_3. */
+function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: IdCodec): Batch {
   const meetings = new Map<string, { place: number; created_at: number; count: number }>();
   const first_with_key = new Map<string, number>();
   const places: number[] = [];
@@ -299,10 +342,27 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>): Batch 
     texts(sent.map(({ target_agents }) => (target_agents === null ? null : JSON.stringify(target_agents)))),
     texts(sent.map(({ timestamp }) => timestampText(timestamp))),
     texts(sent.map(({ message }) => message)),
+    ...saidColumns(sent, ids),
     first_with_key.size > 0,
     texts(sent.map(({ idempotency }) => idempotency?.key ?? null)),
     texts(sent.map(({ idempotency }) => idempotency?.sender ?? null)),
     texts(sent.map(({ idempotency }) => idempotency?.fingerprint ?? null)),
   ];
-  return { columns, places };
+  return { columns, sent, places };
+}
+
+/** The lists are empty when no message of the batch says any of it. */
+function saidColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
+  const has_said = sent.some(({ said }) => said !== null);
+  const given = has_said ? sent.map(({ said }) => said) : [];
+  // No message has the number 0.
+  const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
+  const speaks_for = given.map((said) => (said === null || said.from_agent === null ? null : said.speaks_for));
+  return [
+    has_said,
+    texts(given.map((said) => said?.from_agent ?? null)),
+    bigints(given.map((said) => (said === null || said.in_reply_to === null ? null : numberOf(said.in_reply_to)))),
+    texts(speaks_for.map((scope) => scope?.key_id ?? null)),
+    texts(speaks_for.map((scope) => scope?.instance_id ?? null)),
+  ];
 }

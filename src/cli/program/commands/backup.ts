@@ -1,0 +1,153 @@
+/** A copy of all data in one file: made while the service runs, and read from end to end before it counts as one. */
+import { Command } from 'commander';
+import { access, link, mkdir, open, rm } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import type { BackupProgress, ConvokeClient } from '@convoke/sdk';
+import { variableOf } from '../../../config/settings.ts';
+import type { CopyFacts } from '../../../store/sqlite/file/copy.ts';
+import { dataFile, keyFile } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import {
+  assertThere,
+  inUse,
+  onService,
+  type ServiceOrFileOptions,
+  whereIsData,
+  withServiceOrFile,
+} from '../service_or_file.ts';
+import { isSystemError } from '../system_error.ts';
+import { note, noteProgress, print, printJson } from '../terminal.ts';
+import { bytesInWords, counted, quoted } from '../format.ts';
+
+export function backupCommand(): Command {
+  const command = new Command('backup')
+    .description('copy all data into one file, while the service runs or without it; restore it by putting it back')
+    .argument('<file>', 'where the copy goes; it must not exist')
+    .action(backUp);
+  return withExamples(withServiceOrFile(command), {
+    'convoke backup /backup/convoke-monday.db': 'of the service at the usual place, or else of ./data',
+    'convoke backup copy.db --url https://convoke.example': 'of a service elsewhere; CONVOKE_API_KEY is an admin key',
+    'convoke backup copy.db --data /var/lib/convoke': 'while no service runs',
+  });
+}
+
+async function backUp(file: string, options: ServiceOrFileOptions): Promise<void> {
+  refusePostgres(options);
+  const to = resolve(file);
+  await assertAbsent(to);
+  // The copy has another name until it is complete, so that every file with the name of a backup is a whole one.
+  const part = `${to}.part`;
+  await rm(part, { force: true });
+  const where = await whereIsData(options);
+  try {
+    if ('url' in where) await onService(where.url, options, (client) => fetchCopy(client, part));
+    else await copyFile(where.data, part);
+    const { inspectCopy } = await import('../../../store/sqlite/file/copy.ts');
+    const facts = inspectCopy(part);
+    await give(part, to);
+    report(to, facts, 'data' in where ? keyFile(where.data) : null, options);
+  } catch (error) {
+    await rm(part, { force: true });
+    throw error;
+  }
+}
+
+/** PostgreSQL's own tools are better at it: they know of replicas and of points in time. */
+function refusePostgres({ url, data }: ServiceOrFileOptions): void {
+  const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
+  if (database_url === '' || url !== undefined || data !== undefined) return;
+  throw new CommandFailure(
+    EXIT.usage,
+    `the data is in PostgreSQL (CONVOKE_DATABASE_URL), which has its own tools: ` +
+      'pg_dump --format=custom --file=convoke.dump "$CONVOKE_DATABASE_URL"',
+  );
+}
+
+async function assertAbsent(file: string): Promise<void> {
+  const exists = await access(file).then(
+    () => true,
+    () => false,
+  );
+  if (exists)
+    throw new CommandFailure(EXIT.failed, `${file} exists, and a backup overwrites nothing: give another name`);
+  await mkdir(dirname(file), { recursive: true });
+}
+
+/** Lets the service make a copy, waits for it and writes it to the file. */
+async function fetchCopy(client: ConvokeClient, part: string): Promise<void> {
+  const { backup_id } = await client.beginBackup();
+  for (;;) {
+    const answer = await client.fetchBackup(backup_id);
+    if ('pages_total' in answer) {
+      showProgress(answer);
+      continue;
+    }
+    const file = await open(part, 'wx', 0o600);
+    try {
+      await file.writeFile(answer);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    return;
+  }
+}
+
+async function copyFile(data: string, part: string): Promise<void> {
+  const file = dataFile(data);
+  await assertThere(file);
+  const { copyDataFile } = await import('../../../store/sqlite/file/copy.ts');
+  try {
+    await copyDataFile(file, part, showProgress);
+  } catch (error) {
+    throw isSystemError(error) && error.code === 'SQLITE_BUSY' ? inUse(file) : error;
+  }
+}
+
+/** Gives the file its name, unless another process took the name meanwhile. */
+async function give(part: string, to: string): Promise<void> {
+  await link(part, to);
+  await rm(part);
+  const directory = await open(dirname(to), 'r');
+  try {
+    await directory.sync();
+  } finally {
+    await directory.close();
+  }
+}
+
+function showProgress({ pages_total, pages_left }: BackupProgress): void {
+  if (pages_total > 0) noteProgress(`${Math.floor((100 * (pages_total - pages_left)) / pages_total)} % are copied`);
+}
+
+function report(file: string, facts: CopyFacts, key_file: string | null, { json }: ServiceOrFileOptions): void {
+  if (json) {
+    printJson({ file, ...facts });
+    return;
+  }
+  const { audit_head, key_ids } = facts;
+  print(`${file} is whole: ${bytesInWords(facts.bytes)}, every page and the audit log checked`);
+  print(
+    [
+      counted(facts.instances, 'instance'),
+      counted(facts.meetings, 'meeting'),
+      counted(facts.memberships, 'membership'),
+      counted(facts.messages, 'message'),
+      `${counted(facts.deliveries, 'delivery', 'deliveries')} (${facts.pending_deliveries} pending)`,
+      counted(facts.api_keys, 'API key'),
+      counted(facts.audit_entries, 'audit entry', 'audit entries'),
+    ].join(', '),
+  );
+  if (audit_head.seq > 0) print(`the head of its audit log, to keep elsewhere: ${audit_head.seq}:${audit_head.hash}`);
+  if (key_ids.length > 0) {
+    const where =
+      key_file === null
+        ? `in encryption.key in the service's data directory, or its setting ${variableOf('encryption_key')}`
+        : `in ${quoted(key_file)}, or the setting ${variableOf('encryption_key')}`;
+    note(
+      `Its secrets are under the data key ${key_ids.join(' and ')}, which is not in it: ${where}. ` +
+        'Keep a copy of that too, and apart from this one: without it the secrets are lost.',
+    );
+  }
+}

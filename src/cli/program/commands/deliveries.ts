@@ -1,0 +1,114 @@
+import type { Delivery, DeliveryState, DeliveryWithAttempts } from '@convoke/sdk';
+import { Command, Option } from 'commander';
+import { DELIVERY_STATES } from '../../../domain/delivery.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
+import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from '../format.ts';
+
+export function deliveriesCommand(): Command {
+  const command = new Command('deliveries')
+    .description('what became of each push: list, show, retry')
+    .addCommand(listCommand(), { isDefault: true })
+    .addCommand(showCommand())
+    .addCommand(retryCommand());
+  return withExamples(command, {
+    'convoke deliveries --state failed': 'what did not arrive',
+    'convoke deliveries --instance laptop-anna --state pending':
+      'what an instance has yet to receive, and what it waits for',
+    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'every attempt of one delivery, in words',
+  });
+}
+
+interface ListFilters extends ListOptions {
+  instance?: string;
+  meeting?: string;
+  message?: string;
+  state?: DeliveryState;
+}
+
+function listCommand(): Command {
+  const command = new Command('list')
+    .description('list deliveries, newest first')
+    .option('--instance <instance_id>', 'only those to the instance')
+    .option('--meeting <meeting_id>', 'only those of the meeting')
+    .option('--message <message_id>', 'only those of the message')
+    .addOption(new Option('--state <state>', 'only those in this state').choices([...DELIVERY_STATES]))
+    .action(async ({ instance, meeting, message, state, ...options }: ListFilters) => {
+      const client = clientFor(options);
+      const filters = { instance_id: instance, meeting_id: meeting, message_id: message, state };
+      const rows = await listed(options, (page) => client.listDeliveries({ ...filters, ...page }));
+      if (options.json) printJson(rows);
+      else printDeliveries(rows);
+    });
+  return withExamples(withList(command), {
+    'convoke deliveries list --message msg_01JNM8ZK3V7Q4T1X5S9R2WBCDE': 'who has received a message, and who has not',
+  });
+}
+
+function printDeliveries(rows: readonly Delivery[]): void {
+  if (rows.length === 0) {
+    note('No delivery fits.');
+    return;
+  }
+  const now_ms = wallNow();
+  printTable(rows, [
+    { title: 'DELIVERY', text: (row) => row.delivery_id },
+    { title: 'MEETING', text: (row) => row.meeting_id },
+    { title: 'SEQ', text: (row) => String(row.seq) },
+    { title: 'INSTANCE', text: (row) => row.instance_id },
+    { title: 'CREATED', text: (row) => ago(row.created_at, now_ms) },
+    { title: 'ATTEMPTS', text: (row) => String(row.attempt_count) },
+    { title: 'STATE', text: stateInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
+  ]);
+}
+
+function showCommand(): Command {
+  const command = new Command('show')
+    .description('show one delivery with every attempt')
+    .argument('<delivery_id>')
+    .action(async (delivery_id: string, options: ApiOptions) => {
+      const delivery = await clientFor(options).getDelivery(delivery_id);
+      if (options.json) printJson(delivery);
+      else printDelivery(delivery);
+    });
+  return withExamples(withApi(command), {
+    'convoke deliveries show dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'why it was not delivered, in words',
+  });
+}
+
+function printDelivery(delivery: DeliveryWithAttempts): void {
+  const now_ms = wallNow();
+  const { next_attempt_at } = delivery;
+  printFields({
+    delivery: delivery.delivery_id,
+    message: `${delivery.message_id}, number ${delivery.seq} of ${delivery.meeting_id}`,
+    to: `${delivery.target_agents.join(', ')} at ${delivery.instance_id}`,
+    state: stateInWords(delivery),
+    created: `${delivery.created_at} (${ago(delivery.created_at, now_ms)})`,
+    ...(delivery.settled_at !== null && { settled: `${delivery.settled_at} (${ago(delivery.settled_at, now_ms)})` }),
+    ...(next_attempt_at !== null && { 'next attempt': `${next_attempt_at} (${ago(next_attempt_at, now_ms)})` }),
+    attempts: delivery.attempt_count === 0 ? 'none yet' : String(delivery.attempt_count),
+  });
+  for (const attempt of delivery.attempts) {
+    print(`  ${attempt.attempt}. ${attempt.started_at}  ${plain(attemptInWords(attempt))}`);
+    if (attempt.response_excerpt !== '') print(`     the receiver said: ${plain(attempt.response_excerpt)}`);
+  }
+  const advice = adviceInWords(delivery);
+  if (advice !== '') print(`\n${advice}`);
+}
+
+function retryCommand(): Command {
+  const command = new Command('retry')
+    .description('queue a failed or pending delivery again, at once')
+    .argument('<delivery_id>')
+    .action(async (delivery_id: string, options: ApiOptions) => {
+      const delivery = await clientFor(options).retryDelivery(delivery_id);
+      if (options.json) printJson(delivery);
+      else print(`${delivery_id} is queued again; convoke deliveries show ${delivery_id} shows how it went`);
+    });
+  return withExamples(withApi(command), {
+    'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
+  });
+}

@@ -1,0 +1,146 @@
+/** Runs the conversation of src/demo over real HTTP and shows every push on the terminal. */
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { type ConvokeClient, ConvokeError, type Push } from '@convoke/sdk';
+import { pino } from 'pino';
+import { readConfig } from '../../../config/read_config.ts';
+import { createConvoke } from '../../../convoke.ts';
+import { systemClock } from '../../../delivery/clock.ts';
+import { Conversation } from '../../../demo/conversation.ts';
+import { OPENING, TURNS } from '../../../demo/script.ts';
+import { clientFor, DEFAULT_URL } from '../api.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { plain, print, styled } from '../terminal.ts';
+import { typed } from '../command_name.ts';
+
+/** No conversation on one machine takes longer: after this time, something is wrong. */
+const DEMO_MS_MAX = 20_000;
+
+/** The service writes results in batches, some milliseconds after the responses. */
+const SETTLED_PAUSE_MS = 20;
+const SETTLED_TRIES_MAX = 100;
+
+const SHOWN_TURNS = TURNS.slice(0, 4);
+
+/** The opening goes to both agents, each turn to the other one. */
+const PUSHES = 2 + SHOWN_TURNS.length;
+
+interface Service {
+  client: ConvokeClient;
+  is_own: boolean;
+  close: () => Promise<void>;
+}
+
+/** Runs the conversation to its end and cleans up. */
+export async function demo(url: string | undefined, apiKey: string | undefined): Promise<void> {
+  const service = await findService(url, apiKey);
+  const conversation = new ShownConversation(service.client);
+  try {
+    const where = service.is_own ? 'started for this demo, in a temporary directory' : 'already running';
+    printStep('service', `${service.client.base_url} (${where})`);
+    await conversation.hold();
+    const delivered = await conversation.delivered();
+    printStep('done', `the service has ${delivered} of ${PUSHES} pushes on record as delivered`);
+    if (delivered < PUSHES) throw new CommandFailure(EXIT.failed, 'not every push was delivered');
+    print(`\nNext: \`${typed('serve')}\` runs the service, \`${typed('--help')}\` lists what else there is.`);
+  } finally {
+    await conversation.cleanUp();
+    await service.close();
+  }
+}
+
+class ShownConversation {
+  readonly #client: ConvokeClient;
+  readonly #conversation: Conversation;
+  readonly #over = Promise.withResolvers<void>();
+  #pushes = 0;
+
+  constructor(client: ConvokeClient) {
+    this.#client = client;
+    // If joining fails, the code that awaits the conversation reports it.
+    this.#over.promise.catch(() => {});
+    this.#conversation = new Conversation({
+      service: client,
+      observer: {
+        joined: (agent_id, webhook_url) =>
+          printStep('join', `${agent_id} joins ${this.#conversation.meeting_id} from ${webhook_url}`),
+        heard: (agent_id, push) => this.#hear(agent_id, push),
+        says: (agent_id, to, content) => printStep('send', `${agent_id} to ${to}: ${content}`),
+        failed: (error) => this.#over.reject(error),
+      },
+      clock: systemClock(),
+      turns: SHOWN_TURNS,
+      pause_ms: 0,
+      answers_max: 0,
+    });
+  }
+
+  async hold(): Promise<void> {
+    const interrupt = () => this.#over.reject(new CommandFailure(EXIT.failed, 'the demo was interrupted'));
+    process.once('SIGINT', interrupt).once('SIGTERM', interrupt);
+    await this.#conversation.gather();
+    const sent = await this.#conversation.open('you');
+    printStep('send', `#${sent.seq} you to everybody: ${OPENING}`);
+
+    const timer = setTimeout(() => this.#over.reject(new CommandFailure(EXIT.failed, describeTooSlow())), DEMO_MS_MAX);
+    await this.#over.promise.finally(() => clearTimeout(timer));
+  }
+
+  #hear(agent_id: string, push: Push): void {
+    const text = `#${push.seq} ${String(push.message['from'])}: ${String(push.message['content'])}`;
+    printStep('push', `${agent_id} receives ${plain(text)}`);
+    printStep('', styled('dim', `${push.webhook_id}, signature verified, attempt ${push.attempt}, response 200`));
+    this.#pushes += 1;
+    if (this.#pushes === PUSHES) setImmediate(() => this.#over.resolve());
+  }
+
+  /** Waits until no push is pending. @returns how many of them were delivered */
+  async delivered(): Promise<number> {
+    for (let tries = 1; ; tries++) {
+      const { data } = await this.#client.listDeliveries({ meeting_id: this.#conversation.meeting_id });
+      const pending = data.some(({ state }) => state === 'pending');
+      if (!pending || tries === SETTLED_TRIES_MAX) return data.filter(({ state }) => state === 'delivered').length;
+      await sleep(SETTLED_PAUSE_MS);
+    }
+  }
+
+  cleanUp(): Promise<void> {
+    return this.#conversation.end();
+  }
+}
+
+function describeTooSlow(): string {
+  return (
+    `the conversation did not end within ${DEMO_MS_MAX / 1000} s; ` +
+    `\`${typed('deliveries')}\` shows what became of each push, if the service still runs`
+  );
+}
+
+/** @returns the service at the URL; without a URL the service at the usual place, or a new one */
+async function findService(url: string | undefined, apiKey: string | undefined): Promise<Service> {
+  const client = clientFor({ url: url ?? DEFAULT_URL, ...(apiKey !== undefined && { apiKey }) });
+  try {
+    await client.listMeetings({ limit: 1 });
+    return { client, is_own: false, close: async () => {} };
+  } catch (error) {
+    // The caller named a service: no other service takes its place.
+    if (!(error instanceof ConvokeError) || url !== undefined) throw error;
+  }
+  const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));
+  const { config } = readConfig({ flags: { port: '0', data } });
+  const convoke = await createConvoke(config, { log: pino({ level: 'silent' }) });
+  return {
+    client: clientFor({ url: convoke.url }),
+    is_own: true,
+    async close() {
+      await convoke.close();
+      await rm(data, { recursive: true, force: true });
+    },
+  };
+}
+
+function printStep(what: string, line: string): void {
+  print(`${styled('cyan', what.padEnd(8))} ${line}`);
+}

@@ -1,0 +1,23 @@
+import { Command, Option } from 'commander';
+import { apiKeyOption } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { withSettings } from '../settings.ts';
+
+export function doctorCommand(): Command {
+  const command = new Command('doctor')
+    .description('check what the service needs and how it does; exit code 1 when something is wrong')
+    .option('--json', 'print JSON, for programs')
+    .addOption(
+      new Option('--url <url>', 'where Convoke listens; taken from host and port when absent').env('CONVOKE_URL'),
+    )
+    .addOption(apiKeyOption())
+    .action(async (options: { url?: string; apiKey?: string; json?: true }, self: Command) => {
+      const { doctor } = await import('./doctor.ts');
+      await doctor(options, self);
+    });
+  withSettings(command);
+  return withExamples(command, {
+    'convoke doctor': 'the settings, directory and port that `convoke serve` would use here',
+    'convoke doctor --port 9000 --data /srv/convoke --json': 'another service, for a program',
+  });
+}

@@ -1,0 +1,254 @@
+import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/sdk';
+import { Command, Option } from 'commander';
+import { HEALTH } from '../../../domain/instance.ts';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print, printFields, printJson, printTable } from '../terminal.ts';
+import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { typed } from '../command_name.ts';
+
+export function instancesCommand(): Command {
+  const command = new Command('instances')
+    .description('the machines that are registered: list, show, register, enable, disable, remove, recover')
+    .addCommand(listCommand(), { isDefault: true })
+    .addCommand(showCommand())
+    .addCommand(registerCommand())
+    .addCommand(switchCommand('enable', 'let pushes go to it again, and lift its back-off'))
+    .addCommand(switchCommand('disable', 'send it no pushes; what is pending waits'))
+    .addCommand(removeCommand())
+    .addCommand(rotateSecretCommand())
+    .addCommand(recoverCommand());
+  return withExamples(command, {
+    'convoke instances': 'all of them, with their health',
+    'convoke instances --health down': 'those that cannot be reached',
+    'convoke instances show laptop-anna': 'one of them, with its last failure',
+  });
+}
+
+interface ListFilters extends ListOptions {
+  agent?: string;
+  meeting?: string;
+  health?: Health;
+  active?: boolean;
+  search?: string;
+}
+
+function listCommand(): Command {
+  const command = new Command('list')
+    .description('list instances')
+    .option('--agent <agent_id>', 'only those that host the agent')
+    .option('--meeting <meeting_id>', 'only those in the meeting')
+    .addOption(new Option('--health <health>', 'only those of this health').choices([...HEALTH]))
+    .option('--active', 'only active ones')
+    .option('--no-active', 'only inactive ones')
+    .option('--search <text>', 'part of the id or the name')
+    .action(async ({ agent, meeting, health, active, search, ...options }: ListFilters) => {
+      const filters = { agent_id: agent, meeting_id: meeting, health, is_active: active, q: search };
+      const client = clientFor(options);
+      const rows = await listed(options, (page) => client.listInstances({ ...filters, ...page }));
+      if (options.json) printJson(rows);
+      else printInstances(rows);
+    });
+  return withExamples(withList(command), {
+    'convoke instances list --agent anna-planner': 'the machines that host an agent',
+    'convoke instances list --all --json | jq -r .[].instance_id': 'every id, for a script',
+  });
+}
+
+function printInstances(rows: readonly Instance[]): void {
+  if (rows.length === 0) {
+    note(`No instance fits. \`${typed('instances register --help')}\` shows how to register one.`);
+    return;
+  }
+  const now_ms = wallNow();
+  printTable(rows, [
+    { title: 'INSTANCE', text: (row) => row.instance_id },
+    { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
+    { title: 'AGENTS', text: (row) => listInWords(row.agent_ids), gives_way: true },
+    { title: 'HEALTH', text: healthInWords, style: ({ health }) => HEALTH_STYLES[health] },
+    { title: 'PENDING', text: (row) => String(row.pending_deliveries) },
+    { title: 'LAST SUCCESS', text: (row) => ago(row.last_success_at, now_ms) },
+    { title: 'WEBHOOK', text: (row) => row.webhook_url, gives_way: true },
+  ]);
+}
+
+function healthInWords({ health, is_active, webhook_enabled }: Instance): string {
+  return is_active && webhook_enabled ? health : `${health}, disabled`;
+}
+
+function showCommand(): Command {
+  const command = new Command('show')
+    .description('show one instance')
+    .argument('<instance_id>')
+    .action(async (instance_id: string, options: ApiOptions) => {
+      const instance = await clientFor(options).getInstance(instance_id);
+      if (options.json) printJson(instance);
+      else printInstance(instance);
+    });
+  return withExamples(withApi(command), { 'convoke instances show laptop-anna': 'everything known about it' });
+}
+
+function printInstance(instance: Instance): void {
+  const now_ms = wallNow();
+  const { last_failure } = instance;
+  printFields({
+    instance: instance.instance_id,
+    name: instance.instance_name,
+    agents: instance.agent_ids.join(', '),
+    webhook: instance.webhook_url,
+    owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
+    'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
+    success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
+    active: yesNo(instance.is_active),
+    'webhook enabled': yesNo(instance.webhook_enabled),
+    health: `${instance.health}${instance.consecutive_failures > 0 ? ` (${counted(instance.consecutive_failures, 'failure')} in a row)` : ''}`,
+    pending: String(instance.pending_deliveries),
+    'last success': timeInWords(instance.last_success_at, now_ms),
+    'last failure':
+      last_failure === null
+        ? 'never'
+        : `${timeInWords(last_failure.at, now_ms)}: ${last_failure.outcome} ${last_failure.detail}`,
+    ...(last_failure !== null && instance.health !== 'up' && { 'what to do': last_failure.advice }),
+    'last seen': timeInWords(instance.last_seen_at, now_ms),
+    registered: timeInWords(instance.created_at, now_ms),
+  });
+}
+
+function deliveries(count: number): string {
+  return counted(count, 'delivery', 'deliveries');
+}
+
+function yesNo(value: boolean): string {
+  return value ? 'yes' : 'no';
+}
+
+function timeInWords(time: string | null, now_ms: number): string {
+  return time === null ? 'never' : `${time} (${ago(time, now_ms)})`;
+}
+
+interface RegisterOptions extends ApiOptions {
+  webhook: string;
+  name?: string;
+  agent?: string[];
+  header?: string[];
+  secret?: string;
+  success?: SuccessStatuses;
+}
+
+function registerCommand(): Command {
+  const command = new Command('register')
+    .description('register an instance, or overwrite one that exists')
+    .argument('<instance_id>')
+    .requiredOption('--webhook <url>', 'where pushes are sent')
+    .option('--name <name>', 'what people see; the id when absent')
+    .option('--agent <agent_id>', 'an agent that it hosts; repeat it for more', collect)
+    .option('--header <name: value>', 'a header sent with every push; repeat it for more', collect)
+    .option('--secret <whsec_…>', 'what pushes are signed with; Convoke makes one when absent')
+    .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
+    .action(async (instance_id: string, options: RegisterOptions) => {
+      const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
+        registration(instance_id, options),
+      );
+      if (options.json) {
+        printJson({
+          ...instance,
+          ...(webhook_secret !== undefined && { webhook_secret }),
+          ...(dropped_header_names !== undefined && { dropped_header_names }),
+        });
+        return;
+      }
+      print(`${instance.instance_id} is registered; pushes go to ${instance.webhook_url}`);
+      if (dropped_header_names !== undefined) {
+        note(
+          `The address is of another server: ${dropped_header_names.join(', ')} is not sent any more. Give it again if that server may have it.`,
+        );
+      }
+      if (webhook_secret !== undefined) {
+        print(`its webhook secret, shown only now: ${webhook_secret}`);
+      }
+      print(`next: ${typed(`webhook-test ${quoted(instance_id)}`)}`);
+    });
+  return withExamples(withApi(command), {
+    'convoke instances register laptop-anna --agent anna-planner --webhook http://127.0.0.1:9000/convoke':
+      'a runtime on this machine',
+    "convoke instances register box --agent a1 --webhook https://box.example/hooks --header 'authorization: Bearer 3f9c'":
+      'a runtime that wants a credential',
+  });
+}
+
+function registration(instance_id: string, options: RegisterOptions): RegisterInput {
+  return {
+    instance_id,
+    instance_name: options.name ?? instance_id,
+    agent_ids: options.agent ?? [],
+    webhook_url: options.webhook,
+    webhook_secret: options.secret,
+    success_statuses: options.success,
+    webhook_headers: options.header === undefined ? undefined : Object.fromEntries(options.header.map(headerOf)),
+  };
+}
+
+function headerOf(text: string): [string, string] {
+  const colon = text.indexOf(':');
+  // The text is not repeated: it may be a credential.
+  if (colon < 1) throw new CommandFailure(EXIT.usage, "--header must look like 'authorization: Bearer …'");
+  return [text.slice(0, colon).trim(), text.slice(colon + 1).trim()];
+}
+
+function switchCommand(name: 'enable' | 'disable', description: string): Command {
+  const command = new Command(name)
+    .description(description)
+    .argument('<instance_id>')
+    .action(async (instance_id: string, options: ApiOptions) => {
+      const changes = name === 'enable' ? { is_active: true, webhook_enabled: true } : { is_active: false };
+      const instance = await clientFor(options).updateInstance(instance_id, changes);
+      if (options.json) printJson(instance);
+      else print(`${instance_id} is ${name}d; pending: ${deliveries(instance.pending_deliveries)}`);
+    });
+  return withExamples(withApi(command), { [`convoke instances ${name} laptop-anna`]: description });
+}
+
+function removeCommand(): Command {
+  const command = new Command('remove')
+    .description('remove an instance; its pending deliveries are cancelled')
+    .argument('<instance_id>')
+    .action(async (instance_id: string, options: ApiOptions) => {
+      await clientFor(options).deleteInstance(instance_id);
+      if (options.json) printJson({ instance_id, removed: true });
+      else print(`${instance_id} is removed`);
+    });
+  return withExamples(withApi(command), { 'convoke instances remove laptop-anna': 'it is gone, and in no meeting' });
+}
+
+function rotateSecretCommand(): Command {
+  const command = new Command('rotate-secret')
+    .description('make a new webhook secret; the old one signs as well for a day')
+    .argument('<instance_id>')
+    .action(async (instance_id: string, options: ApiOptions) => {
+      const rotated = await clientFor(options).rotateSecret(instance_id);
+      if (options.json) {
+        printJson(rotated);
+        return;
+      }
+      print(`its new webhook secret, shown only now: ${rotated.webhook_secret}`);
+      print(`the old one signs as well until ${rotated.previous_secret_expires_at}`);
+    });
+  return withExamples(withApi(command), { 'convoke instances rotate-secret laptop-anna': 'a new secret, shown once' });
+}
+
+function recoverCommand(): Command {
+  const command = new Command('recover')
+    .description('queue its failed deliveries again')
+    .argument('<instance_id>')
+    .requiredOption('--since <time>', 'those that failed at or after it, such as 2026-03-01T09:30:00Z')
+    .action(async (instance_id: string, { since, ...options }: ApiOptions & { since: string }) => {
+      const result = await clientFor(options).recover(instance_id, { since });
+      if (options.json) printJson(result);
+      else print(`queued again: ${deliveries(result.recovered)}`);
+    });
+  return withExamples(withApi(command), {
+    'convoke instances recover laptop-anna --since 2026-03-01T09:30:00Z': 'after the machine was repaired',
+  });
+}

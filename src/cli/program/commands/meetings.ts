@@ -1,0 +1,87 @@
+import { Command } from 'commander';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { note, printJson, printTable } from '../terminal.ts';
+import { ago, HEALTH_STYLES, listInWords } from '../format.ts';
+import { typed } from '../command_name.ts';
+
+export function meetingsCommand(): Command {
+  const command = new Command('meetings')
+    .description('the meetings, and who is in them')
+    .addCommand(listCommand(), { isDefault: true })
+    .addCommand(showCommand());
+  return withExamples(command, {
+    'convoke meetings': 'all of them, with their last activity',
+    'convoke meetings show standup-42': 'who is in it',
+  });
+}
+
+function listCommand(): Command {
+  const command = new Command('list')
+    .description('list meetings')
+    .option('--search <text>', 'part of the id')
+    .option('--instance <instance_id>', 'those that this instance is in')
+    .action(async ({ search, instance, ...options }: ListOptions & { search?: string; instance?: string }) => {
+      const client = clientFor(options);
+      const rows = await listed(options, (page) => client.listMeetings({ q: search, instance_id: instance, ...page }));
+      if (options.json) {
+        printJson(rows);
+        return;
+      }
+      if (rows.length === 0) {
+        note(`No meeting fits. One exists as soon as an instance joins it: see \`${typed('join --help')}\`.`);
+        return;
+      }
+      const now_ms = wallNow();
+      printTable(rows, [
+        { title: 'MEETING', text: (row) => row.meeting_id },
+        { title: 'MESSAGES', text: (row) => String(row.last_seq) },
+        { title: 'INSTANCES', text: (row) => String(row.instance_count) },
+        { title: 'AGENTS', text: (row) => String(row.agent_count) },
+        { title: 'PENDING', text: (row) => String(row.pending_deliveries) },
+        { title: 'LAST ACTIVITY', text: (row) => ago(row.last_activity_at, now_ms) },
+      ]);
+    });
+  return withExamples(withList(command), {
+    'convoke meetings list --search standup': 'those with standup in their id',
+  });
+}
+
+interface ShowOptions extends ApiOptions {
+  includeLeft?: true;
+}
+
+function showCommand(): Command {
+  const command = new Command('show')
+    .description('show who is in a meeting')
+    .argument('<meeting_id>')
+    .option('--include-left', 'also those that have left')
+    .action(async (meeting_id: string, options: ShowOptions) => {
+      const client = clientFor(options);
+      const query = { include_left: options.includeLeft };
+      const rows = await listed({ ...options, limit: 500, all: true }, (page) =>
+        client.listMeetingInstances(meeting_id, { ...query, ...page }),
+      );
+      if (options.json) {
+        printJson(rows);
+        return;
+      }
+      if (rows.length === 0) {
+        note(`Nobody is in it. \`${typed('join --help')}\` shows how to join.`);
+        return;
+      }
+      const now_ms = wallNow();
+      printTable(rows, [
+        { title: 'INSTANCE', text: (row) => row.instance_id },
+        { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
+        { title: 'AGENTS IN IT', text: (row) => listInWords(row.agent_ids) || 'none', gives_way: true },
+        { title: 'HEALTH', text: (row) => row.health, style: ({ health }) => HEALTH_STYLES[health] },
+        { title: 'JOINED', text: (row) => ago(row.joined_at, now_ms) },
+        { title: 'LEFT', text: (row) => (row.left_at === null ? '' : ago(row.left_at, now_ms)) },
+      ]);
+    });
+  return withExamples(withApi(command), {
+    'convoke meetings show standup-42 --include-left': 'who is in it, and who was',
+  });
+}

@@ -1,0 +1,120 @@
+import { rawJson, type RawJson } from '@convoke/sdk';
+import { Command } from 'commander';
+import { text as readAll } from 'node:stream/consumers';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, collect, wholeNumber, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print, printJson, printTable } from '../terminal.ts';
+import { ago, counted, listInWords } from '../format.ts';
+import { typed } from '../command_name.ts';
+
+interface SendOptions extends ApiOptions {
+  message?: string;
+  to?: string[];
+  from?: string;
+  replyTo?: string;
+  expiresIn?: number;
+  idempotencyKey?: string;
+}
+
+export function sendCommand(): Command {
+  const command = new Command('send')
+    .description('send a message in a meeting')
+    .argument('<meeting_id>')
+    .argument('[text]', 'sent as {"content": text, "created_at": now}')
+    .option('--message <json>', 'a whole message instead of a text; - reads it from standard input')
+    .option('--to <agent_id>', 'push only to this agent; repeat it for more; everybody when absent', collect)
+    .option('--from <agent_id>', 'the agent that says it, which does not get it itself; a person when absent')
+    .option('--reply-to <message_id>', 'the message of this meeting that it answers')
+    .option(
+      '--expires-in <seconds>',
+      'do not push it any more after this time',
+      wholeNumber(1, Number.MAX_SAFE_INTEGER),
+    )
+    .option('--idempotency-key <key>', 'sending again with the same key stores the message once')
+    .action(async (meeting_id: string, text: string | undefined, options: SendOptions) => {
+      const client = clientFor(options);
+      const sent = await client.sendMessage(meeting_id, await messageOf(text, options.message), {
+        target_agents: options.to,
+        from_agent: options.from,
+        in_reply_to: options.replyTo,
+        expires_in_s: options.expiresIn,
+        idempotency_key: options.idempotencyKey,
+      });
+      if (options.json) {
+        printJson(sent);
+        return;
+      }
+      const { message_id, seq, deliveries_queued } = sent;
+      print(
+        `${message_id} is message ${seq} of ${meeting_id}, on its way to ${counted(deliveries_queued, 'instance')}`,
+      );
+      if (deliveries_queued === 0)
+        note(`Nobody is in the meeting to receive it: \`${typed('meetings show')}\` lists who is in a meeting.`);
+    });
+  return withExamples(withApi(command), {
+    "convoke send standup-42 'Good morning'": 'to everybody in the meeting',
+    "convoke send standup-42 'Your turn' --to anna-planner": 'to one agent',
+    "convoke send standup-42 'Done' --from anna-planner --reply-to msg_7f3k9q2m00r3vljl5tg00 --expires-in 60":
+      'what an agent answers, good for a minute',
+    'convoke send standup-42 --message - < message.json': 'any JSON object, value for value as it is written',
+  });
+}
+
+async function messageOf(text: string | undefined, message: string | undefined): Promise<object | RawJson> {
+  if ((text === undefined) === (message === undefined)) {
+    throw new CommandFailure(
+      EXIT.usage,
+      `give either a text or --message, as in: ${typed('send standup-42 "Good morning"')}`,
+    );
+  }
+  if (message === undefined) return { content: text, created_at: new Date(wallNow()).toISOString() };
+  try {
+    return rawJson(message === '-' ? await readAll(process.stdin) : message);
+  } catch (error) {
+    throw new CommandFailure(EXIT.usage, `--message must be a JSON object: ${(error as Error).message}`);
+  }
+}
+
+interface HistoryOptions extends ApiOptions {
+  limit: number;
+  after?: number;
+  before?: number;
+}
+
+export function messagesCommand(): Command {
+  const seq = wholeNumber(0, Number.MAX_SAFE_INTEGER);
+  const command = new Command('messages')
+    .description('the latest messages of a meeting')
+    .argument('<meeting_id>')
+    .option('--after <seq>', 'those that follow this one', seq)
+    .option('--before <seq>', 'those just before this one', seq)
+    .option('--limit <n>', 'how many to print', wholeNumber(1, 500), 50)
+    .action(async (meeting_id: string, { after, before, limit, ...options }: HistoryOptions) => {
+      const query = { after_seq: after, before_seq: before, limit };
+      const { data, has_more } = await clientFor(options).listMessages(meeting_id, query);
+      if (options.json) {
+        printJson(data);
+        return;
+      }
+      const now_ms = wallNow();
+      printTable(data, [
+        { title: 'SEQ', text: (row) => String(row.seq) },
+        { title: 'SENT', text: (row) => ago(row.accepted_at, now_ms) },
+        { title: 'FROM', text: (row) => row.from_agent ?? '-' },
+        { title: 'TO', text: (row) => (row.target_agents === null ? 'everybody' : listInWords(row.target_agents)) },
+        { title: 'MESSAGE', text: (row) => JSON.stringify(row.message), gives_way: true },
+      ]);
+      if (has_more) note(moreOf(after === undefined ? 'before' : 'after', data));
+    });
+  return withExamples(withApi(command), {
+    'convoke messages standup-42': 'the latest 50',
+    'convoke messages standup-42 --after 120 --json': 'those that follow message 120, for a program',
+  });
+}
+
+function moreOf(direction: 'after' | 'before', data: readonly { seq: number }[]): string {
+  const edge = direction === 'after' ? data.at(-1) : data[0];
+  return `There are more: --${direction} ${edge?.seq ?? 0} prints them.`;
+}

@@ -1,0 +1,63 @@
+import { Command } from 'commander';
+import { dataFile } from '../data_directory.ts';
+import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { assertThere } from '../service_or_file.ts';
+import { settingsOf, withSettings } from '../settings.ts';
+import { isSystemError } from '../system_error.ts';
+import { print, printJson } from '../terminal.ts';
+import { typed } from '../command_name.ts';
+
+interface MigrateOptions {
+  check?: true;
+  json?: true;
+}
+
+export function migrateCommand(): Command {
+  const command = new Command('migrate')
+    .description('bring the schema of the data up to what this version wants; the start of a service does it too')
+    .option('--check', 'change nothing: exit 0 when it is up to date, 1 when it is not')
+    .option('--json', 'print JSON, for programs')
+    .action(migrate);
+  withSettings(command);
+  return withExamples(command, {
+    'convoke migrate --check': 'whether the next start has something to do',
+    'convoke migrate --data /var/lib/convoke': 'before the start, while no service runs',
+    'CONVOKE_DATABASE_URL=postgres://convoke@db/convoke convoke migrate': 'while nodes of the version before go on',
+  });
+}
+
+async function migrate({ check, json }: MigrateOptions, command: Command): Promise<void> {
+  const { config } = settingsOf(command);
+  const file = dataFile(config.data);
+  if (config.database_url === null) await assertThere(file);
+  const { schemaOf, migrateStore } = await import('../../../offline.ts');
+  try {
+    const { present, wanted } = await schemaOf(config);
+    if (check) {
+      if (json) printJson({ present, wanted });
+      else print(describeVersions(present, wanted));
+      if (present !== wanted) process.exitCode = EXIT.failed;
+      return;
+    }
+    if (present > wanted) throw new CommandFailure(EXIT.failed, describeVersions(present, wanted));
+    await migrateStore(config);
+    if (json) printJson({ present: wanted, wanted, was: present });
+    else if (present === wanted) print(describeVersions(present, wanted));
+    else print(`the schema was ${present} and is ${wanted} now`);
+  } catch (error) {
+    if (!isSystemError(error) || error.code !== 'SQLITE_BUSY') throw error;
+    throw new CommandFailure(
+      EXIT.failed,
+      `a running service has ${file} open, and brought it up to date when it started; stop it before another version starts on it`,
+    );
+  }
+}
+
+function describeVersions(present: number, wanted: number): string {
+  if (present === wanted) return `the schema is ${present}, which this Convoke wants: nothing to do`;
+  if (present > wanted) {
+    return `the schema is ${present}, and this Convoke knows up to ${wanted}: start the newer version that made it`;
+  }
+  return `the schema is ${present}, and this Convoke wants ${wanted}: run ${typed('migrate')}, or start the service`;
+}

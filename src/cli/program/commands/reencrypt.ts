@@ -1,0 +1,25 @@
+import { Command } from 'commander';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { print, printJson } from '../terminal.ts';
+import { counted } from '../format.ts';
+
+export function reencryptCommand(): Command {
+  const command = new Command('reencrypt')
+    .description('change the data key that secrets are encrypted under at rest, while the service runs')
+    .action(async (options: ApiOptions) => {
+      const client = clientFor(options);
+      let rewritten = 0;
+      for (;;) {
+        const step = await client.reencrypt();
+        rewritten += step.rewritten;
+        if (!step.done) continue;
+        if (options.json) printJson({ ...step, rewritten });
+        else print(`the secrets of ${counted(rewritten, 'instance')} are encrypted under the new key ${step.key_id}`);
+        return;
+      }
+    });
+  return withExamples(withApi(command), {
+    'convoke keys reencrypt': 'a new key; after a crash in the middle, the same command ends what was begun',
+  });
+}

@@ -1,0 +1,183 @@
+import { once } from 'node:events';
+import { resolve } from 'node:path';
+import { setTimeout as sleep } from 'node:timers/promises';
+import { pino, type Logger } from 'pino';
+import type { Config } from '../../../config/config.ts';
+import { disablePretenuring } from '../../../delivery/v8_flags.ts';
+import { type Convoke, createConvoke } from '../../../convoke.ts';
+import { releaseStartMemory } from '../../../store/thread/start_memory.ts';
+import { dataFile, keyFile, makeDirectory } from '../data_directory.ts';
+import { isSystemError } from '../system_error.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { note, print } from '../terminal.ts';
+import { quoted } from '../format.ts';
+import { typed } from '../command_name.ts';
+
+/**
+ * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) send it on too. Signals this close
+ * together count as one.
+ */
+const SAME_SIGNAL_MS = 300;
+
+/** An attempt in flight ends within 5 s; service managers wait for 10 s before they kill. */
+const STOP_MS_MAX = 6_500;
+/**
+ * A client with an open connection that is about to send a request does so within this time. In a cluster, the other
+ * nodes take new requests meanwhile. A single node is away until its next start.
+ */
+const DRAIN_MS = 300;
+const DRAIN_IN_CLUSTER_MS = 1_000;
+
+const STDERR = 2;
+
+/** How long a stop waits for the reader of stderr. */
+const LOG_MS_MAX = 500;
+
+interface Log {
+  log: Logger;
+  /** Resolves when the log is written, or when nobody reads it. Nothing can be logged after it. */
+  written: () => Promise<void>;
+}
+
+/** Runs the service until a signal stops it; then ends the process. */
+export async function serve(config: Config): Promise<void> {
+  disablePretenuring();
+  const is_pretty = config.log_format === 'pretty' || (config.log_format === 'auto' && process.stderr.isTTY);
+  const { log, written } = is_pretty ? await prettyLog(config) : jsonLog(config);
+  const end = async (exit_code: number): Promise<never> => {
+    await written();
+    process.exit(exit_code);
+  };
+  process.on('uncaughtException', (error) => {
+    log.fatal({ err: error }, 'a defect of Convoke: the process ends, and nothing accepted is lost');
+    void end(EXIT.failed);
+  });
+
+  // Listens for signals from here on: a signal that arrives while the data file is being opened stops the service too.
+  const stop = Promise.withResolvers<void>();
+  let stopped_at_ms: number | null = null;
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) {
+    process.on(signal, () => {
+      const now_ms = performance.now();
+      if (stopped_at_ms === null) {
+        stopped_at_ms = now_ms;
+        log.info({ signal }, 'stopping: attempts in flight may end');
+        stop.resolve();
+      } else if (now_ms - stopped_at_ms > SAME_SIGNAL_MS) {
+        process.exit(EXIT.failed);
+      }
+    });
+  }
+
+  const convoke = await start(config, log).catch(async (error: unknown) => {
+    await written();
+    throw startFailure(error, config);
+  });
+  announce(convoke, config, is_pretty ? note : (line) => log.info(line));
+  print(`convoke ready ${convoke.url}`);
+  releaseStartMemory();
+
+  await stop.promise;
+  const drain_ms = config.database_url === null ? DRAIN_MS : DRAIN_IN_CLUSTER_MS;
+  const stopped = await Promise.race([convoke.close(drain_ms).then(() => true), sleep(STOP_MS_MAX, false)]);
+  if (stopped) log.info('stopped');
+  else log.warn('not every attempt ended in time: the rest is tried again after the next start');
+  await end(EXIT.ok);
+}
+
+async function start(config: Config, log: Logger): Promise<Convoke> {
+  await makeDirectory(config.data);
+  return createConvoke(config, { log });
+}
+
+function announce(convoke: Convoke, config: Config, report: (line: string) => void): void {
+  const { url, is_open } = convoke;
+  report(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
+  report(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
+  if (config.encryption_key === null) report(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
+  // Never into a log: the link lets anybody in.
+  if (!is_open && process.stderr.isTTY)
+    note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
+  report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
+}
+
+/** Nobody can connect to the address that stands for all addresses, so the link names this machine instead. */
+function reachable(url: string): string {
+  return url.replace('//0.0.0.0:', '//127.0.0.1:').replace('//[::]:', '//[::1]:');
+}
+
+function jsonLog(config: Config): Log {
+  // Asynchronous: lines that arrive during a write share the next system call.
+  const destination = pino.destination({ dest: STDERR, sync: false });
+  const log = pino({ level: config.log_level, timestamp: pino.stdTimeFunctions.isoTime, base: null }, destination);
+  return {
+    log,
+    async written() {
+      const closed = once(destination, 'close', { signal: AbortSignal.timeout(LOG_MS_MAX) }).catch(() => {});
+      destination.end();
+      await closed;
+    },
+  };
+}
+
+async function prettyLog(config: Config): Promise<Log> {
+  const { default: pretty } = await import('pino-pretty');
+  const colorize = process.stderr.isTTY && !process.env['NO_COLOR'];
+  const destination = pretty({
+    destination: STDERR,
+    sync: true,
+    colorize,
+    translateTime: 'SYS:HH:MM:ss.l',
+    singleLine: true,
+  });
+  return { log: pino({ level: config.log_level, base: null }, destination), written: async () => {} };
+}
+
+/** Why the service cannot start, and what to do about it. */
+function startFailure(error: unknown, config: Config): CommandFailure {
+  return new CommandFailure(EXIT.failed, describeStartFailure(error, config));
+}
+
+function describeStartFailure(error: unknown, { host, port, data }: Config): string {
+  // Only one line of the text: a stack is of no use to the operator.
+  const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
+  if (!isSystemError(error)) return `cannot start: ${text}`;
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return `port ${port} of ${host} is in use; stop what listens there, or choose another with --port (0 takes any free one)`;
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      return `${host} is not an address of this machine; give one with --host`;
+    case 'EACCES':
+    case 'EPERM':
+    case 'EROFS':
+      if (error.syscall === 'listen') return `this user may not listen on port ${port}; choose one from 1024 up`;
+      return `this user may not write in ${resolve(data)}; give another directory with --data`;
+    case 'SQLITE_READONLY':
+    case 'SQLITE_CANTOPEN':
+      return `this user may not write ${dataFile(data)}; change its owner, or give another directory with --data`;
+    case 'ENOTDIR':
+    case 'EEXIST':
+    case 'ENOENT':
+      return `${resolve(data)} is not a directory and cannot be made one; give another with --data`;
+    case 'SQLITE_CORRUPT':
+    case 'SQLITE_NOTADB':
+      return `${dataFile(data)} is not a data file of Convoke, or is damaged; restore it, or give another directory with --data`;
+    case 'NO_KEY':
+      return (
+        `${host} can be reached from other machines, and there is no key yet to keep others out; make one first: ` +
+        typed(`keys create --scope admin --data ${quoted(resolve(data))}`)
+      );
+    case 'SQLITE_BUSY':
+    case 'SCHEMA_NEWER':
+    case 'ENCRYPTION_KEY_MISSING':
+    case 'ENCRYPTION_KEY_WRONG':
+    case 'ENCRYPTION_KEY_MALFORMED':
+    case 'ENCRYPTION_KEY_UNREADABLE':
+    case 'ENCRYPTION_KEY_UNPROTECTED':
+    case 'PLAIN_TEXT_LEFT':
+      return text;
+  }
+  if (error.code.startsWith('POSTGRES_')) return text;
+  return `cannot start with the data in ${resolve(data)}: ${text}`;
+}

@@ -1,0 +1,61 @@
+/** A one-time link: the machine that redeems it gets a key for one instance and its meetings. */
+import { ID_CHARS_MAX } from './id.ts';
+
+/** An invite as it is stored. The secret in its link is not stored, so a reader of the data can redeem nothing. */
+export interface Invite {
+  invite_id: string;
+  /** Of the secret: see `digestOf`. */
+  digest: string;
+  /** The key that made it; null while no key was needed, and for a session that began with a sign-in link. */
+  created_by: string | null;
+  /** What the machine registers as. */
+  instance_id: string;
+  /** What it may join, and the agents that it is invited for. */
+  meeting_ids: string[];
+  agent_ids: string[];
+  created_at: number;
+  expires_at: number;
+  redeemed_at: number | null;
+  /** The key that it was redeemed for; null before, and where no key is needed. */
+  key_id: string | null;
+  revoked_at: number | null;
+}
+
+export const INVITE_STATES = ['pending', 'redeemed', 'revoked', 'expired'] as const;
+export type InviteState = (typeof INVITE_STATES)[number];
+
+/** How long a link can be redeemed, unless its invite says otherwise. */
+export const INVITE_S = 3_600;
+export const INVITE_S_MIN = 60;
+export const INVITE_S_MAX = 86_400;
+
+export const INVITE_SECRET_BYTES = 32;
+/** `INVITE_SECRET_BYTES` in base64url. */
+const SECRET = /^[\w-]{43}$/;
+
+/** The path of a link, up to its secret. */
+export const INVITE_PATH = '/invite/';
+
+/** Ends an instance_id that nobody chose, so that it is free. */
+const SUFFIX_CHARS = 6;
+
+/** Whether a text has the shape of the secret in a link. */
+export function isInviteSecret(text: string): boolean {
+  return SECRET.test(text);
+}
+
+export function inviteState(
+  { redeemed_at, revoked_at, expires_at }: Pick<Invite, 'redeemed_at' | 'revoked_at' | 'expires_at'>,
+  wall_ms: number,
+): InviteState {
+  if (redeemed_at !== null) return 'redeemed';
+  if (revoked_at !== null) return 'revoked';
+  return expires_at <= wall_ms ? 'expired' : 'pending';
+}
+
+/** The instance_id of an invite that names none: that of its first agent, and the end of the invite's own id. */
+export function inviteInstanceId(agent_id: string, invite_id: string): string {
+  const suffix = `-${invite_id.slice(-SUFFIX_CHARS)}`;
+  // Half of a surrogate pair is no text.
+  return agent_id.slice(0, ID_CHARS_MAX - suffix.length).replace(/[\ud800-\udbff]$/, '') + suffix;
+}

@@ -1,0 +1,48 @@
+import { invalidField, Problem } from './problem.ts';
+
+/** Who says a message, and what it answers. A message without either has none of it. */
+export interface Said {
+  /** The agent that says it; null: a person, or a program that is no agent. */
+  from_agent: string | null;
+  /** The message_id, in the same meeting, that it answers. */
+  in_reply_to: string | null;
+  /** See `hopsOf`. */
+  hops: number;
+}
+
+/** A message without in_reply_to counts as an answer to the message before it, if that one is younger. */
+export const FOLLOWS_MS = 600_000;
+
+/**
+ * How many messages of agents in a row led to this one, itself included: 0 for a message that no agent says.
+ *
+ * @param answered the hops of the message that it answers; null when it names none
+ * @param before the message before it in its meeting; null when there is none
+ */
+export function hopsOf(
+  from_agent: string | null,
+  answered: number | null,
+  before: { hops: number; accepted_at: number } | null,
+  wall_ms: number,
+): number {
+  if (from_agent === null) return 0;
+  if (answered !== null) return answered + 1;
+  return before !== null && wall_ms - before.accepted_at < FOLLOWS_MS ? before.hops + 1 : 1;
+}
+
+/** The fields that say who says a message: one that is not given is absent, as the specification has it. */
+export function saidFields(said: Said | null): { from_agent?: string; in_reply_to?: string; hops?: number } {
+  if (said === null) return {};
+  const { from_agent, in_reply_to, hops } = said;
+  return { ...(from_agent !== null && { from_agent }), ...(in_reply_to !== null && { in_reply_to }), hops };
+}
+
+/** The field of a message for which the store refuses it. */
+export type RefusedField = 'from_agent' | 'in_reply_to';
+
+/** What the sender of a refused message learns. It is the same whether an agent or a message exists elsewhere or not. */
+export function refusalOf(field: RefusedField): Problem {
+  if (field === 'in_reply_to') return invalidField(field, 'must be the message_id of a message of this meeting');
+  const message = 'must be an agent of an instance of this key that takes part in the meeting';
+  return new Problem('not_permitted', `${field} ${message}`, { errors: [{ path: field, message }] });
+}

@@ -1,0 +1,38 @@
+import type { ApiKey } from '../../domain/api_key.ts';
+import type { Invite } from '../../domain/invite.ts';
+import type { NewApiKey } from './api_keys.ts';
+import type { InstanceRow } from './instances.ts';
+import type { Page, PageRequest } from './page.ts';
+
+/** An invite that is about to be stored. */
+export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
+
+/** Invites that can be redeemed, at a time. */
+export const INVITES_PENDING_MAX = 1_000;
+/** How long the list shows an invite after its end; the audit log keeps what happened. */
+export const INVITES_KEPT_MS = 30 * 86_400_000;
+
+/** What redeeming an invite did. */
+export interface Redemption {
+  invite: Invite;
+  /** Null where no key is needed: a key would end that. */
+  key: ApiKey | null;
+  /** The instance, when there was one with this id: the key owns it now. */
+  instance: InstanceRow | null;
+}
+
+export interface InviteStore {
+  /** Also removes invites that ended long ago. Rejects with `quota_exceeded` when too many can be redeemed. */
+  create(invite: NewInvite): Promise<Invite>;
+  /** By the digest of its secret. */
+  find(digest: string): Promise<Invite | null>;
+  /** Those of the last 30 days, the latest first. */
+  list(page: PageRequest): Promise<Page<Invite>>;
+  /** Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the first time. */
+  revoke(invite_id: string, wall_ms: number): Promise<Invite | null>;
+  /**
+   * Makes the key of an invite, and ends the invite, so that of several who redeem it at once only one gets a key. The key
+   * becomes the owner of the instance, if it exists. Null when the invite cannot be redeemed any more.
+   */
+  redeem(digest: string, key: NewApiKey, wall_ms: number): Promise<Redemption | null>;
+}

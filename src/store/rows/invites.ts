@@ -1,0 +1,22 @@
+/** Invites as both engines read them. */
+import type { Invite } from '../../domain/invite.ts';
+import { Problem } from '../../domain/problem.ts';
+import { INVITES_PENDING_MAX } from '../contract/invites.ts';
+import { storedTexts } from './stored_values.ts';
+import type { InvitesTable } from './tables.ts';
+
+export function inviteOf(row: InvitesTable): Invite {
+  const { invite_id } = row;
+  return {
+    ...row,
+    // A damaged row invites to nothing.
+    meeting_ids: storedTexts(row.meeting_ids, 'invites', 'meeting_ids', invite_id),
+    agent_ids: storedTexts(row.agent_ids, 'invites', 'agent_ids', invite_id),
+  };
+}
+
+/** @throws Problem `quota_exceeded` */
+export function assertRoomForInvite(pending: number): void {
+  if (pending < INVITES_PENDING_MAX) return;
+  throw new Problem('quota_exceeded', `${INVITES_PENDING_MAX} invites can be redeemed already: revoke some of them.`);
+}

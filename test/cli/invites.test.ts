@@ -1,0 +1,33 @@
+/** `convoke invite` and `convoke invites`: real processes, with a service. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { Invite, RedeemedInvite } from '@convoke/sdk';
+import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
+
+test('an invite is made, listed, redeemed by whoever has its link, and revoked', async (t) => {
+  const service = await serve(temporaryDirectory(t));
+  t.after(() => stop(service, 'SIGKILL'));
+  const env = { CONVOKE_URL: service.url };
+  const made = await convoke(['invite', 'standup-42', 'retro', '--agent', 'anna', '--expires-in', '10m'], { env });
+  assert.equal(made.code, 0, made.stderr);
+  const link = made.stdout.trim();
+  assert.match(link, new RegExp(`^${service.url}/invite/[\\w-]{43}$`));
+  assert.ok(made.stderr.includes(`npx convoke connect ${link}\n`), made.stderr);
+  assert.match(made.stderr, /from this machine only/);
+
+  const redeemed = (await (await fetch(link, { method: 'POST' })).json()) as RedeemedInvite;
+  assert.deepEqual([redeemed.meeting_ids, redeemed.agent_ids], [['standup-42', 'retro'], ['anna']]);
+  const other = JSON.parse(
+    (await convoke(['invite', 'standup-42', '--agent', 'ben', '--instance', 'box', '--json'], { env })).stdout,
+  ) as Invite;
+  assert.equal(Date.parse(other.expires_at) - Date.parse(other.created_at), 3_600_000);
+  const refused = await convoke(['invites', 'revoke', redeemed.invite_id], { env });
+  assert.deepEqual([refused.code, /invite_redeemed/.test(refused.stderr)], [4, true]);
+  assert.equal((await convoke(['invites', 'revoke', other.invite_id], { env })).code, 0);
+  const { stdout } = await convoke(['invites'], { env });
+  assert.match(stdout, /^INVITE .*\ninv_\w{12}  ben .* box .* revoked .*\ninv_\w{12}  anna .* redeemed .*\n$/);
+  assert.ok(!stdout.includes(link.slice(-43)));
+
+  const wrong = await convoke(['invite', 'm', '--agent', 'a', '--expires-in', '25h'], { env });
+  assert.deepEqual([wrong.code, /a duration from 1m to 24h/.test(wrong.stderr)], [2, true]);
+});

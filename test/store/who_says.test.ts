@@ -1,0 +1,163 @@
+/** Who says a message and what it answers, as every engine stores it. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { FOLLOWS_MS, type Said } from '../../src/domain/said.ts';
+import type { Accepted, NewMessage, NewSaid } from '../../src/store/contract/messages.ts';
+import type { Store } from '../../src/store/store.ts';
+import { type EngineUnderTest, ENGINES } from '../support/engines.ts';
+import { lane, newMessage, register, WALL } from '../support/store_contents.ts';
+
+for (const engine of ENGINES) describe(engine.name, () => storesWhoSays(engine));
+
+const by = (from_agent: string | null, given: Partial<NewSaid> = {}): NewSaid => ({
+  from_agent,
+  in_reply_to: null,
+  speaks_for: null,
+  ...given,
+});
+
+async function send(store: Store, ...batch: NewMessage[]): Promise<Accepted[]> {
+  return store.messages.accept(batch);
+}
+
+/** Sends one message, which must be accepted. */
+async function accepted(store: Store, message: NewMessage) {
+  const [result] = await send(store, message);
+  assert.ok(result?.kind === 'accepted', JSON.stringify(result));
+  return result;
+}
+
+const hopsOf = (results: Accepted[]): (number | null)[] =>
+  results.map((result) => (result.kind === 'accepted' ? (result.said?.hops ?? null) : null));
+
+const kindsOf = (results: Accepted[]): string[] =>
+  results.map((result) => (result.kind === 'refused' ? `refused ${result.field}` : result.kind));
+
+async function member(store: Store, meeting_id: string, instance_id: string, agent_ids: string[]): Promise<void> {
+  await register(store, instance_id);
+  await store.meetings.join(meeting_id, instance_id, agent_ids, WALL);
+}
+
+function storesWhoSays(engine: EngineUnderTest): void {
+  test('a broadcast leaves out the agent that says it, on every instance; one that names it reaches it', async (t) => {
+    const store = await engine.open(t);
+    await member(store, 'm', 'both', ['b', 'é"\\', 'a']);
+    await member(store, 'm', 'same', ['é"\\']);
+    await member(store, 'm', 'third', ['a']);
+    const said = by('é"\\');
+    const heard = async (message: NewMessage) =>
+      (await accepted(store, message)).deliveries.map(({ instance_id, target_agents }) => [
+        instance_id,
+        ...(JSON.parse(target_agents) as string[]),
+      ]);
+    for (const target_agents of [null, []]) {
+      assert.deepEqual(await heard(newMessage('m', { said, target_agents })), [
+        ['both', 'b', 'a'],
+        ['third', 'a'],
+      ]);
+    }
+    assert.deepEqual(await heard(newMessage('m', { said, target_agents: ['é"\\'] })), [
+      ['both', 'é"\\'],
+      ['same', 'é"\\'],
+    ]);
+    // Control: without from_agent nobody is left out.
+    assert.equal((await heard(newMessage('m'))).flat().length, 3 + 5);
+    assert.equal((await heard(newMessage('m', { said: by('nobody') }))).flat().length, 3 + 5);
+  });
+
+  test('hops count the messages of agents that led to one', async (t) => {
+    const store = await engine.open(t);
+    const person = newMessage('m');
+    const agent = newMessage('m', { said: by('a') });
+    const elsewhere = newMessage('n', { said: by('a') });
+    assert.deepEqual(hopsOf(await send(store, agent)), [1], 'the first of a meeting');
+    assert.deepEqual(hopsOf(await send(store, agent, elsewhere, agent, person, agent, agent)), [2, 1, 3, null, 1, 2]);
+    const { message } = await accepted(store, person);
+    const answer = (from_agent: string | null) =>
+      newMessage('m', { said: by(from_agent, { in_reply_to: message.message_id }) });
+    assert.deepEqual(
+      hopsOf(await send(store, agent, agent, answer('b'), agent, answer(null), agent)),
+      [1, 2, 1, 2, 0, 1],
+    );
+    const later = (ms: number) => newMessage('m', { said: by('a'), wall_ms: WALL + ms });
+    assert.deepEqual(hopsOf(await send(store, later(FOLLOWS_MS - 1))), [2]);
+    assert.deepEqual(hopsOf(await send(store, later(2 * FOLLOWS_MS - 1))), [1], 'the message before is too old');
+  });
+
+  test('an answer to what the meeting does not have is refused, and stores nothing', async (t) => {
+    const store = await engine.open(t);
+    const there = (await accepted(store, newMessage('m'))).message.message_id;
+    const answer = (meeting_id: string, in_reply_to: string) =>
+      newMessage(meeting_id, { said: by(null, { in_reply_to }) });
+    const batch = [answer('m', there), answer('new', there), newMessage('m'), answer('m', 'msg_none')];
+    assert.deepEqual(kindsOf(await send(store, ...batch)), [
+      'accepted',
+      'refused in_reply_to',
+      'accepted',
+      'refused in_reply_to',
+    ]);
+    assert.deepEqual(kindsOf(await send(store, answer('new', there))), ['refused in_reply_to']);
+    assert.equal(await store.messages.list('new', { limit: 1, chars_max: 1 }), null, 'no meeting is made');
+    assert.equal((await store.messages.list('m', { limit: 9, chars_max: 1e9 }))?.data.length, 3);
+  });
+
+  test('a key speaks for agents of its own instances, in meetings that they are in', async (t) => {
+    const store = await engine.open(t);
+    const registration = {
+      instance_name: 'n',
+      webhook_url: 'http://i.test/',
+      new_secret: 'whsec_x',
+      owner_key_id: 'key',
+    };
+    const rest = { webhook_headers: undefined, webhook_secret: undefined, success_statuses: undefined };
+    for (const instance_id of ['mine', 'left'])
+      await store.instances.register({ instance_id, agent_ids: ['a', 'c'], ...registration, ...rest }, WALL);
+    await store.meetings.join('m', 'mine', ['a'], WALL);
+    await store.meetings.join('m', 'left', ['c'], WALL);
+    await store.meetings.leave('m', 'left', WALL);
+    await member(store, 'm', 'other', ['b']);
+    const as = (from_agent: string, meeting_id = 'm', instance_id: string | null = null, key_id = 'key') =>
+      newMessage(meeting_id, { said: by(from_agent, { speaks_for: { key_id, instance_id } }) });
+    const allowed = [as('a'), as('a', 'm', 'mine')];
+    const refused = [
+      as('b'),
+      as('c'),
+      as('a', 'n'),
+      as('a', 'm', 'other'),
+      as('a', 'm', null, 'another'),
+      as('nobody'),
+    ];
+    assert.deepEqual(kindsOf(await send(store, ...allowed, ...refused)), [
+      ...allowed.map(() => 'accepted'),
+      ...refused.map(() => 'refused from_agent'),
+    ]);
+  });
+
+  test('a repeated key gets the first result, also when the message would be refused by now', async (t) => {
+    const store = await engine.open(t);
+    await member(store, 'm', 'i', ['a']);
+    const first = await accepted(store, newMessage('m'));
+    const said = by('a', { in_reply_to: first.message.message_id });
+    const answer = newMessage('m', { said, idempotency: { key: 'k', sender: '', fingerprint: 'f' } });
+    assert.deepEqual(kindsOf(await send(store, answer, answer)), ['accepted', 'repeated']);
+    const nowhere = newMessage('m', { ...answer, said: { ...said, in_reply_to: 'msg_none' } });
+    assert.deepEqual(kindsOf(await send(store, nowhere, newMessage('m'))), ['repeated', 'accepted']);
+  });
+
+  test('it is listed, replayed and queued with the message, and nothing of it where nothing was said', async (t) => {
+    const store = await engine.open(t);
+    await member(store, 'm', 'i', ['b']);
+    const { message } = await accepted(store, newMessage('m'));
+    const in_reply_to = message.message_id;
+    await send(store, newMessage('m', { said: by('a', { in_reply_to }) }), newMessage('m', { said: by('é') }));
+    const expected: (Said | null)[] = [
+      null,
+      { from_agent: 'a', in_reply_to, hops: 1 },
+      { from_agent: 'é', in_reply_to: null, hops: 2 },
+    ];
+    const said = (rows: readonly { said: Said | null }[] | undefined) => rows?.map((row) => row.said);
+    assert.deepEqual(said((await store.messages.list('m', { limit: 9, chars_max: 1e9 }))?.data), expected);
+    assert.deepEqual(said((await store.messages.since(null, { limit: 9, chars_max: 1e9 })).data), expected);
+    assert.deepEqual(said(await lane(store, 'i', 'm')), expected);
+  });
+}
