@@ -20,16 +20,19 @@ import { DeliveryLog } from './delivery/delivery_log.ts';
 import { Engine } from './delivery/engine.ts';
 import type { AttemptEvent, Observer } from './delivery/events.ts';
 import { Expiry } from './delivery/expiry.ts';
+import { ConnectionNotes } from './delivery/connection_notes.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { Partitions } from './delivery/cluster/partitions.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
+import { PullTransport } from './delivery/transport/pull_transport.ts';
+import { Transports } from './delivery/transport/transports.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
 import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
-import { settledEvent } from './feed/events.ts';
+import { connectionEvent, settledEvent } from './feed/events.ts';
 import { publishAccepted, publishAttempted } from './feed/from_engine.ts';
 import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
@@ -90,9 +93,18 @@ export async function createConvoke(
     changeUnreadable: (error) =>
       log.error({ err: error }, 'a notification of another node could not be read; everything is looked at again'),
   });
-  const transport = createWebhookTransport({ policy: config.egress_policy });
+  const webhook_transport = createWebhookTransport({ policy: config.egress_policy });
+  const pull_transport: PullTransport = new PullTransport({
+    clock,
+    onReady: (instance_id) => engine.isReady(instance_id),
+    onConnection(instance_id, connection) {
+      connection_notes.note(instance_id, connection);
+      if (feed.is_active) feed.publish(connectionEvent(instance_id, connection, clock.wall()));
+    },
+  });
+  const transport = new Transports({ webhook: webhook_transport, pull: pull_transport });
   const expiry = new Expiry(clock, config.expire_after_ms);
-  const metrics: Metrics = new Metrics(clock, () => engine, store, expiry);
+  const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
   const feed = new Feed({
     clock,
     store,
@@ -111,6 +123,12 @@ export async function createConvoke(
       else log.info({ partitions: partition_nos }, what === 'taken' ? 'took partitions' : 'gave partitions back');
     },
     storageFailed: (error) => log.error({ err: error }, 'the lease could not be renewed; it is tried again'),
+  });
+  const connection_notes = new ConnectionNotes({
+    clock,
+    store,
+    epochOf: (instance_id) => partitions.of(instance_id)?.epoch ?? null,
+    onError: (error) => log.error({ err: error }, 'which machines pull could not be noted; it is tried again'),
   });
   const delivery_log: DeliveryLog = new DeliveryLog({ log, clock, healths: () => engine.healths() });
   const engine: Engine = new Engine({
@@ -183,7 +201,8 @@ export async function createConvoke(
       changes,
       engine,
       feed,
-      transport,
+      webhook_transport,
+      pull_transport,
       clock,
       log,
       keyring,
@@ -211,8 +230,14 @@ export async function createConvoke(
       );
     }
     await keyring.refresh();
-    keyring.onChange = () => feed.judge();
-    sessions.onEnd = ({ digest }) => feed.endSession(digest);
+    keyring.onChange = () => {
+      feed.judge();
+      pull_transport.judge();
+    };
+    sessions.onEnd = ({ digest }) => {
+      feed.endSession(digest);
+      pull_transport.judge();
+    };
     if (keyring.is_open && !isLoopbackHost(config.host))
       throw new NoKeyError(`there is no key, and ${config.host} is not loopback`);
     expiry.begin(await store.deliveries.timeNoted(), config.trust_clock);
@@ -251,6 +276,8 @@ export async function createConvoke(
       maintenance.stop();
       // Others take its partitions meanwhile.
       engine.drain();
+      pull_transport.drain();
+      connection_notes.stop();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
@@ -260,6 +287,8 @@ export async function createConvoke(
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
+      // No result can arrive any more: what machines have in hand is handed out again after the next start.
+      pull_transport.handOver(() => true);
       await engine.stop();
       await transport.close();
       await keyring.close();

@@ -15,6 +15,7 @@ import { Engine } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Metrics } from '../../src/delivery/metrics.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
+import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
@@ -68,7 +69,8 @@ function engineOn(store: Store): Engine {
 }
 
 const engine = kind === 'relay' ? (new Relay(fleet, transport, user_agent) as unknown as Engine) : engineOn(store);
-const metrics: Metrics = new Metrics(clock, () => engine, store, expiry);
+const pull_transport = new PullTransport({ clock, onReady: () => {}, onConnection: () => {} });
+const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
 const keyring = new Keyring(clock, store.api_keys, (error) => console.error(error));
 const limits = new Limits(config, clock);
 const onError = (error: unknown): void => console.error(error);
@@ -89,7 +91,8 @@ const server = await createServer(
     changes,
     engine,
     feed,
-    transport,
+    webhook_transport: transport,
+    pull_transport,
     clock,
     log,
     ...who,

@@ -8,7 +8,7 @@ import { IdSource } from './ids.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { pushBodyHead } from '../../src/domain/push_body.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
-import { type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { ACK_TIMEOUT_S, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 
 interface FleetInstance {
@@ -25,6 +25,8 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       instance_id,
       instance_name: instance_id,
       agent_ids: [agent_id],
+      transport: 'webhook',
+      ack_timeout_s: ACK_TIMEOUT_S,
       webhook_url,
       webhook_headers: {},
       webhook_secret: SECRET,
@@ -143,7 +145,7 @@ export class Relay {
     if (delivery === undefined) return;
     receiver.busy = true;
     const push = pushOf(delivery, receiver.target, 1, Date.now(), this.#user_agent);
-    void this.#transport.push(push).then(() => {
+    void this.#transport.push(push, receiver.target).then(() => {
       receiver.busy = false;
       this.#queued--;
       this.#next(receiver);

@@ -140,6 +140,12 @@ CREATE TABLE instances (
   updated_at bigint NOT NULL,
   owner_key_id text COLLATE "C",
   first_no bigint NOT NULL DEFAULT 0,
+  transport text NOT NULL DEFAULT 'webhook'::text,
+  ack_timeout_s integer NOT NULL DEFAULT 30,
+  connected_since bigint,
+  connected_address text,
+  connected_client text,
+  connected_epoch bigint,
   PRIMARY KEY (instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);

@@ -210,6 +210,14 @@ export class Engine {
     this.#local_changes.instanceRemoved(instance_id, cancelled);
   }
 
+  /** A machine pulls, or again has room: what waits for it may start. */
+  isReady(instance_id: string): void {
+    const recipient = this.#recipients.known(instance_id);
+    if (recipient === undefined) return;
+    this.#dispatcher.offer(recipient);
+    this.#dispatcher.run();
+  }
+
   /** A delivery was queued again by hand. */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     this.#local_changes.deliveryRetried(retried);

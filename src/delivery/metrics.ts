@@ -7,6 +7,7 @@ import type { Clock } from './clock.ts';
 import type { Engine } from './engine.ts';
 import type { AttemptEvent } from './events.ts';
 import type { Expiry } from './expiry.ts';
+import type { PullTransport } from './transport/pull_transport.ts';
 import { HAND_OVERS, type HandOver } from './cluster/partitions.ts';
 
 /** The metrics for Prometheus. Labels are outcomes, states and reasons: bounded sets, never an id. */
@@ -23,7 +24,13 @@ export class Metrics {
   readonly #commit_seconds: Histogram;
   readonly #hand_overs: Counter;
 
-  constructor(clock: Clock, engine: () => Engine, store: Store, expiry: Pick<Expiry, 'heldAt'>) {
+  constructor(
+    clock: Clock,
+    engine: () => Engine,
+    store: Store,
+    expiry: Pick<Expiry, 'heldAt'>,
+    pulls: Pick<PullTransport, 'counts'>,
+  ) {
     const registers = [this.#registry];
     collectDefaultMetrics({ register: this.#registry, prefix: 'convoke_' });
     this.#accepted = new Counter({
@@ -112,6 +119,17 @@ export class Metrics {
       () => expiry.heldAt(clock.now()) / 1_000,
     );
     this.#gauge('convoke_attempts_in_flight', 'Attempts in flight.', () => engine().stats.in_flight);
+    this.#gauge('convoke_pulls_waiting', 'Pulls that wait for a push on this node.', () => pulls.counts.waiting);
+    this.#gauge(
+      'convoke_pushes_in_hand',
+      'Pushes that machines have which pull, and whose results are awaited. They are among the attempts in flight.',
+      () => pulls.counts.awaited,
+    );
+    this.#gauge(
+      'convoke_instances_connected',
+      'Instances of this node whose machine pulls.',
+      () => pulls.counts.connected,
+    );
     this.#gauge(
       'convoke_deliveries_in_memory',
       'Deliveries that wait in memory.',

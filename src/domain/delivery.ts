@@ -11,7 +11,7 @@ export const DELIVERY_REASONS = ['not_200', 'gone', 'exhausted', 'expired', 'ins
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 
 /** What a pending delivery waits for. */
-export const WAITING_FOR = ['turn', 'retry', 'back_off', 'switched_off'] as const;
+export const WAITING_FOR = ['turn', 'retry', 'back_off', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */

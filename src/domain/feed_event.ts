@@ -56,6 +56,16 @@ export interface FeedData {
   };
   'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
   'instance.changed': { instance_id: string; fields: string[]; at: string };
+  /** A machine began to pull, or pulls from elsewhere now. */
+  'instance.connected': {
+    instance_id: string;
+    since: string;
+    address: string | null;
+    client: string | null;
+    at: string;
+  };
+  /** No machine pulls any more. */
+  'instance.disconnected': { instance_id: string; at: string };
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
@@ -117,6 +127,8 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
   'delivery.queued': true,
   'instance.registered': true,
   'instance.changed': true,
+  'instance.connected': true,
+  'instance.disconnected': true,
   'instance.removed': true,
   'instance.joined': true,
   'instance.left': true,

@@ -3,6 +3,24 @@ import type { Outcome, SuccessStatuses } from './outcome.ts';
 export const HEALTH = ['unknown', 'up', 'failing', 'down'] as const;
 export type Health = (typeof HEALTH)[number];
 
+/** How messages reach the machine of an instance: the service POSTs them to it, or the machine asks for them. */
+export const TRANSPORTS = ['webhook', 'pull'] as const;
+export type TransportName = (typeof TRANSPORTS)[number];
+
+/** How long a machine that pulls has for the result of a push. */
+export const ACK_TIMEOUT_S = 30;
+export const ACK_TIMEOUT_S_MAX = 600;
+
+/** A machine that pulls, as the node that delivers to it sees it. */
+export interface Connection {
+  /** When it began to pull, without a longer pause since then; in milliseconds since the epoch. */
+  since: number;
+  /** Where its latest pull is from; null when that is not known. */
+  address: string | null;
+  /** What its latest pull says of itself: the header user-agent. */
+  client: string | null;
+}
+
 /** Failures in a row, of any kind, after which an instance counts as down. */
 export const DOWN_AFTER_FAILURES = 5;
 
@@ -37,6 +55,9 @@ export interface Instance extends InstanceHealth {
   instance_id: string;
   instance_name: string;
   agent_ids: string[];
+  transport: TransportName;
+  ack_timeout_s: number;
+  /** Empty for an instance that pulls and gave none. */
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;

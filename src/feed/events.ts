@@ -3,7 +3,7 @@ import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
 import { saidFields } from '../domain/said.ts';
-import { healthOf, type InstanceHealth } from '../domain/instance.ts';
+import { type Connection, healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { isoTime } from '../domain/time.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
@@ -106,6 +106,15 @@ export function changedEvent(row: InstanceRow, fields: string[], wall_ms: number
     data: { instance_id, fields, at: isoTime(wall_ms) },
     about: { ...aboutInstance(instance_id, wall_ms), owner_key_id, created_at },
   };
+}
+
+/** @param connection null when the machine no longer pulls */
+export function connectionEvent(instance_id: string, connection: Connection | null, wall_ms: number): FeedEvent {
+  const about = aboutInstance(instance_id, wall_ms);
+  const at = isoTime(wall_ms);
+  if (connection === null) return { name: 'instance.disconnected', data: { instance_id, at }, about };
+  const { since, address, client } = connection;
+  return { name: 'instance.connected', data: { instance_id, since: isoTime(since), address, client, at }, about };
 }
 
 /** A response of 410 has switched an instance off. */

@@ -62,6 +62,7 @@ const TABLE: Record<string, string> = {
   'updateInstance (hand over)':   'yes    -     -      -      -     -      -      -     -       -      -',
   'deleteInstance':               'yes    -     -      -      -     -      -      yes   yes     no     no',
   'heartbeat':                    'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'pull':                         'yes    -     -      -      -     -      -      yes   yes     no     no',
   'rotateSecret':                 'yes    -     -      -      -     -      -      yes   yes     no     no',
   'recover':                      'yes    -     -      -      -     -      -      yes   yes     no     no',
   'testWebhook':                  'yes    -     -      -      -     -      -      yes   yes     no     no',
@@ -155,6 +156,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   }),
   deleteInstance: ({ instance_id }) => ({ method: 'DELETE', path: instances(instance_id) }),
   heartbeat: ({ instance_id }) => ({ method: 'POST', path: instances(instance_id, 'heartbeat/') }),
+  pull: ({ instance_id }) => ({ method: 'POST', path: instances(instance_id, 'pull/'), body: { wait_s: 0 } }),
   rotateSecret: ({ instance_id }) => ({ method: 'POST', path: instances(instance_id, 'rotate-secret/') }),
   recover: ({ instance_id }) => ({
     method: 'POST',
@@ -315,7 +317,9 @@ class House {
       const { key_id } = await this.service.createKey({ scopes: ['read'] });
       return { ...ids, key_id };
     }
-    const registered = await this.ask(ASKS['register']!(ids), this.tokens[owner ?? 'admin']);
+    const ask = ASKS['register']!(ids);
+    if (row === 'pull') ask.body = { ...ask.body, transport: 'pull' };
+    const registered = await this.ask(ask, this.tokens[owner ?? 'admin']);
     assert.equal(registered.status, 201, registered.text);
     if (owner === null) await this.service.patch(ids.instance_id, { owner_key_id: null });
     await this.service.join(HERE, ids.instance_id, [ids.agent_id]);
@@ -527,6 +531,7 @@ describe('the walk finds what is missing; control:', () => {
       'updateInstance (hand over)',
       'deleteInstance',
       'heartbeat',
+      'pull',
       'rotateSecret',
       'recover',
       'testWebhook',

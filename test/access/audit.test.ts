@@ -38,6 +38,7 @@ describe('every route that changes something', () => {
   /** Those that leave no entry, and why. */
   const EXEMPT: Record<string, string> = {
     heartbeat: 'a machine says it every minute',
+    pull: 'a machine does it all the time',
     sendMessage: 'the history tells of it',
     // test/access/sessions.test.ts holds what they leave.
     signIn: 'every key may, so that it cannot be refused here',

@@ -4,11 +4,12 @@
  */
 import type { WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
-import { healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { hopsOf, type Said } from '../../src/domain/said.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
+import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
 import { ExpiredInLanes } from '../../src/store/rows/expired_in_lanes.ts';
@@ -66,6 +67,8 @@ const PRUNE_WINDOW = 5_000;
 
 export class ModelStore implements StoreOperations {
   readonly #instances = new Map<string, Instance>();
+  /** Of machines that pull. Nothing of the engine depends on them. */
+  readonly #connections = new Map<string, Connection>();
   readonly #meetings = new Map<string, Meeting>();
   readonly #memberships = new Map<string, Map<string, Membership>>();
   readonly #messages = new Map<string, Message>();
@@ -106,7 +109,8 @@ export class ModelStore implements StoreOperations {
 
   #rowOf(instance: Instance): InstanceRow {
     const pending_deliveries = this.#pendingOf(instance.instance_id).length;
-    return { ...instance, owner_key_id: null, pending_deliveries };
+    const connection = this.#connections.get(instance.instance_id) ?? null;
+    return { ...instance, owner_key_id: null, pending_deliveries, connection };
   }
 
   #get(instance_id: string): InstanceRow | null {
@@ -138,10 +142,10 @@ export class ModelStore implements StoreOperations {
   readonly instances: StoreOperations['instances'] = {
     register: (registration, wall_ms) => {
       const { instance_id, webhook_url, webhook_secret, webhook_headers, success_statuses } = registration;
-      const { instance_name, agent_ids } = registration;
+      const { instance_name, agent_ids, transport = 'webhook', ack_timeout_s } = registration;
       const former = this.#instances.get(instance_id);
-      const same_url = former?.webhook_url === webhook_url;
-      const goes_elsewhere = former !== undefined && new URL(former.webhook_url).origin !== new URL(webhook_url).origin;
+      const same_url = former?.webhook_url === webhook_url && former.transport === transport;
+      const goes_elsewhere = former !== undefined && !isSameOrigin(former.webhook_url, webhook_url);
       const is_dropping = goes_elsewhere && webhook_headers === undefined;
       const dropped_header_names = is_dropping ? Object.keys(former.webhook_headers) : [];
       const secret = webhook_secret ?? former?.webhook_secret ?? registration.new_secret;
@@ -158,6 +162,8 @@ export class ModelStore implements StoreOperations {
         instance_id,
         instance_name,
         agent_ids,
+        transport,
+        ack_timeout_s: ack_timeout_s ?? former?.ack_timeout_s ?? ACK_TIMEOUT_S,
         webhook_url,
         webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : former?.webhook_headers) ?? {},
         webhook_secret: secret,
@@ -207,6 +213,7 @@ export class ModelStore implements StoreOperations {
     webhookUrls: (after, limit) =>
       sortedKeys(this.#instances)
         .filter((instance_id) => instance_id > (after ?? ''))
+        .filter((instance_id) => this.#instances.get(instance_id)?.transport === 'webhook')
         .slice(0, limit)
         .map((instance_id) => ({
           instance_id,
@@ -220,6 +227,12 @@ export class ModelStore implements StoreOperations {
         ...(lifts && { backoff_step: 0, backoff_until: null }),
         updated_at: wall_ms,
       });
+    },
+    noteConnections: (changes) => {
+      for (const { instance_id, connection } of changes) {
+        if (connection === null || !this.#instances.has(instance_id)) this.#connections.delete(instance_id);
+        else this.#connections.set(instance_id, connection);
+      }
     },
     heartbeat: (instance_id, wall_ms) =>
       this.#change(instance_id, { last_seen_at: wall_ms, backoff_step: 0, backoff_until: null }),
@@ -246,6 +259,7 @@ export class ModelStore implements StoreOperations {
       if (cancelled.length >= limit) return { existed: true, done: false, cancelled: cancelled.length };
       for (const members of this.#memberships.values()) members.delete(instance_id);
       this.#instances.delete(instance_id);
+      this.#connections.delete(instance_id);
       return { existed: true, done: true, cancelled: cancelled.length };
     },
   };
@@ -726,6 +740,7 @@ export class ModelStore implements StoreOperations {
     if (state !== 'pending') return null;
     const instance = this.#instances.get(instance_id);
     if (instance === undefined || !instance.is_active || !instance.webhook_enabled) return 'switched_off';
+    if (instance.transport === 'pull' && !this.#connections.has(instance_id)) return 'connection';
     if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
     return next_attempt_at === null ? 'turn' : 'retry';
   }

@@ -542,7 +542,9 @@ export class World {
   #transport(life: Life): Transport {
     return {
       push: (push) => (life.alive ? this.#push(life, push) : new Promise(() => {})),
+      canPush: () => true,
       forget: () => {},
+      handOver: () => {},
       close: async () => {},
     };
   }

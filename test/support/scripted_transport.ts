@@ -79,6 +79,10 @@ export class ScriptedTransport implements Transport {
     this.#under_way = [];
   }
 
+  canPush(): boolean {
+    return true;
+  }
+
   push(push: Push): Promise<PushResult> {
     const recorded = recordOf(push, this.#clock.now());
     this.pushes.push(recorded);
@@ -116,6 +120,8 @@ export class ScriptedTransport implements Transport {
   forget(instance_id: string): void {
     this.forgotten.push(instance_id);
   }
+
+  handOver(): void {}
 
   async close(): Promise<void> {}
 

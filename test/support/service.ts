@@ -197,7 +197,11 @@ export class Service {
   async member(t: TestContext, meeting_id: string, options: MemberOptions = {}): Promise<Member> {
     const { agent_ids = ['a'], behaviour, registration } = options;
     const receiver = await startReceiver(t, behaviour);
-    const registered = await this.register({ agent_ids, webhook_url: receiver.url, ...registration });
+    const registered = await this.register({
+      agent_ids,
+      ...registration,
+      webhook_url: registration?.webhook_url ?? receiver.url,
+    });
     const { instance_id, webhook_secret = registration?.webhook_secret ?? '' } = registered;
     await this.join(meeting_id, instance_id, agent_ids);
     return { instance_id, webhook_secret, receiver };

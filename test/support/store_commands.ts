@@ -135,6 +135,8 @@ const COMMANDS = {
         webhook_secret: d.flag(5, 1) ? `${SECRET}${d.pick(6, ['', '1'])}` : undefined,
         new_secret: SECRET,
         success_statuses: d.flag(5, 2) ? '2xx' : undefined,
+        transport: d.pick(7, [undefined, 'webhook', 'pull'] as const),
+        ack_timeout_s: d.pick(2, [undefined, 1, 600]),
         owner_key_id: d.owner,
       },
       d.wall,
@@ -215,10 +217,19 @@ const COMMANDS = {
         webhook_enabled: d.flag(5) ? d.flag(5, 1) : undefined,
         webhook_headers: d.flag(6) ? { y: d.text } : undefined,
         success_statuses: d.flag(6, 1) ? '200' : undefined,
+        ack_timeout_s: d.pick(4, [undefined, 5]),
         owner_key_id: d.flag(6, 2) ? d.owner : undefined,
       },
       d.wall,
       rarely(d),
+    ),
+  noteConnections: (store, d) =>
+    store.instances.noteConnections(
+      INSTANCE_IDS.slice(0, d.limit).map((instance_id, k) => ({
+        instance_id,
+        connection: d.flag(3, k) ? { since: d.wall, address: d.pick(4, [null, '192.0.2.7']), client: d.text } : null,
+        epoch: 0,
+      })),
     ),
   heartbeat: (store, d) => store.instances.heartbeat(d.instance_id, d.wall, rarely(d)),
   rotateSecret: (store, d) =>

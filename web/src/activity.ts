@@ -105,6 +105,10 @@ export function sentenceOf({ name, data }: SentEvent): string {
       return `${data.instance_id} ${data.created ? 'registered' : 'registered again'}`;
     case 'instance.changed':
       return `${data.instance_id} changed: ${data.fields.join(', ')}`;
+    case 'instance.connected':
+      return `${data.instance_id} pulls${data.address === null ? '' : ` from ${data.address}`}`;
+    case 'instance.disconnected':
+      return `${data.instance_id} no longer pulls`;
     case 'instance.removed':
       return `${data.instance_id} deleted`;
     case 'instance.joined':

@@ -36,6 +36,7 @@ const WAITS: Record<WaitingFor, string> = {
   retry: 'its next attempt',
   back_off: 'the back-off of its instance, which failed before',
   switched_off: 'its instance to be switched on',
+  connection: 'its machine to pull',
 };
 
 /** How an attempt ended: `answered 500`, `the receiver refused the connection`. */

@@ -120,6 +120,16 @@ export interface BackupProgress {
   pages_left: number;
 }
 
+/** A machine that pulls. */
+export interface Connection {
+  /** When it began to pull, without a pause of more than 10 s since then. */
+  since: string;
+  /** The address that its latest pull was made from. */
+  address: string | null;
+  /** What it says of itself in the header user-agent: program and version. */
+  client: string | null;
+}
+
 /** Whom a link invites, and where. */
 export interface CreateInviteInput {
   /** The meetings that the machine may join. At most 100, of at most 8192 bytes in all. */
@@ -258,7 +268,15 @@ export interface Instance {
   instance_name: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
-  /** Where pushes are sent: http or https, no user name or password in it. */
+  transport: Transport;
+  /**
+   * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
+   * webhook always has 5.
+   */
+  ack_timeout_s: number;
+  /** The machine that pulls; null when none does, and for the transport `webhook`. */
+  connected: Connection | null;
+  /** Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given. */
   webhook_url: string;
   /** Whether pushes are sent; false after an answer of 410. */
   webhook_enabled: boolean;
@@ -479,6 +497,54 @@ export interface ProblemDetails {
   errors?: FieldError[];
 }
 
+/** The results of pushes that a machine has, and how many more it takes. */
+export interface PullInput {
+  /** Results of pushes that were handed out before: at most 256. */
+  results?: PullResult[] | undefined;
+  /** How many pushes to answer with at most: 32 when absent, 256 at most. */
+  max?: number | undefined;
+  /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 answers at once. */
+  wait_s?: number | undefined;
+}
+
+/** What became of a push on the machine. */
+export interface PullResult {
+  /** The delivery, as it was handed out. */
+  delivery_id: string;
+  /** The number of the attempt, as it was handed out. */
+  attempt: number;
+  /** The status that the runtime answered with, judged as that of a webhook: 200 is a success. */
+  status_code?: number;
+  /** The Retry-After of that answer. */
+  retry_after?: string;
+  /** The body of that answer: at most 65536 bytes. */
+  body?: string;
+  /** Instead of status_code: why the runtime was not reached. Then the instance backs off. */
+  not_reached?: string;
+}
+
+/** What a pull brought. */
+export interface Pulled {
+  /** In each meeting the next one in order; none when the time was up, or when the node stops: pull again. */
+  pushes: PulledPush[];
+  /** What became of each result, in the order of the request. */
+  results: TakenResult[];
+}
+
+/** A push for a machine that pulls. To hand it out begins the attempt. */
+export interface PulledPush {
+  /** The delivery: skip one that was handled. The same as webhook-id. */
+  delivery_id: string;
+  /** The number of the attempt, from 1. */
+  attempt: number;
+  /** The headers that a webhook would get, with the signature over the body. Their names are in lower case. */
+  headers: Record<string, string>;
+  /** The text that a webhook would get: verify the signature over its UTF-8 bytes. */
+  body: string;
+  /** When a result is too late: the attempt has then failed as `timeout`, and is made again. */
+  deadline_at: string;
+}
+
 /** Which failed deliveries are queued again. */
 export interface RecoverInput {
   /** RFC 3339; deliveries that failed at or after it are queued again. */
@@ -515,7 +581,10 @@ export interface Reencryption {
   done: boolean;
 }
 
-/** An instance as its machine registers it. An id that is known already updates that instance. */
+/**
+ * An instance as its machine registers it. An id that is known already updates that instance. webhook_url is required
+ * unless transport is `pull`; a registration without transport means `webhook`.
+ */
 export interface RegisterInput {
   /** The key of an instance. */
   instance_id: string;
@@ -523,8 +592,14 @@ export interface RegisterInput {
   instance_name: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
+  transport?: Transport | undefined;
+  /**
+   * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
+   * webhook always has 5.
+   */
+  ack_timeout_s?: number | undefined;
   /** Where pushes are sent: http or https, no user name or password in it. */
-  webhook_url: string;
+  webhook_url?: string | undefined;
   /**
    * Headers sent with every push, such as authorization. No response contains their values. Given headers replace all
    * old ones; without this field the old ones stay.
@@ -633,6 +708,31 @@ export interface Session {
 /** Which answers to a push count as a success: only 200 (the default), or every 2xx. */
 export type SuccessStatuses = '200' | '2xx';
 
+/** What became of a result. */
+export interface TakenResult {
+  /** The delivery. */
+  delivery_id: string;
+  /** The number of the attempt. */
+  attempt: number;
+  /**
+   * `counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had passed;
+   * `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or a node that
+   * has stopped since handed it out: then the push is handed out again.
+   */
+  became: 'counted' | 'late' | 'repeated' | 'unknown';
+  /**
+   * The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of this
+   * instance.
+   */
+  state: 'pending' | 'delivered' | 'failed' | 'cancelled' | null;
+}
+
+/**
+ * How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so nothing
+ * has to reach it.
+ */
+export type Transport = 'webhook' | 'pull';
+
 /** What is to change of an instance: at least one field. */
 export interface UpdateInstanceInput {
   /** The name that people see. */
@@ -647,15 +747,20 @@ export interface UpdateInstanceInput {
    */
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
+  /**
+   * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
+   * webhook always has 5.
+   */
+  ack_timeout_s?: number | undefined;
   /** Hands the instance over to another key, or to nobody but admins. Only admins may. */
   owner_key_id?: string | null | undefined;
 }
 
 /**
  * What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of
- * its instance, or an instance that is `switched_off`.
+ * its instance, an instance that is `switched_off`, or the `connection` of a machine that pulls.
  */
-export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'switched_off';
+export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'switched_off' | 'connection';
 
 /** The query of the operation `listInstances`. */
 export interface ListInstancesQuery {

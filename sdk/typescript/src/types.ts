@@ -80,6 +80,16 @@ export interface FeedData {
   };
   'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
   'instance.changed': { instance_id: string; fields: string[]; at: string };
+  /** A machine began to pull, or pulls from elsewhere now. */
+  'instance.connected': {
+    instance_id: string;
+    since: string;
+    address: string | null;
+    client: string | null;
+    at: string;
+  };
+  /** No machine pulls any more. */
+  'instance.disconnected': { instance_id: string; at: string };
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };

@@ -27,6 +27,7 @@ const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
   turn: 'its turn behind earlier messages',
   retry: 'its next attempt',
   back_off: 'the back-off of its instance, which was not reached',
+  connection: 'its machine to pull',
   switched_off: 'its instance to be enabled',
 };
 

@@ -54,30 +54,23 @@ export class Attempts {
     assert(target !== null, 'an instance without a target is never listed');
     lane.begin('attempting');
     const { generation } = lane;
-    const is_in_turn = this.#in_flight.start(recipient, this.#clock.now());
+    const kind = this.#in_flight.start(recipient, target, this.#clock.now());
     this.#memory.tried(lane, head);
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
-    void this.#transport.push(pushOf(head, target, attempt, started_wall, this.#user_agent)).then((result) => {
-      this.#in_flight.end(recipient, is_in_turn, this.#clock.now(), result.duration_ms);
-      this.#memory.pushed(result.duration_ms);
+    const push = pushOf(head, target, attempt, started_wall, this.#user_agent);
+    void this.#transport.push(push, target).then((result) => {
+      this.#in_flight.end(recipient, kind);
       lane.end();
-      this.#results.apply(
-        recipient,
-        target,
-        lane,
-        head,
-        {
-          attempt,
-          started_at: new Date(started_wall).toISOString(),
-          duration_ms: result.duration_ms,
-          outcome: result.outcome,
-          status_code: result.status_code,
-          detail: result.detail,
-          response_excerpt: result.response_excerpt,
-        },
-        result,
-      );
+      if (result !== null) {
+        const { duration_ms, outcome, status_code, detail, response_excerpt } = result;
+        recipient.moved(this.#clock.now(), duration_ms);
+        // How long agents think says nothing about how fast receivers are.
+        if (kind !== 'in_hand') this.#memory.pushed(duration_ms);
+        const started_at = new Date(started_wall).toISOString();
+        const made = { attempt, started_at, duration_ms, outcome, status_code, detail, response_excerpt };
+        this.#results.apply(recipient, target, lane, head, made, result);
+      }
       this.#goOn(recipient, lane, generation);
       this.#in_flight.conclude(recipient);
       this.#dispatcher.run();

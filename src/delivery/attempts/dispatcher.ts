@@ -6,10 +6,12 @@ import type { Backlog } from '../lanes/backlog.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
-import type { Recipient } from '../lanes/recipient.ts';
+import { AWAY_AFTER_MS, type Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
+import type { Target } from '../transport/target.ts';
+import type { Transport } from '../transport/transport.ts';
 import type { InFlight } from './in_flight.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
@@ -23,6 +25,7 @@ const RETRY_MS = 500;
 export interface DispatcherParts {
   clock: Clock;
   timers: TimerQueue;
+  transport: Pick<Transport, 'canPush'>;
   partitions: Partitions;
   expiry: Expiry;
   observer: Observer;
@@ -55,6 +58,7 @@ export class Dispatcher {
   readonly #observer: Observer;
   readonly #clock: Clock;
   readonly #timers: TimerQueue;
+  readonly #transport: Pick<Transport, 'canPush'>;
   readonly #partitions: Partitions;
   readonly #expiry: Expiry;
   readonly #settlements: Settlements;
@@ -74,6 +78,7 @@ export class Dispatcher {
     this.#observer = parts.observer;
     this.#clock = parts.clock;
     this.#timers = parts.timers;
+    this.#transport = parts.transport;
     this.#partitions = parts.partitions;
     this.#expiry = parts.expiry;
     this.#settlements = parts.settlements;
@@ -116,9 +121,33 @@ export class Dispatcher {
       if (!isCurrent) {
         if (recipient.goes_first || recipient.turn !== null) this.#steps.registrations.load(recipient);
         else if (reading === 'none') this.#turns.list(recipient);
-      } else if (recipient.canStart(now, this.#instance_concurrency)) this.#turns.list(recipient);
+      } else if (this.#canStart(recipient, now)) this.#turns.list(recipient);
     }
     this.#endTurnIfDone(recipient);
+  }
+
+  #canStart(recipient: Recipient, now: number): boolean {
+    if (!recipient.canStart(now, this.#instance_concurrency)) return false;
+    if (this.#transport.canPush(recipient.instance_id, recipient.registration.target as Target)) {
+      recipient.waits_since = null;
+      return true;
+    }
+    recipient.waits_since ??= now;
+    if (!recipient.wait_watched) this.#watchWait(recipient, recipient.waits_since + AWAY_AFTER_MS);
+    return false;
+  }
+
+  /** When its machine turns out to be away, what waits for it needs no memory. */
+  #watchWait(recipient: Recipient, at: number): void {
+    recipient.wait_watched = true;
+    this.#timers.schedule(at, () => {
+      recipient.wait_watched = false;
+      if (recipient.dropped || recipient.waits_since === null) return;
+      if (!recipient.isAway(this.#clock.now()))
+        return this.#watchWait(recipient, recipient.waits_since + AWAY_AFTER_MS);
+      recipient.is_behind = true;
+      this.#memory.trimAll(recipient);
+    });
   }
 
   /** A turn ends when there is nothing left that it could start. */
@@ -162,13 +191,13 @@ export class Dispatcher {
   run(): void {
     if (this.#is_running || this.#is_draining) return;
     this.#is_running = true;
-    while (this.#in_flight.count < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+    while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
       // Another node may deliver it by now.
       if (!this.#partitions.isLeaseValid(now)) break;
       const recipient = this.#next(now);
       if (recipient === undefined) break;
-      if (recipient.canStart(now, this.#instance_concurrency)) {
+      if (this.#canStart(recipient, now)) {
         const lane = recipient.ready.shift() as Lane;
         lane.unlist();
         this.#step(recipient, lane);

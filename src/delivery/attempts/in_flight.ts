@@ -1,9 +1,17 @@
 import type { Recipient } from '../lanes/recipient.ts';
+import type { Target } from '../transport/target.ts';
+
+/**
+ * What an attempt counts as: one of an instance without a backlog, or of a turn. `in_hand`: a machine has the push that
+ * pulls. It holds no connection, and takes as long as an agent thinks, so it counts against no limit of connections.
+ */
+export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 
 /** Counts the attempts in flight: of all instances, of each instance, and of each partition. */
 export class InFlight {
   #count = 0;
   #in_turns = 0;
+  #in_hand = 0;
   #onIdle: (() => void) | null = null;
 
   /** Attempts in flight, over all instances. */
@@ -11,29 +19,38 @@ export class InFlight {
     return this.#count;
   }
 
+  /** Of these, attempts that count against the limit of all. */
+  get limited(): number {
+    return this.#count - this.#in_hand;
+  }
+
   /** Of these, attempts that were started in a turn. */
   get in_turns(): number {
     return this.#in_turns;
   }
 
-  /** An attempt starts. @returns whether it counts as one of a turn, to be given to `end` */
-  start(recipient: Recipient, now: number): boolean {
+  /** An attempt starts. @returns what it counts as, to be given to `end` */
+  start(recipient: Recipient, { transport }: Target, now: number): AttemptKind {
     if (recipient.in_flight === 0) recipient.moved_at = now;
     recipient.partition.attemptStarts();
-    recipient.in_flight++;
-    this.#count++;
-    const is_in_turn = recipient.turn !== null;
-    if (is_in_turn) this.#in_turns++;
+    const kind = transport === 'pull' ? 'in_hand' : recipient.turn === null ? 'first' : 'in_turn';
+    this.#add(recipient, kind, 1);
     recipient.attempted();
-    return is_in_turn;
+    return kind;
   }
 
-  /** An attempt ended. Its result is noted next, then `conclude` is called. */
-  end(recipient: Recipient, is_in_turn: boolean, now: number, duration_ms: number): void {
-    this.#count--;
-    recipient.in_flight--;
-    if (is_in_turn) this.#in_turns--;
-    recipient.moved(now, duration_ms);
+  /** An attempt ended. Its result, if it has one, is noted next, then `conclude` is called. */
+  end(recipient: Recipient, kind: AttemptKind): void {
+    this.#add(recipient, kind, -1);
+  }
+
+  #add(recipient: Recipient, kind: AttemptKind, change: 1 | -1): void {
+    this.#count += change;
+    recipient.in_flight += change;
+    if (kind === 'in_turn') this.#in_turns += change;
+    if (kind !== 'in_hand') return;
+    this.#in_hand += change;
+    recipient.in_hand += change;
   }
 
   /** The result of an attempt is noted: its partition may be released. */

@@ -58,6 +58,8 @@ export interface PartitionsListener {
   onAcquired(partitions: readonly Partition[]): Promise<void>;
   /** Starts nothing more for their instances: another node does it, or will. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
+  /** It is given back when its attempts have ended: those that may take long should end soon. */
+  onReleasing(partition: Partition): void;
   /** Resolves when everything that attempts made so far is on disk. */
   flush(): Promise<void>;
   /** The lease can be trusted again. */
@@ -314,6 +316,7 @@ export class Partitions {
     partition.paused = true;
     partition.onIdle = () => void this.#finishRelease(partition);
     if (partition.in_flight === 0) partition.onIdle();
+    else this.#listener?.onReleasing(partition);
   }
 
   async #finishRelease(partition: Partition): Promise<void> {

@@ -11,17 +11,21 @@ import type { Registrations } from '../lanes/registrations.ts';
 import type { Router } from '../lanes/router.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
+import type { Transport } from '../transport/transport.ts';
 import type { ClusterBacklog } from './cluster_backlog.ts';
 import type { LaneCursors } from './lane_cursors.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
+/** How long attempts may still take when their partition is released: as long as a webhook may take to respond. */
+const PARTING_MS = 5_000;
 /** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
 const POLL_MS = 30_000;
 
 export interface RemoteChangesParts {
   clock: Clock;
   timers: TimerQueue;
+  transport: Pick<Transport, 'handOver'>;
   partitions: Partitions;
   discovery: Discovery;
   cluster_backlog: ClusterBacklog;
@@ -165,8 +169,19 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   onRevoked(partitions: ReadonlySet<Partition>): void {
-    const { recipients } = this.#parts;
+    const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
+    transport.handOver((instance_id) => this.#parts.partitions.of(instance_id) === null);
+  }
+
+  onReleasing(partition: Partition): void {
+    const { timers, clock, recipients, transport } = this.#parts;
+    const isOf = (recipient: Recipient | undefined): boolean => recipient?.partition === partition;
+    const in_hand = [...recipients.all()].some((recipient) => isOf(recipient) && recipient.in_hand > 0);
+    if (!in_hand) return;
+    timers.schedule(clock.now() + PARTING_MS, () => {
+      transport.handOver((instance_id) => isOf(recipients.known(instance_id)));
+    });
   }
 
   flush(): Promise<void> {

@@ -83,7 +83,7 @@ export class LaneMemory {
 
   /** How many deliveries a lane may hold now. */
   limitFor(recipient: Recipient, lane: Lane, now: number): number {
-    if (recipient.registration.health.backoff_step > 0) return 0;
+    if (recipient.registration.health.backoff_step > 0 || recipient.isAway(now)) return 0;
     const is_held = lane.held_until > now;
     if (is_held && this.isShareFull) return 0;
     if (is_held || !isMoving(recipient, now)) return SLOW_LANE_LENGTH_MAX;
@@ -154,7 +154,7 @@ export class LaneMemory {
     }
   }
 
-  /** An instance that backs off needs no room: the next attempt reads what it is for. */
+  /** An instance that backs off, or whose machine is away, needs no room: the next attempt reads what it is for. */
   trimAll(recipient: Recipient): void {
     for (const lane of recipient.lanes.values()) this.trim(lane, 0);
   }
@@ -187,7 +187,7 @@ export class LaneMemory {
 /** Whether attempts to an instance end in good time. */
 export function isMoving(recipient: Recipient, now: number): boolean {
   const { health, target } = recipient.registration;
-  if (health.backoff_step > 0 || target?.switched_on === false) return false;
+  if (health.backoff_step > 0 || target?.switched_on === false || recipient.isAway(now)) return false;
   return recipient.in_flight === 0 || now - recipient.moved_at < SLOW_AFTER_MS;
 }
 

@@ -8,6 +8,8 @@ import { Registration } from './registration.ts';
 
 /** The assumed duration of a push before the first one ended, in milliseconds. */
 export const PUSH_MS_GUESS = 5;
+/** A machine that pulls may take this long between two pulls. */
+export const AWAY_AFTER_MS = 250;
 /** How much the latest push counts in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
@@ -37,8 +39,17 @@ export class Recipient {
   listed = false;
   listed_behind = false;
   in_flight = 0;
+  /** Of these, pushes that a machine has which pulls: they hold no connection, and take as long as an agent thinks. */
+  in_hand = 0;
   /** Reads of its lanes in flight. */
   loads = 0;
+  /**
+   * Since when it could start something if its machine pulled; null while nothing waits for that. A machine that pulls
+   * quickly waits again and again, each time for a moment.
+   */
+  waits_since: number | null = null;
+  /** Whether a timer looks at `waits_since`. */
+  wait_watched = false;
   /** The last time an attempt ended, or began while none was in flight: an instance that has not moved for long is slow. */
   moved_at = 0;
   /** How long a push to it takes lately. */
@@ -80,7 +91,12 @@ export class Recipient {
   /** A message was accepted for it. While the instance is away, that message waits with all others. */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;
-    if (backoff_until === null || backoff_until <= now) this.is_touched = true;
+    if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
+  }
+
+  /** Whether its machine would have to pull, and has not for longer than a moment. */
+  isAway(now: number): boolean {
+    return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }
 
   /** An attempt starts. */
@@ -106,7 +122,7 @@ export class Recipient {
   /** Whether something is in flight for it, or it is listed. */
   get isActive(): boolean {
     if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
-    return this.in_flight + this.loads > 0;
+    return this.in_flight - this.in_hand + this.loads > 0;
   }
 
   /** Whether a lane has something on disk only. */
@@ -121,7 +137,8 @@ export class Recipient {
     const { isCurrent, target, health } = this.registration;
     if (!isCurrent || target === null || !target.switched_on) return false;
     if (health.backoff_until !== null && now < health.backoff_until) return false;
-    return this.in_flight + this.loads < (isProbed(health) ? 1 : concurrency);
+    if (isProbed(health)) return this.in_flight + this.loads < 1;
+    return this.in_flight - this.in_hand + this.loads < concurrency;
   }
 
   get isIdle(): boolean {

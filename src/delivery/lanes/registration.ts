@@ -1,5 +1,5 @@
 import { type Instance, type InstanceHealth, NO_HEALTH } from '../../domain/instance.ts';
-import { type Target, targetOf } from '../transport/target.ts';
+import { isSamePlace, type Target, targetOf } from '../transport/target.ts';
 
 /**
  * What is known of an instance's row.
@@ -61,13 +61,13 @@ export class Registration {
     if (this.#freshness === 'stale') this.#freshness = 'current';
   }
 
-  /** Takes over what a row says. Its health counts only when it is the first one, or has another URL. */
+  /** Takes over what a row says. Its health counts only when it is the first one, or leads elsewhere. */
   replace(row: Instance): void {
-    if (this.#target === null || this.#target.url !== row.webhook_url) {
+    const target = targetOf(row);
+    if (this.#target === null || !isSamePlace(this.#target, target)) {
       const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = row;
       this.#health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
     }
-    const target = targetOf(row);
     // A row that was read before a 410 was written still says that it is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;
     else this.gone_as_of = null;
@@ -94,7 +94,7 @@ export class Registration {
    * @returns false when it is void: the instance was registered at another URL meanwhile
    */
   learn(target: Target, health: InstanceHealth, is_gone: boolean): boolean {
-    if (this.#target === null || this.#target.url !== target.url) return false;
+    if (this.#target === null || !isSamePlace(this.#target, target)) return false;
     this.#health = health;
     if (is_gone && this.#target.updated_at === target.updated_at) {
       this.gone_as_of = target.updated_at;

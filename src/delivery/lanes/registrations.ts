@@ -128,7 +128,8 @@ export class Registrations {
 
   #replace(recipient: Recipient, row: Instance): void {
     const { target } = recipient.registration;
-    if (target !== null && target.url !== row.webhook_url) this.#transport.forget(row.instance_id);
+    const is_elsewhere = target !== null && (target.url !== row.webhook_url || target.transport !== row.transport);
+    if (is_elsewhere) this.#transport.forget(row.instance_id);
     recipient.replace(this.#withinBackoff(row));
   }
 

@@ -3,7 +3,8 @@ import type { Instance } from '../../domain/instance.ts';
 import { pushBodyHead } from '../../domain/push_body.ts';
 import { targetOf } from './target.ts';
 import { pushOf } from './push.ts';
-import type { PushResult, Transport } from './transport.ts';
+import type { PushResult } from './transport.ts';
+import type { WebhookTransport } from './webhook_transport.ts';
 
 export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after'> {
   success: boolean;
@@ -16,7 +17,7 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after'> {
  * @param id stands for the delivery and the message
  */
 export async function diagnose(
-  transport: Transport,
+  transport: Pick<WebhookTransport, 'push'>,
   instance: Instance,
   id: string,
   wall_ms: number,

@@ -1,4 +1,4 @@
-import { type Instance, isSwitchedOn } from '../../domain/instance.ts';
+import { type Instance, isSwitchedOn, type TransportName } from '../../domain/instance.ts';
 import { type SigningKey, signingKey } from '../../domain/signature.ts';
 
 interface Keys {
@@ -8,6 +8,9 @@ interface Keys {
 
 /** What an instance needs to be pushed to, decoded once per registration. */
 export interface Target {
+  transport: TransportName;
+  /** How long a machine that pulls has for the result of a push. */
+  ack_timeout_ms: number;
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
@@ -23,6 +26,8 @@ export interface Target {
 
 export function targetOf(instance: Instance): Target {
   return {
+    transport: instance.transport,
+    ack_timeout_ms: instance.ack_timeout_s * 1000,
     url: instance.webhook_url,
     headers: instance.webhook_headers,
     success_statuses: instance.success_statuses,
@@ -33,6 +38,11 @@ export function targetOf(instance: Instance): Target {
     switched_on: isSwitchedOn(instance),
     updated_at: instance.updated_at,
   };
+}
+
+/** Whether what was learned of one is true of the other: the same machine is reached in the same way. */
+export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target, 'url' | 'transport'>): boolean {
+  return a.url === b.url && a.transport === b.transport;
 }
 
 /** What a push is signed with at a time: the current key, and the previous one while a rotation overlaps. */

@@ -1,10 +1,11 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
+import type { Target } from './target.ts';
 
 /** One POST to make: everything that goes on the wire, and nothing that is left to decide. */
 export interface Push {
   /** Connections are kept per instance and never shared between instances. */
   instance_id: string;
-  /** The stored webhook_url, already accepted by `parseWebhookUrl`. */
+  /** The stored webhook_url, already accepted by `parseWebhookUrl`; not used for a machine that pulls. */
   url: string;
   /** Lower-case names; content-length and host are added by the transport. */
   headers: Record<string, string>;
@@ -39,12 +40,22 @@ export interface PushResult {
   retry_after: string | null;
 }
 
-/** One way out of the queue. The webhook transport is the first; a connector can be another. */
+/** How an instance is reached, by one version of its registration. */
+export type Way = Pick<Target, 'transport' | 'ack_timeout_ms' | 'updated_at'>;
+
+/** One way out of the queue. */
 export interface Transport {
-  /** Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. */
-  push(push: Push): Promise<PushResult>;
+  /** Whether an attempt can be made now. When that changes from no to yes, `Engine.isReady` is called. */
+  canPush(instance_id: string, way: Way): boolean;
+  /**
+   * Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. Null: the receiver
+   * certainly saw nothing of it, or another node goes on with it; it counts as not made.
+   */
+  push(push: Push, way: Way): Promise<PushResult | null>;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
   forget(instance_id: string): void;
+  /** Another node takes over the instances for which `isTaken` is true: ends attempts that may take long. */
+  handOver(isTaken: (instance_id: string) => boolean): void;
   /** Closes everything. */
   close(): Promise<void>;
 }

@@ -29,6 +29,7 @@ export interface WebhookTransportOptions {
 }
 
 export interface WebhookTransport extends Transport {
+  push(push: Push): Promise<PushResult>;
   counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
 }
 
@@ -62,6 +63,11 @@ class PooledTransport implements WebhookTransport, PushContext {
     };
   }
 
+  /** A receiver is always tried. */
+  canPush(): boolean {
+    return true;
+  }
+
   push(push: Push): Promise<PushResult> {
     return new Promise((resolve) => new PushAttempt(this, push, resolve).start());
   }
@@ -69,6 +75,9 @@ class PooledTransport implements WebhookTransport, PushContext {
   forget(instance_id: string): void {
     this.pools.forget(instance_id);
   }
+
+  /** Attempts end within 5 s by themselves. */
+  handOver(): void {}
 
   async close(): Promise<void> {
     this.is_closed = true;

@@ -5,9 +5,10 @@ import type { Log } from '../../delivery/bounded_log.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import { diagnose } from '../../delivery/transport/diagnosis.ts';
 import { RESERVED_HEADERS } from '../../delivery/transport/push.ts';
-import type { Transport } from '../../delivery/transport/transport.ts';
+import type { WebhookTransport } from '../../delivery/transport/webhook_transport.ts';
 import { assertMayRegister, assertMeeting, type Principal } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
+import type { TransportName } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { makeSecret, signingKey } from '../../domain/signature.ts';
 import { isoTime } from '../../domain/time.ts';
@@ -43,7 +44,7 @@ const SECRET_BYTES = 32;
 export interface InstanceContext {
   store: { instances: Pick<InstanceStore, 'list' | 'get'> };
   changes: Pick<Changes, 'instances' | 'deliveries'>;
-  transport: Transport;
+  webhook_transport: Pick<WebhookTransport, 'push'>;
   clock: Clock;
   log: Log;
   keyring: Pick<Keyring, 'canOwn'>;
@@ -92,13 +93,16 @@ async function register(
   const { body, principal } = request;
   assertAddressable('instance_id', body.instance_id);
   assertMayRegister(principal, body.instance_id);
-  assertUrlAllowed(body.webhook_url, egress_policy);
+  const { transport = 'webhook', webhook_url = '' } = body;
+  if (body.webhook_url !== undefined) assertUrlAllowed(webhook_url, transport, egress_policy);
   if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
     agent_ids: uniqueIds(body.agent_ids),
-    webhook_url: body.webhook_url,
+    transport,
+    ack_timeout_s: body.ack_timeout_s,
+    webhook_url,
     webhook_headers: webhookHeaders(body.webhook_headers),
     webhook_secret: body.webhook_secret,
     new_secret: makeSecret(randomBytes(SECRET_BYTES)),
@@ -293,24 +297,26 @@ const TEST_WEBHOOK = {
     body: WebhookTestBody,
     response: responses({
       200: ['The diagnosis, whether the push succeeded or not.', DiagnosisSchema],
-      codes: ['instance_does_not_exist'],
+      codes: ['instance_does_not_exist', 'wrong_transport'],
     }),
   },
 } satisfies RouteShape;
 
 async function testWebhook(
-  { store, transport, clock, audit_trail, user_agent }: InstanceContext,
+  { store, webhook_transport, clock, audit_trail, user_agent }: InstanceContext,
   request: RequestFor<typeof TEST_WEBHOOK>,
 ) {
   const { body, principal } = request;
   const { owner_scope } = principal;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const row = existing(await store.instances.get(body.instance_id, visibility), body.instance_id);
+  if (row.transport !== 'webhook')
+    throw new Problem('wrong_transport', 'Its machine pulls; there is no webhook to test.');
   await audit_trail.authorOf(request).record();
-  return diagnose(transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
+  return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
 }
 
-function existing<Row>(row: Row | null, instance_id: string): Row {
+export function existing<Row>(row: Row | null, instance_id: string): Row {
   if (row === null) throw instanceNotFound(instance_id);
   return row;
 }
@@ -326,9 +332,10 @@ function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyri
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }
 
-function assertUrlAllowed(webhook_url: string, policy: EgressPolicy): void {
+/** The URL of a machine that pulls is only shown, so it may lead where no push may go. */
+function assertUrlAllowed(webhook_url: string, transport: TransportName, policy: EgressPolicy): void {
   const parsed = parseWebhookUrl(webhook_url, policy);
-  if (!isRefusal(parsed)) return;
+  if (!isRefusal(parsed) || (parsed.policy_denied && transport === 'pull')) return;
   if (!parsed.policy_denied) throw invalidField('webhook_url', parsed.message);
   throw new Problem('webhook_url_not_allowed', `webhook_url ${parsed.message}`, {
     errors: [{ path: 'webhook_url', message: parsed.message }],

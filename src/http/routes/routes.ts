@@ -12,6 +12,7 @@ import { type MeetingContext, meetingRoutes } from './meetings.ts';
 import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
+import { type PullContext, pullRoutes } from './pull.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
 import { type SessionContext, sessionRoutes } from './session.ts';
 
@@ -28,6 +29,7 @@ export type RoutesContext = ApiKeyContext &
   MeetingContext &
   MessageContext &
   NodeContext &
+  PullContext &
   ServiceContext &
   SessionContext;
 
@@ -35,6 +37,7 @@ export type RoutesContext = ApiKeyContext &
 export function allRoutes(context: RoutesContext): (app: App) => void {
   return (app) => {
     instanceRoutes(app, context);
+    pullRoutes(app, context);
     meetingRoutes(app, context);
     messageRoutes(app, context);
     deliveryRoutes(app, context);

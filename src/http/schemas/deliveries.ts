@@ -32,7 +32,7 @@ const WaitingFor = enumOf(
   WAITING_FOR,
   named(
     'WaitingFor',
-    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, or an instance that is `switched_off`.',
+    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, an instance that is `switched_off`, or the `connection` of a machine that pulls.',
   ),
 );
 

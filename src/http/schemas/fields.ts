@@ -23,6 +23,11 @@ export const expected = (text: string) => ({ 'x-expected': text });
 /** Of a list: what its texts may come to as UTF-8; of an object: its names and values. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
+/** Of an object: a field that only one value of another field makes needless. */
+export const requiredUnless = (field: string, other: string, value: string) => ({
+  'x-required-unless': { field, other, value },
+});
+
 export const enumOf = <T extends string>(values: readonly T[], options: { title?: string; description: string }) =>
   Type.Unsafe<T>({ type: 'string', enum: [...values], ...options });
 

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { HEALTH } from '../../domain/instance.ts';
+import { ACK_TIMEOUT_S, ACK_TIMEOUT_S_MAX, HEALTH, TRANSPORTS } from '../../domain/instance.ts';
 import {
   agentId,
   AgentIds,
@@ -13,6 +13,7 @@ import {
   named,
   nullable,
   OutcomeSchema,
+  requiredUnless,
   text,
   time,
   timeInput,
@@ -36,6 +37,31 @@ const WebhookUrl = Type.String({
   examples: ['http://127.0.0.1:9000/convoke'],
   ...expected('must be an http or https URL of at most 2048 bytes'),
 });
+
+export const TransportSchema = enumOf(
+  TRANSPORTS,
+  named(
+    'Transport',
+    'How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so nothing has to reach it.',
+  ),
+);
+
+const AckTimeout = Type.Integer({
+  minimum: 1,
+  maximum: ACK_TIMEOUT_S_MAX,
+  description: `How long a machine that pulls has for the result of a push, in seconds; ${ACK_TIMEOUT_S} unless it was set, ${ACK_TIMEOUT_S_MAX} at most. A webhook always has 5.`,
+  examples: [ACK_TIMEOUT_S],
+  ...expected(`must be a whole number from 1 to ${ACK_TIMEOUT_S_MAX}`),
+});
+
+const ConnectionSchema = Type.Object(
+  {
+    since: time('When it began to pull, without a pause of more than 10 s since then.'),
+    address: nullable(Type.String(), 'The address that its latest pull was made from.'),
+    client: nullable(Type.String(), 'What it says of itself in the header user-agent: program and version.'),
+  },
+  named('Connection', 'A machine that pulls.'),
+);
 
 const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 
@@ -94,7 +120,17 @@ export const InstanceSchema = Type.Object(
     instance_id: InstanceId,
     instance_name: InstanceName,
     agent_ids: AgentIds,
-    webhook_url: WebhookUrl,
+    transport: TransportSchema,
+    ack_timeout_s: AckTimeout,
+    connected: nullable(
+      ConnectionSchema,
+      'The machine that pulls; null when none does, and for the transport `webhook`.',
+    ),
+    webhook_url: Type.String({
+      maxLength: 2048,
+      description: 'Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given.',
+      examples: ['http://127.0.0.1:9000/convoke'],
+    }),
     webhook_enabled: Type.Boolean({ description: 'Whether pushes are sent; false after an answer of 410.' }),
     is_active: Type.Boolean({ description: 'Whether the instance takes part at all.' }),
     success_statuses: SuccessStatuses,
@@ -141,7 +177,9 @@ export const RegisterBody = Type.Object(
     instance_id: InstanceId,
     instance_name: InstanceName,
     agent_ids: AgentIds,
-    webhook_url: WebhookUrl,
+    transport: Type.Optional(TransportSchema),
+    ack_timeout_s: Type.Optional(AckTimeout),
+    webhook_url: Type.Optional(WebhookUrl),
     webhook_headers: Type.Optional(WebhookHeaders),
     webhook_secret: Type.Optional(WebhookSecret),
     success_statuses: Type.Optional(SuccessStatuses),
@@ -149,9 +187,10 @@ export const RegisterBody = Type.Object(
   {
     ...named(
       'RegisterInput',
-      'An instance as its machine registers it. An id that is known already updates that instance.',
+      'An instance as its machine registers it. An id that is known already updates that instance. webhook_url is required unless transport is `pull`; a registration without transport means `webhook`.',
     ),
     additionalProperties: false,
+    ...requiredUnless('webhook_url', 'transport', 'pull'),
     examples: [
       {
         instance_id: 'laptop-anna',
@@ -170,6 +209,7 @@ export const PatchInstanceBody = Type.Object(
     webhook_enabled: Type.Optional(Type.Boolean({ description: 'Whether pushes are sent.' })),
     webhook_headers: Type.Optional(WebhookHeaders),
     success_statuses: Type.Optional(SuccessStatuses),
+    ack_timeout_s: Type.Optional(AckTimeout),
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {
         description: 'Hands the instance over to another key, or to nobody but admins. Only admins may.',

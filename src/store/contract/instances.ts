@@ -1,5 +1,5 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { Health, Instance } from '../../domain/instance.ts';
+import type { Connection, Health, Instance, TransportName } from '../../domain/instance.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -8,12 +8,18 @@ export interface InstanceRow extends Instance {
   /** The key that registered it; null when it was registered without keys. */
   owner_key_id: string | null;
   pending_deliveries: number;
+  /** The machine that pulls for it; null when none does. */
+  connection: Connection | null;
 }
 
 export interface Registration {
   instance_id: string;
   instance_name: string;
   agent_ids: string[];
+  /** `webhook` when absent. */
+  transport?: TransportName | undefined;
+  ack_timeout_s?: number | undefined;
+  /** Empty only for `pull`. */
   webhook_url: string;
   webhook_headers: Record<string, string> | undefined;
   webhook_secret: string | undefined;
@@ -30,6 +36,7 @@ export interface InstancePatch {
   webhook_enabled?: boolean | undefined;
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
+  ack_timeout_s?: number | undefined;
   /** The new owner; null: none. */
   owner_key_id?: string | null | undefined;
 }
@@ -42,11 +49,19 @@ export interface InstanceFilter extends PageRequest {
   q?: string | undefined;
 }
 
+/** A machine began to pull for an instance, or no longer does (null). */
+export interface ConnectionChange {
+  instance_id: string;
+  connection: Connection | null;
+  /** Of the partition of the instance. */
+  epoch: number;
+}
+
 export interface InstanceStore {
   /**
    * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures at another
-   * URL. Headers that the request does not give stay, unless the URL is of another origin: `dropped_header_names` are
-   * those that were dropped. Rejects with `instance_id_taken` when an instance with this id exists and the caller does
+   * URL or of another transport. Headers that the request does not give stay, unless the URL is of another origin:
+   * `dropped_header_names` are those that were dropped. Rejects with `instance_id_taken` when an instance with this id exists and the caller does
    * not own it, and with `quota_exceeded`.
    */
   register(
@@ -58,7 +73,7 @@ export interface InstanceStore {
   /** The instances that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
-  /** The instances after one, in the order of instance_id. */
+  /** Those of the instances after one that are pushed to, in the order of instance_id. */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on ends the back-off. */
   patch(
@@ -67,6 +82,11 @@ export interface InstanceStore {
     wall_ms: number,
     owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
+  /**
+   * Notes which machines pull. It counts as long as the partition has this epoch; without a cluster, until the store is
+   * closed.
+   */
+  noteConnections(changes: ConnectionChange[]): Promise<void>;
   heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;
   /** The previous secret also signs for `overlap_ms`. */
   rotateSecret(

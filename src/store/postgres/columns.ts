@@ -48,6 +48,12 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   updated_at: 1,
   owner_key_id: 1,
   first_no: 1,
+  transport: 1,
+  ack_timeout_s: 1,
+  connected_since: 1,
+  connected_address: 1,
+  connected_client: 1,
+  connected_epoch: 1,
 });
 
 export const MEMBERSHIP_COLUMNS = columnsOf<MembershipsTable>({

@@ -21,6 +21,7 @@ import { DELIVERY_COLUMNS, of } from './columns.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
+import { CURRENT_EPOCH } from './instances.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
 
@@ -343,6 +344,8 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
 
+const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CURRENT_EPOCH}) IS NOT TRUE`;
+
 function selectDeliveries(now_ms: number) {
   return build
     .selectFrom('deliveries as d')
@@ -352,6 +355,7 @@ function selectDeliveries(now_ms: number) {
       'i.is_active',
       'i.webhook_enabled',
       sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),
+      sql<number | null>`(${sql.raw(IS_UNCONNECTED)})::int`.as('unconnected'),
       sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'),
     ]);
 }

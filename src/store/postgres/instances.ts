@@ -1,10 +1,12 @@
 import type { DataKeys } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
+import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import {
+  type CountedRow,
   INSTANCE_BYTES,
   instanceConditions,
   instanceReader,
@@ -24,8 +26,11 @@ import { assertRoomForInstance } from './quotas.ts';
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
 
+/** What a machine of the instance `i` must have connected in to be connected now. */
+export const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
+
 const GET = statement(
-  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = $instance_id`,
+  `SELECT ${of('i', INSTANCE_COLUMNS).join(', ')}, ${PENDING} AS pending_deliveries, ${CURRENT_EPOCH} AS current_epoch FROM instances i WHERE instance_id = $instance_id`,
 );
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
@@ -36,9 +41,10 @@ const GET_PREVIOUS = statement(`
 /** Does nothing when another transaction has just created the row: then the caller updates that one. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
+    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
   VALUES ($instance_id, $partition_no, $instance_name, $agent_ids, $webhook_url, $webhook_headers, $webhook_secret,
-    coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1))
+    coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1),
+    $transport, coalesce($ack_timeout_s::int, ${ACK_TIMEOUT_S}))
   ON CONFLICT (instance_id) DO NOTHING`);
 
 /** Switches the instance on and ends its back-off. Null headers or a null secret mean that the stored value stays. */
@@ -52,10 +58,12 @@ const UPDATE = statement(`
     success_statuses = coalesce($success_statuses, success_statuses),
     webhook_enabled = 1,
     is_active = 1,
-    consecutive_failures = CASE WHEN webhook_url = $webhook_url THEN consecutive_failures ELSE 0 END,
-    last_success_at = CASE WHEN webhook_url = $webhook_url THEN last_success_at END,
-    last_failure = CASE WHEN webhook_url = $webhook_url THEN last_failure END,
+    consecutive_failures = CASE WHEN webhook_url = $webhook_url AND transport = $transport THEN consecutive_failures ELSE 0 END,
+    last_success_at = CASE WHEN webhook_url = $webhook_url AND transport = $transport THEN last_success_at END,
+    last_failure = CASE WHEN webhook_url = $webhook_url AND transport = $transport THEN last_failure END,
     webhook_url = $webhook_url,
+    transport = $transport,
+    ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -69,6 +77,7 @@ const PATCH = statement(`
     webhook_enabled = coalesce($webhook_enabled::smallint, webhook_enabled),
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
+    ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
     owner_key_id = CASE WHEN $hand_over::int = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
     backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
@@ -80,6 +89,18 @@ const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
   FROM previous WHERE i.instance_id = previous.instance_id RETURNING previous.backoff_step`);
+
+/** All nodes lock instances in the same order. */
+const NOTE_CONNECTIONS = statement(`
+  WITH noted AS (
+    SELECT i.instance_id, c.since, c.address, c.client, c.epoch
+    FROM unnest($instance_ids::text[], $sinces::bigint[], $addresses::text[], $clients::text[], $epochs::bigint[])
+        AS c(instance_id, since, address, client, epoch)
+      JOIN instances i ON i.instance_id = c.instance_id
+    WHERE c.epoch = ${CURRENT_EPOCH} ORDER BY i.instance_id FOR UPDATE OF i)
+  UPDATE instances i SET connected_since = noted.since, connected_address = noted.address, connected_client = noted.client,
+    connected_epoch = CASE WHEN noted.since IS NULL THEN NULL ELSE noted.epoch END
+  FROM noted WHERE i.instance_id = noted.instance_id`);
 
 const SWITCH_OFF = statement(`
   UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`);
@@ -97,7 +118,7 @@ const LOAD = statement(
 );
 
 const WEBHOOK_URLS = statement(
-  'SELECT instance_id, webhook_url FROM instances WHERE instance_id > $after ORDER BY instance_id LIMIT $limit',
+  `SELECT instance_id, webhook_url FROM instances WHERE instance_id > $after AND transport = 'webhook' ORDER BY instance_id LIMIT $limit`,
 );
 
 const WAIT_FOR_ACCEPTS = statement(`SELECT pg_advisory_xact_lock(${REMOVAL})`);
@@ -128,7 +149,7 @@ export function instanceOperations(
 
   async function get(instance_id: string, visibility?: Visibility | null): Promise<InstanceRow | null> {
     if (visibility) return (await list({ limit: 1, instance_id }, visibility)).data[0] ?? null;
-    const row = await session.one<InstancesTable & { pending_deliveries: number }>(GET, { instance_id });
+    const row = await session.one<CountedRow>(GET, { instance_id });
     return row === undefined ? null : instanceRowOf(row);
   }
 
@@ -141,6 +162,7 @@ export function instanceOperations(
       .select(of('i', INSTANCE_COLUMNS))
       .select([
         sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number>`${sql.raw(CURRENT_EPOCH)}`.as('current_epoch'),
         sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
       ])
       .orderBy('i.instance_id')
@@ -204,6 +226,7 @@ export function instanceOperations(
         webhook_headers:
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
+        ack_timeout_s: patch.ack_timeout_s ?? null,
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,
@@ -212,6 +235,15 @@ export function instanceOperations(
       if (changes === 0) return null;
       tellOf(instance_id, patch.is_active === true || patch.webhook_enabled === true);
       return get(instance_id);
+    },
+    async noteConnections(changes) {
+      await session.run(NOTE_CONNECTIONS, {
+        instance_ids: changes.map(({ instance_id }) => instance_id),
+        sinces: changes.map(({ connection }) => connection?.since ?? null),
+        addresses: changes.map(({ connection }) => connection?.address ?? null),
+        clients: changes.map(({ connection }) => connection?.client ?? null),
+        epochs: changes.map(({ epoch }) => epoch),
+      });
     },
     async heartbeat(instance_id, wall_ms, owner_scope) {
       const previous = await session.one<{ backoff_step: number }>(HEARTBEAT, {

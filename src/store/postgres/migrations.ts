@@ -392,4 +392,14 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE messages ADD COLUMN hops bigint NOT NULL DEFAULT 0;
   ${ACCEPT_MESSAGES_3}
   `,
+  `
+  -- A machine that pulls instead of being pushed to, and what is known of it while it pulls. connected_epoch is that of its
+  -- partition then: under another epoch it is no longer connected.
+  ALTER TABLE instances ADD COLUMN transport text NOT NULL DEFAULT 'webhook';
+  ALTER TABLE instances ADD COLUMN ack_timeout_s integer NOT NULL DEFAULT 30;
+  ALTER TABLE instances ADD COLUMN connected_since bigint;
+  ALTER TABLE instances ADD COLUMN connected_address text;
+  ALTER TABLE instances ADD COLUMN connected_client text;
+  ALTER TABLE instances ADD COLUMN connected_epoch bigint;
+  `,
 ];

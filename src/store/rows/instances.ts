@@ -1,6 +1,6 @@
 /** Instances as both engines read and encrypt them. */
 import { type RawBuilder, sql } from 'kysely';
-import { DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
+import { type Connection, DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { isSameOrigin } from '../../domain/webhook_url.ts';
@@ -13,12 +13,26 @@ import {
   storedStatuses,
   storedTexts,
   storedTime,
+  storedTransport,
   reportDamaged,
 } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
 
 /** The columns of a registered instance that decide what a registration writes. */
 export type PreviousRow = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
+
+/** An instance with what is not in its row: the count, and the epoch that it must have been connected in to be so now. */
+export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number };
+
+function connectionOf(row: CountedRow): Connection | null {
+  const { instance_id, current_epoch, connected_since, connected_epoch } = row;
+  if (connected_since === null || connected_epoch !== current_epoch) return null;
+  return {
+    since: storedTime(connected_since, 'instances', 'connected_since', instance_id),
+    address: row.connected_address,
+    client: row.connected_client,
+  };
+}
 
 /** Decrypts and encrypts the secrets of instances under the data keys. */
 export function instanceReader(keys: DataKeys) {
@@ -32,7 +46,7 @@ export function instanceReader(keys: DataKeys) {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
       keys.decrypt(text, secretPlace(column, instance_id));
-    const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
+    const count = (column: 'consecutive_failures' | 'backoff_step' | 'ack_timeout_s'): number =>
       storedCount(row[column], 'instances', column, instance_id);
     const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
       storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
@@ -40,6 +54,8 @@ export function instanceReader(keys: DataKeys) {
       instance_id,
       instance_name: row.instance_name,
       agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
+      transport: storedTransport(row.transport, instance_id),
+      ack_timeout_s: count('ack_timeout_s'),
       webhook_url: row.webhook_url,
       webhook_headers: storedHeaders(
         decrypt('webhook_headers', row.webhook_headers),
@@ -65,14 +81,15 @@ export function instanceReader(keys: DataKeys) {
     };
   }
 
-  function instanceRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
-    return { ...instanceOf(row), owner_key_id: row.owner_key_id, pending_deliveries: row.pending_deliveries };
+  function instanceRowOf(row: CountedRow): InstanceRow {
+    const { owner_key_id, pending_deliveries } = row;
+    return { ...instanceOf(row), owner_key_id, pending_deliveries, connection: connectionOf(row) };
   }
 
   /**
    * For lists: an instance whose secrets cannot be decrypted is shown without them, so that the others can be shown.
    */
-  function listedRowOf(row: InstancesTable & { pending_deliveries: number }): InstanceRow {
+  function listedRowOf(row: CountedRow): InstanceRow {
     try {
       return instanceRowOf(row);
     } catch (error) {
@@ -134,6 +151,8 @@ export function instanceReader(keys: DataKeys) {
       instance_id,
       instance_name: registration.instance_name,
       agent_ids: JSON.stringify(registration.agent_ids),
+      transport: registration.transport ?? 'webhook',
+      ack_timeout_s: registration.ack_timeout_s ?? null,
       webhook_url: registration.webhook_url,
       webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
       webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,

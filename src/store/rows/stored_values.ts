@@ -2,7 +2,7 @@
  * Reads the values of a row so that a damaged value stops neither the reader nor the rows beside it. A value that this
  * service would not write is reported once, with its place, and read as the emptiest value of its type.
  */
-import type { LastFailure } from '../../domain/instance.ts';
+import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
 
 export interface DamagedValue {
@@ -81,6 +81,12 @@ export function storedStatuses(text: string, row: string): SuccessStatuses {
   if (text === '200' || text === '2xx') return text;
   reportDamaged('instances', 'success_statuses', row);
   return '200';
+}
+
+export function storedTransport(text: string, row: string): TransportName {
+  if (text === 'webhook' || text === 'pull') return text;
+  reportDamaged('instances', 'transport', row);
+  return 'webhook';
 }
 
 /** A number that counts something. */

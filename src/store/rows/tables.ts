@@ -35,6 +35,12 @@ export interface InstancesTable {
   updated_at: number;
   owner_key_id: string | null;
   first_no: number;
+  transport: string;
+  ack_timeout_s: number;
+  connected_since: number | null;
+  connected_address: string | null;
+  connected_client: string | null;
+  connected_epoch: number | null;
 }
 
 interface MeetingsTable {

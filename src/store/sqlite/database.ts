@@ -25,10 +25,14 @@ const LOCK_WAIT_MS = 2_000;
 const NUMBER_MAX = 2 ** 52;
 const DELIVERIES_OF_MESSAGE_MAX = 2 ** 24;
 
+const TERM_BYTES = 6;
+
 /** One open file. All access is synchronous; the owner decides in which thread. */
 export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
+  /** Different each time that a file is opened: a connection of a machine that was noted under another term has ended. */
+  readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
   #is_checkpoint_due = false;
   /** Builds and types the queries whose shape depends on filters; it never runs them. */

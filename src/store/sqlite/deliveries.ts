@@ -350,5 +350,6 @@ function selectDeliveries(db: Database, now_ms: number) {
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .selectAll('d')
     .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')])
+    .select(sql<number | null>`i.transport = 'pull' AND i.connected_epoch IS NOT ${db.term}`.as('unconnected'))
     .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }

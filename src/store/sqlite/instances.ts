@@ -1,17 +1,26 @@
 import { sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
+import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import {
+  type CountedRow,
   INSTANCE_BYTES,
   instanceConditions,
   instanceReader,
   integerOrNull,
   type PreviousRow,
 } from '../rows/instances.ts';
-import type { InstanceFilter, InstancePatch, InstanceRow, InstanceStore, Registration } from '../contract/instances.ts';
+import type {
+  ConnectionChange,
+  InstanceFilter,
+  InstancePatch,
+  InstanceRow,
+  InstanceStore,
+  Registration,
+} from '../contract/instances.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
@@ -24,7 +33,10 @@ import type { InstancesTable } from '../rows/tables.ts';
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
 
-const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE instance_id = ?`;
+const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FROM instances i WHERE instance_id = ?`;
+
+/** Whether what was learned of an instance is true of what is registered now. */
+const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.transport';
 
 /**
  * Creates or updates the instance, switches it on and ends its back-off. In an update, null headers or a null secret
@@ -32,9 +44,10 @@ const GET = `SELECT i.*, ${PENDING} AS pending_deliveries FROM instances i WHERE
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no)
+    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
   VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
-    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no)
+    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no, $transport,
+    coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}))
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
     agent_ids = excluded.agent_ids,
@@ -44,10 +57,12 @@ const REGISTER = `
     success_statuses = coalesce($success_statuses, success_statuses),
     webhook_enabled = 1,
     is_active = 1,
-    consecutive_failures = CASE WHEN webhook_url = excluded.webhook_url THEN consecutive_failures ELSE 0 END,
-    last_success_at = CASE WHEN webhook_url = excluded.webhook_url THEN last_success_at END,
-    last_failure = CASE WHEN webhook_url = excluded.webhook_url THEN last_failure END,
+    consecutive_failures = CASE WHEN ${IS_SAME} THEN consecutive_failures ELSE 0 END,
+    last_success_at = CASE WHEN ${IS_SAME} THEN last_success_at END,
+    last_failure = CASE WHEN ${IS_SAME} THEN last_failure END,
     webhook_url = excluded.webhook_url,
+    transport = excluded.transport,
+    ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -60,11 +75,16 @@ const PATCH = `
     webhook_enabled = coalesce($webhook_enabled, webhook_enabled),
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
+    ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
     owner_key_id = CASE WHEN $hand_over = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
     backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`;
+
+const NOTE_CONNECTION = `
+  UPDATE instances SET connected_since = ?, connected_address = ?, connected_client = ?, connected_epoch = ?
+  WHERE instance_id = ?`;
 
 const HEARTBEAT = `
   UPDATE instances SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
@@ -102,7 +122,7 @@ export function instanceOperations(
 
   function get(instance_id: string, visibility?: Visibility | null): InstanceRow | null {
     if (visibility) return list({ limit: 1, instance_id }, visibility).data[0] ?? null;
-    const row = db.prepare(GET).get(instance_id) as (InstancesTable & { pending_deliveries: number }) | undefined;
+    const row = db.prepare(GET).get(db.term, instance_id) as CountedRow | undefined;
     return row === undefined ? null : instanceRowOf(row);
   }
 
@@ -115,6 +135,7 @@ export function instanceOperations(
       .selectAll('i')
       .select([
         sql<number>`${sql.raw(PENDING)}`.as('pending_deliveries'),
+        sql<number>`${db.term}`.as('current_epoch'),
         sql<number>`${sql.raw(INSTANCE_BYTES)}`.as('row_bytes'),
       ])
       .orderBy('i.instance_id')
@@ -155,7 +176,9 @@ export function instanceOperations(
     },
     webhookUrls(after: string | null, limit: number) {
       return db
-        .prepare('SELECT instance_id, webhook_url FROM instances WHERE instance_id > ? ORDER BY instance_id LIMIT ?')
+        .prepare(
+          `SELECT instance_id, webhook_url FROM instances WHERE instance_id > ? AND transport = 'webhook' ORDER BY instance_id LIMIT ?`,
+        )
         .all(after ?? '', limit) as { instance_id: string; webhook_url: string }[];
     },
     patch(instance_id: string, patch: InstancePatch, wall_ms: number, owner_scope?: OwnerScope | null) {
@@ -167,6 +190,7 @@ export function instanceOperations(
         webhook_headers:
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
+        ack_timeout_s: patch.ack_timeout_s ?? null,
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,
@@ -175,6 +199,13 @@ export function instanceOperations(
       if (changes === 0) return null;
       if (patch.is_active !== undefined || patch.webhook_enabled !== undefined) recipients.forgetAll();
       return get(instance_id);
+    },
+    noteConnections(changes: ConnectionChange[]) {
+      const note = db.prepare(NOTE_CONNECTION);
+      for (const { instance_id, connection } of changes) {
+        const { since = null, address = null, client = null } = connection ?? {};
+        note.run(since, address, client, connection === null ? null : db.term, instance_id);
+      }
     },
     heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null) {
       const { changes } = db.prepare(HEARTBEAT).run({ instance_id, wall_ms, ...ownedBy(owner_scope) });

@@ -279,4 +279,14 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE messages ADD COLUMN in_reply_to INTEGER;
   ALTER TABLE messages ADD COLUMN hops INTEGER NOT NULL DEFAULT 0;
   `,
+  `
+  -- A machine that pulls instead of being pushed to, and what is known of it while it pulls. connected_epoch is that of its
+  -- partition then; here, a number that each opening of the file has for itself: what was connected before no longer is.
+  ALTER TABLE instances ADD COLUMN transport TEXT NOT NULL DEFAULT 'webhook';
+  ALTER TABLE instances ADD COLUMN ack_timeout_s INTEGER NOT NULL DEFAULT 30;
+  ALTER TABLE instances ADD COLUMN connected_since INTEGER;
+  ALTER TABLE instances ADD COLUMN connected_address TEXT;
+  ALTER TABLE instances ADD COLUMN connected_client TEXT;
+  ALTER TABLE instances ADD COLUMN connected_epoch INTEGER;
+  `,
 ];

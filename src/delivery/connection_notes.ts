@@ -1,0 +1,66 @@
+import type { Connection } from '../domain/instance.ts';
+import type { ConnectionChange, InstanceStore } from '../store/contract/instances.ts';
+import type { Clock, Timer } from './clock.ts';
+
+/** How long changes gather: thousands of machines come back together when a node starts. */
+const LINGER_MS = 50;
+const RETRY_MS = 500;
+/** Changes in one transaction. */
+const BATCH_MAX = 500;
+
+export interface ConnectionNotesParts {
+  clock: Clock;
+  store: { instances: Pick<InstanceStore, 'noteConnections'> };
+  /** The epoch of the partition of an instance; null when another node delivers to it. */
+  epochOf: (instance_id: string) => number | null;
+  onError: (error: unknown) => void;
+}
+
+/** Writes which machines pull, so that every node can show it. Only the latest state of each instance is written. */
+export class ConnectionNotes {
+  readonly #parts: ConnectionNotesParts;
+  #changes = new Map<string, ConnectionChange>();
+  #timer: Timer | null = null;
+  #is_stopped = false;
+
+  constructor(parts: ConnectionNotesParts) {
+    this.#parts = parts;
+  }
+
+  /** @param connection null when the machine no longer pulls */
+  note(instance_id: string, connection: Connection | null): void {
+    const epoch = this.#parts.epochOf(instance_id);
+    // Its node notes it, and what this one noted counts no longer.
+    if (epoch === null || this.#is_stopped) return;
+    this.#changes.set(instance_id, { instance_id, connection, epoch });
+    this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
+  }
+
+  /** Writes nothing more: what is noted ends with the partitions of this node. */
+  stop(): void {
+    this.#is_stopped = true;
+    this.#timer?.cancel();
+  }
+
+  async #write(): Promise<void> {
+    const { clock, store, onError } = this.#parts;
+    const changes = [...this.#changes.values()].slice(0, BATCH_MAX);
+    for (const { instance_id } of changes) this.#changes.delete(instance_id);
+    let pause_ms = LINGER_MS;
+    try {
+      await store.instances.noteConnections(changes);
+    } catch (error) {
+      if (this.#is_stopped) return;
+      onError(error);
+      pause_ms = RETRY_MS;
+      // What is newer stays.
+      for (const change of changes) {
+        if (!this.#changes.has(change.instance_id)) this.#changes.set(change.instance_id, change);
+      }
+    }
+    this.#timer = null;
+    if (this.#changes.size > 0 && !this.#is_stopped) {
+      this.#timer = clock.after(pause_ms, () => void this.#write());
+    }
+  }
+}

@@ -1,0 +1,83 @@
+import type { Clock, Timer } from './clock.ts';
+import { IntrusiveList, ListNode } from './intrusive_list.ts';
+
+/** Entries end up to this much late, many of them together. */
+const TICK_MS = 100;
+
+/** Something that ends at a time, unless it is deleted before. */
+export abstract class WheelEntry extends ListNode {
+  /** Called when the time is up, at most once for each `add`. */
+  abstract expire(): void;
+}
+
+/**
+ * Deadlines of different lengths for many entries that mostly end earlier. An entry stands in the list of the tick in
+ * which it ends. So it costs four assignments to add and to delete, all entries share one timer, and nothing is kept of
+ * an entry that was deleted.
+ */
+export class TimerWheel {
+  readonly #clock: Clock;
+  readonly #slots: IntrusiveList<WheelEntry>[];
+  /** The last tick whose entries have ended. */
+  #ended = 0;
+  #size = 0;
+  #timer: Timer | null = null;
+  #is_stopped = false;
+
+  /** @param delay_ms_max the longest delay that `add` takes */
+  constructor(clock: Clock, delay_ms_max: number) {
+    this.#clock = clock;
+    this.#slots = Array.from({ length: Math.ceil(delay_ms_max / TICK_MS) + 2 }, () => new IntrusiveList<WheelEntry>());
+  }
+
+  /** An entry that was added before ends at the new time only. */
+  add(entry: WheelEntry, delay_ms: number): void {
+    const now = this.#clock.now();
+    if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
+    // Never in a slot that was looked through already, and never a whole round ahead.
+    const tick = Math.ceil((now + delay_ms) / TICK_MS);
+    this.delete(entry);
+    this.#size++;
+    const latest = this.#ended + this.#slots.length - 1;
+    this.#slotOf(Math.min(Math.max(tick, this.#ended + 1), latest)).add(entry);
+    this.#arm();
+  }
+
+  delete(entry: WheelEntry): void {
+    if (entry.list?.delete(entry) === true) this.#size--;
+  }
+
+  /** Nothing ends by itself any more. */
+  stop(): void {
+    this.#is_stopped = true;
+    this.#timer?.cancel();
+    this.#timer = null;
+  }
+
+  #slotOf(tick: number): IntrusiveList<WheelEntry> {
+    return this.#slots[tick % this.#slots.length] as IntrusiveList<WheelEntry>;
+  }
+
+  #arm(): void {
+    if (this.#timer !== null || this.#is_stopped) return;
+    this.#timer = this.#clock.after(TICK_MS, () => this.#turn());
+  }
+
+  #turn(): void {
+    this.#timer = null;
+    const now = Math.floor(this.#clock.now() / TICK_MS);
+    // After a pause of the process there is nothing beyond one whole round.
+    const to = Math.min(now, this.#ended + this.#slots.length);
+    for (let tick = this.#ended + 1; tick <= to; tick++) {
+      const slot = this.#slotOf(tick);
+      // What is added meanwhile is for a later tick.
+      this.#ended = tick;
+      for (let entry = slot.first; entry !== null; entry = slot.first) {
+        this.delete(entry);
+        entry.expire();
+      }
+    }
+    this.#ended = Math.max(this.#ended, now);
+    if (this.#size > 0) this.#arm();
+  }
+}

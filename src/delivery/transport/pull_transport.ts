@@ -1,0 +1,324 @@
+import type { Connection } from '../../domain/instance.ts';
+import { outcomeOfStatus } from '../../domain/outcome.ts';
+import type { ProblemCode } from '../../domain/problem.ts';
+import type { Clock, Timer } from '../clock.ts';
+import { TimerWheel } from '../timer_wheel.ts';
+import {
+  AwaitedResult,
+  type HandedOut,
+  PullingInstance,
+  type PullEnd,
+  type PullRequest,
+  WaitingPull,
+} from './pulling_instance.ts';
+import { describeStatus, EXCERPT_BYTES_MAX, excerptOf } from './response.ts';
+import type { Push, PushResult, Transport, Way } from './transport.ts';
+
+/** The longest wait of a pull, and the longest time for a result. */
+export const WAIT_S_MAX = 60;
+const DEADLINE_MS_MAX = 600_000;
+/** Pulls of one instance that wait at a time: one more ends the one that waits longest, empty. */
+const WAITING_MAX = 16;
+/** What one machine, and all machines together, may have in hand. A message in hand stays in the memory of its node. */
+const AWAITED_OF_INSTANCE_MAX = 256;
+const AWAITED_MAX = 20_000;
+const AWAITED_BYTES_MAX = 32 << 20;
+/** The bodies of one response; a single push may be larger. */
+const RESPONSE_BYTES_MAX = 512 << 10;
+/** How long a machine may pause between two pulls and still count as connected. */
+const CONNECTED_MS = 10_000;
+/** How often what pulls stand on is asked whether it still holds. What this node does itself ends them at once. */
+const JUDGE_MS = 500;
+
+/** What a machine made of a push: the response of its runtime, or why there is none. */
+export interface PullResult {
+  delivery_id: string;
+  attempt: number;
+  /** Null: the runtime was not reached. */
+  status_code: number | null;
+  /** In words; empty when there is a status. */
+  detail: string;
+  retry_after: string | null;
+  body: string;
+}
+
+export interface PullTransportParts {
+  clock: Clock;
+  /** A machine of an instance waits, and none did before. */
+  onReady: (instance_id: string) => void;
+  /** A machine began to pull, or another one, or (null) it no longer does. */
+  onConnection: (instance_id: string, connection: Connection | null) => void;
+}
+
+/**
+ * The other way out of the queue: a machine that cannot be called asks for its pushes. A push is handed out to a pull
+ * that waits, and never without one. So nothing is attempted while nobody pulls. The next pulls bring the results.
+ *
+ * A waiting pull is one object, and the end of all waits and of all attempts is on one timer: thousands of machines that
+ * wait cost memory and nothing else.
+ */
+export class PullTransport implements Transport {
+  readonly #clock: Clock;
+  readonly #onReady: (instance_id: string) => void;
+  readonly #onConnection: (instance_id: string, connection: Connection | null) => void;
+  readonly #wheel: TimerWheel;
+  readonly #instances = new Map<string, PullingInstance>();
+  #waiting = 0;
+  #awaited = 0;
+  #awaited_bytes = 0;
+  /** Pulls that end in this turn of the loop. */
+  #closing: WaitingPull[] = [];
+  #judge_timer: Timer | null = null;
+  #is_draining = false;
+
+  constructor({ clock, onReady, onConnection }: PullTransportParts) {
+    this.#clock = clock;
+    this.#onReady = onReady;
+    this.#onConnection = onConnection;
+    this.#wheel = new TimerWheel(clock, DEADLINE_MS_MAX);
+  }
+
+  /** Pulls that wait, pushes whose results are awaited, and machines that are connected. */
+  get counts(): { waiting: number; awaited: number; connected: number } {
+    return { waiting: this.#waiting, awaited: this.#awaited, connected: this.#instances.size };
+  }
+
+  // ── for machines ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Waits for pushes. */
+  pull(request: PullRequest): WaitingPull {
+    const instance = this.#connect(request);
+    const pull = new WaitingPull(request, instance, (pull) => this.#end(pull, null));
+    instance.waiting.push(pull);
+    this.#waiting++;
+    this.#wheel.add(pull, request.wait_ms);
+    if (instance.waiting.length > WAITING_MAX) this.#end(instance.waiting[0] as WaitingPull, null);
+    this.#judge_timer ??= this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
+    this.#onReady(request.instance_id);
+    if (this.#is_draining || request.wait_ms === 0) this.#closeSoon(pull);
+    return pull;
+  }
+
+  /** Nobody waits for the response any more. */
+  cancel(pull: WaitingPull): void {
+    if (this.#leave(pull)) this.#giveBack(pull.pushes);
+  }
+
+  /** These never left this node: their attempts count as not made. */
+  giveBack(pushes: readonly HandedOut[]): void {
+    this.#giveBack(pushes as readonly AwaitedResult[]);
+  }
+
+  /** @returns whether the result counts: the push was handed out to this instance, and is awaited */
+  take(instance_id: string, result: PullResult): boolean {
+    const awaited = this.#instances.get(instance_id)?.awaited.get(result.delivery_id);
+    if (awaited === undefined || awaited.attempt !== result.attempt) return false;
+    this.#settle(awaited, this.#resultOf(awaited, result));
+    return true;
+  }
+
+  /** Ends the pulls whose key or session is no longer valid. */
+  judge(): void {
+    for (const instance of this.#instances.values()) {
+      for (const pull of [...instance.waiting]) {
+        const code = pull.request.standing.revocationReason();
+        if (code !== null) this.#end(pull, code);
+      }
+    }
+  }
+
+  #judgeAgain(): void {
+    this.#judge_timer = null;
+    this.judge();
+    if (this.#waiting > 0) this.#judge_timer = this.#clock.after(JUDGE_MS, () => this.#judgeAgain());
+  }
+
+  #connect({ instance_id, address, client }: PullRequest): PullingInstance {
+    const now = this.#clock.now();
+    const known = this.#instances.get(instance_id);
+    if (known === undefined) {
+      const connection = { since: this.#clock.wall(), address, client };
+      const instance = new PullingInstance(instance_id, connection, now, (idle) => this.#disconnect(idle));
+      this.#instances.set(instance_id, instance);
+      this.#onConnection(instance_id, connection);
+      return instance;
+    }
+    this.#wheel.delete(known);
+    const { connection } = known;
+    const is_other = connection.address !== address || connection.client !== client;
+    // While several machines pull, the first one is shown.
+    if (is_other && known.waiting.length === 0 && now - known.told_at >= CONNECTED_MS) {
+      known.connection = { since: connection.since, address, client };
+      known.told_at = now;
+      this.#onConnection(instance_id, known.connection);
+    }
+    return known;
+  }
+
+  #disconnect(instance: PullingInstance): void {
+    this.#wheel.delete(instance);
+    if (this.#instances.delete(instance.instance_id)) this.#onConnection(instance.instance_id, null);
+  }
+
+  // ── for the engine ────────────────────────────────────────────────────────────────────────────────────────────────
+
+  canPush(instance_id: string, { updated_at }: Way): boolean {
+    const instance = this.#instances.get(instance_id);
+    return instance !== undefined && this.#takerOf(instance, updated_at) !== null;
+  }
+
+  push(push: Push, way: Way): Promise<PushResult | null> {
+    const instance = this.#instances.get(push.instance_id);
+    const pull = instance === undefined ? null : this.#takerOf(instance, way.updated_at);
+    if (pull === null) return Promise.resolve(null);
+    if (pull.bytes > 0 && pull.bytes + push.body.byteLength > RESPONSE_BYTES_MAX) {
+      this.#end(pull, null);
+      return this.push(push, way);
+    }
+    return new Promise((resolve) => this.#handOut(pull, push, way.ack_timeout_ms, resolve));
+  }
+
+  #handOut(pull: WaitingPull, push: Push, ack_timeout_ms: number, resolve: (result: PushResult | null) => void): void {
+    const { instance } = pull;
+    const times = { started_at: this.#clock.now(), deadline_at: this.#clock.wall() + ack_timeout_ms };
+    const awaited = new AwaitedResult(push, instance, times, resolve, (late) => this.#onTimeout(late));
+    instance.awaited.set(awaited.delivery_id, awaited);
+    this.#awaited++;
+    this.#awaited_bytes += push.body.byteLength;
+    this.#wheel.add(awaited, ack_timeout_ms);
+    pull.pushes.push(awaited);
+    pull.bytes += push.body.byteLength;
+    if (pull.pushes.length >= pull.request.max) this.#end(pull, null);
+    else this.#closeSoon(pull);
+  }
+
+  /** The pull that gets the next push. Null: none waits that may have it, or too much is in hand. */
+  #takerOf(instance: PullingInstance, updated_at: number): WaitingPull | null {
+    if (this.#isFull || instance.awaited.size >= AWAITED_OF_INSTANCE_MAX) return null;
+    for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
+      if (pull.request.updated_at === updated_at) return pull;
+      // What the engine knows is older than what this pull was allowed by: the engine reads the row again.
+      if (pull.request.updated_at > updated_at) return null;
+      // The registration changed, perhaps its owner too: the machine has to ask again.
+      this.#end(pull, null);
+    }
+    return null;
+  }
+
+  get #isFull(): boolean {
+    return this.#awaited >= AWAITED_MAX || this.#awaited_bytes >= AWAITED_BYTES_MAX;
+  }
+
+  forget(instance_id: string): void {
+    const instance = this.#instances.get(instance_id);
+    if (instance !== undefined) this.#release(instance);
+  }
+
+  handOver(isTaken: (instance_id: string) => boolean): void {
+    for (const instance of [...this.#instances.values()]) if (isTaken(instance.instance_id)) this.#release(instance);
+  }
+
+  /** Ends all that waits, and gives back what is in hand. */
+  #release(instance: PullingInstance): void {
+    for (const pull of [...instance.waiting]) this.#end(pull, null);
+    this.#giveBack([...instance.awaited.values()]);
+    this.#disconnect(instance);
+  }
+
+  /** Ends all pulls, empty, and each new one at once. Results still count. */
+  drain(): void {
+    this.#is_draining = true;
+    for (const { waiting } of this.#instances.values()) for (const pull of [...waiting]) this.#end(pull, null);
+  }
+
+  async close(): Promise<void> {
+    this.drain();
+    this.handOver(() => true);
+    this.#wheel.stop();
+    this.#judge_timer?.cancel();
+  }
+
+  // ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** Ends a pull after this turn of the loop: what else is handed out in it goes along. */
+  #closeSoon(pull: WaitingPull): void {
+    if (pull.is_closing) return;
+    pull.is_closing = true;
+    if (this.#closing.push(pull) > 1) return;
+    this.#clock.soon(() => {
+      for (const each of this.#closing.splice(0)) this.#end(each, null);
+    });
+  }
+
+  #end(pull: WaitingPull, code: ProblemCode | null): void {
+    if (!this.#leave(pull)) return;
+    const { onEnd } = pull.request;
+    if (code === null) return onEnd({ pushes: pull.pushes });
+    this.#giveBack(pull.pushes);
+    onEnd({ code });
+  }
+
+  /** @returns whether it still waited */
+  #leave(pull: WaitingPull): boolean {
+    const { instance } = pull;
+    const index = instance.waiting.indexOf(pull);
+    if (index === -1) return false;
+    instance.waiting.splice(index, 1);
+    this.#waiting--;
+    this.#wheel.delete(pull);
+    this.#noteIfIdle(instance);
+    return true;
+  }
+
+  #onTimeout(awaited: AwaitedResult): void {
+    const empty = this.#emptyResult(awaited);
+    const detail = `no result arrived within ${Math.round(empty.duration_ms / 1000)} s`;
+    this.#settle(awaited, { ...empty, outcome: 'timeout', detail });
+  }
+
+  #giveBack(pushes: readonly AwaitedResult[]): void {
+    for (const awaited of pushes) this.#settle(awaited, null);
+  }
+
+  #settle(awaited: AwaitedResult, result: PushResult | null): void {
+    const { instance, delivery_id, push } = awaited;
+    if (instance.awaited.get(delivery_id) !== awaited) return;
+    const was_full = this.#isFull;
+    instance.awaited.delete(delivery_id);
+    this.#awaited--;
+    this.#awaited_bytes -= push.body.byteLength;
+    this.#wheel.delete(awaited);
+    this.#noteIfIdle(instance);
+    awaited.resolve(result);
+    if (was_full && !this.#isFull) for (const instance_id of this.#instances.keys()) this.#onReady(instance_id);
+  }
+
+  #noteIfIdle(instance: PullingInstance): void {
+    if (instance.isIdle && this.#instances.get(instance.instance_id) === instance)
+      this.#wheel.add(instance, CONNECTED_MS);
+  }
+
+  #emptyResult({ started_at }: AwaitedResult): Omit<PushResult, 'outcome' | 'detail'> {
+    const duration_ms = this.#clock.now() - started_at;
+    return { status_code: null, duration_ms, stages: [], response_excerpt: '', retry_after: null };
+  }
+
+  /** As the response of a receiver is judged. */
+  #resultOf(awaited: AwaitedResult, { status_code, detail, retry_after, body }: PullResult): PushResult {
+    const { headers, success_statuses } = awaited.push;
+    const empty = this.#emptyResult(awaited);
+    if (status_code === null) return { ...empty, outcome: 'unreachable', detail };
+    const outcome = outcomeOfStatus(status_code, success_statuses);
+    const bytes = Buffer.from(body);
+    return {
+      ...empty,
+      outcome,
+      status_code,
+      detail: describeStatus(status_code, outcome),
+      response_excerpt: excerptOf([bytes.subarray(0, EXCERPT_BYTES_MAX)], headers, bytes.length <= EXCERPT_BYTES_MAX),
+      retry_after,
+    };
+  }
+}
+
+export type { HandedOut, PullEnd, PullRequest, WaitingPull };

@@ -1,0 +1,132 @@
+import type { Connection } from '../../domain/instance.ts';
+import type { ProblemCode } from '../../domain/problem.ts';
+import { WheelEntry } from '../timer_wheel.ts';
+import type { Push, PushResult } from './transport.ts';
+
+/** A push that a machine has, while its result is awaited. */
+export interface HandedOut {
+  readonly delivery_id: string;
+  /** From 1. */
+  readonly attempt: number;
+  readonly push: Push;
+  /** When the result counts no longer, on the wall clock. */
+  readonly deadline_at: number;
+}
+
+/** How a pull ends: with pushes, none when the time was up, or with the problem that ended what it stands on. */
+export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
+
+/** What authorises a pull: a key, a session, or that no key was made. */
+export interface Revocable {
+  /** Why it is no longer valid; null while it is valid. */
+  revocationReason(): ProblemCode | null;
+}
+
+/** A request of a machine for pushes. */
+export interface PullRequest {
+  instance_id: string;
+  /** `updated_at` of the registration by which the request was found to be allowed. */
+  updated_at: number;
+  /** Pushes at most. */
+  max: number;
+  wait_ms: number;
+  address: string | null;
+  client: string | null;
+  standing: Revocable;
+  /** Called once. */
+  onEnd: (end: PullEnd) => void;
+}
+
+/** A pull that waits. */
+export class WaitingPull extends WheelEntry {
+  readonly request: PullRequest;
+  readonly instance: PullingInstance;
+  readonly #onTimeout: (pull: WaitingPull) => void;
+  readonly pushes: AwaitedResult[] = [];
+  /** Of their bodies. */
+  bytes = 0;
+  /** It ends with this turn of the loop. */
+  is_closing = false;
+
+  constructor(request: PullRequest, instance: PullingInstance, onTimeout: (pull: WaitingPull) => void) {
+    super();
+    this.request = request;
+    this.instance = instance;
+    this.#onTimeout = onTimeout;
+  }
+
+  expire(): void {
+    this.#onTimeout(this);
+  }
+}
+
+/** A push that was handed out, until its result is here or its time is up. */
+export class AwaitedResult extends WheelEntry implements HandedOut {
+  readonly delivery_id: string;
+  readonly attempt: number;
+  readonly push: Push;
+  /** On the steady clock. */
+  readonly started_at: number;
+  readonly deadline_at: number;
+  readonly instance: PullingInstance;
+  readonly resolve: (result: PushResult | null) => void;
+  readonly #onTimeout: (awaited: AwaitedResult) => void;
+
+  constructor(
+    push: Push,
+    instance: PullingInstance,
+    { started_at, deadline_at }: { started_at: number; deadline_at: number },
+    resolve: (result: PushResult | null) => void,
+    onTimeout: (awaited: AwaitedResult) => void,
+  ) {
+    super();
+    this.delivery_id = push.headers['webhook-id'] as string;
+    this.attempt = Number(push.headers['convoke-attempt']);
+    this.push = push;
+    this.started_at = started_at;
+    this.deadline_at = deadline_at;
+    this.instance = instance;
+    this.resolve = resolve;
+    this.#onTimeout = onTimeout;
+  }
+
+  expire(): void {
+    this.#onTimeout(this);
+  }
+}
+
+/** An instance whose machine pulls, or did a moment ago. */
+export class PullingInstance extends WheelEntry {
+  readonly instance_id: string;
+  connection: Connection;
+  /** When somebody was last told of the connection, on the steady clock. */
+  told_at: number;
+  /** The pulls that wait; the one that waits longest is first. */
+  readonly waiting: WaitingPull[] = [];
+  /** By delivery_id. */
+  readonly awaited = new Map<string, AwaitedResult>();
+  readonly #onIdle: (instance: PullingInstance) => void;
+
+  constructor(
+    instance_id: string,
+    connection: Connection,
+    told_at: number,
+    onIdle: (instance: PullingInstance) => void,
+  ) {
+    super();
+    this.instance_id = instance_id;
+    this.connection = connection;
+    this.told_at = told_at;
+    this.#onIdle = onIdle;
+  }
+
+  /** Whether the machine neither waits nor works. */
+  get isIdle(): boolean {
+    return this.waiting.length === 0 && this.awaited.size === 0;
+  }
+
+  /** It was idle for as long as a machine may pause between two pulls. */
+  expire(): void {
+    this.#onIdle(this);
+  }
+}

@@ -1,0 +1,31 @@
+import type { TransportName } from '../../domain/instance.ts';
+import type { Push, PushResult, Transport, Way } from './transport.ts';
+
+/** The ways out of the queue: each instance names its own. */
+export class Transports implements Transport {
+  readonly #by_name: Readonly<Record<TransportName, Transport>>;
+
+  constructor(by_name: Readonly<Record<TransportName, Transport>>) {
+    this.#by_name = by_name;
+  }
+
+  canPush(instance_id: string, way: Way): boolean {
+    return this.#by_name[way.transport].canPush(instance_id, way);
+  }
+
+  push(push: Push, way: Way): Promise<PushResult | null> {
+    return this.#by_name[way.transport].push(push, way);
+  }
+
+  forget(instance_id: string): void {
+    for (const transport of Object.values(this.#by_name)) transport.forget(instance_id);
+  }
+
+  handOver(isTaken: (instance_id: string) => boolean): void {
+    for (const transport of Object.values(this.#by_name)) transport.handOver(isTaken);
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(Object.values(this.#by_name).map((transport) => transport.close()));
+  }
+}

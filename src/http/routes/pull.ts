@@ -1,0 +1,165 @@
+import type { FastifyReply } from 'fastify';
+import type { ServerResponse } from 'node:http';
+import type { Engine } from '../../delivery/engine.ts';
+import type { Clock } from '../../delivery/clock.ts';
+import type {
+  HandedOut,
+  PullEnd,
+  PullResult,
+  PullTransport,
+  WaitingPull,
+} from '../../delivery/transport/pull_transport.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
+import { isoTime } from '../../domain/time.ts';
+import type { Store } from '../../store/store.ts';
+import type { Limits } from '../auth/limits.ts';
+import type { Standing } from '../auth/standing.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
+import { readNoBodyAsEmpty } from '../intake/no_body.ts';
+import { responses } from '../responses.ts';
+import { InstanceParams } from '../schemas/instances.ts';
+import { PULL_BODY_BYTES_MAX, PullBody, PulledSchema, RESULT_BODY_BYTES_MAX } from '../schemas/pull.ts';
+import { existing } from './instances.ts';
+
+const MAX = 32;
+const WAIT_S = 30;
+const CLIENT_CHARS_MAX = 200;
+/** Longer than a pull waits: no byte moves on its connection meanwhile, and idle connections are closed after 60 s. */
+const QUIET_MS = 90_000;
+
+export interface PullContext {
+  store: { instances: Pick<Store['instances'], 'get'>; deliveries: Pick<Store['deliveries'], 'get'> };
+  engine: Pick<Engine, 'written'>;
+  pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'giveBack' | 'take'>;
+  clock: Clock;
+  limits: Pick<Limits, 'addressOf'>;
+}
+
+export function pullRoutes(app: App, context: PullContext): void {
+  app.post('/api/v1/instances/:instance_id/pull/', PULL, (request, reply) => pull(context, request, reply));
+}
+
+const PULL = {
+  bodyLimit: PULL_BODY_BYTES_MAX,
+  // A machine does it all the time.
+  config: { access: ['instance'], audit: 'none' },
+  preValidation: readNoBodyAsEmpty,
+  schema: {
+    operationId: 'pull',
+    tags: ['instances'],
+    summary: 'Wait for pushes, and report the results of earlier ones',
+    description:
+      'For an instance with the transport `pull`: the machine asks, so nothing has to reach it. Responds as soon as there is a push, or empty after wait_s. Deliver each push to the runtime as a webhook would: the same headers and the same bytes. Report its result with one of the next pulls, before its deadline. While nobody pulls, nothing is attempted and no retry is spent. Several may pull for one instance.',
+    params: InstanceParams,
+    body: PullBody,
+    response: responses({
+      200: ['Pushes, and what became of the results.', PulledSchema],
+      codes: ['instance_does_not_exist', 'wrong_transport', 'node_not_reached'],
+    }),
+  },
+} satisfies RouteShape;
+
+type PullingRequest = RequestFor<typeof PULL>;
+type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
+
+async function pull(context: PullContext, request: PullingRequest, reply: FastifyReply) {
+  const { store, limits } = context;
+  const { params, body, principal } = request;
+  const { instance_id } = params;
+  const given = (body.results ?? []).map(resultOf);
+  const { owner_scope } = principal;
+  const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
+  const row = existing(await store.instances.get(instance_id, visibility), instance_id);
+  if (row.transport !== 'pull')
+    throw new Problem('wrong_transport', 'It is pushed to; register it with the transport `pull` to pull.');
+  const results = await Promise.all(given.map((result) => take(context, instance_id, result)));
+  const waits = waitFor(context, request, reply.raw, {
+    instance_id,
+    updated_at: row.updated_at,
+    max: body.max ?? MAX,
+    wait_ms: (body.wait_s ?? WAIT_S) * 1000,
+    address: limits.addressOf(request),
+    client: clientOf(request.headers['user-agent']),
+    standing: request.standing as Standing,
+  });
+  const end = await waits;
+  if ('code' in end) throw new Problem(end.code);
+  return { pushes: end.pushes.map(wirePush), results };
+}
+
+function resultOf(given: GivenResult, index: number): PullResult {
+  const { delivery_id, attempt, status_code = null, retry_after = null, body = '', not_reached } = given;
+  const at = `results.${index}`;
+  if ((status_code === null) === (not_reached === undefined))
+    throw invalidField(at, 'must have either status_code or not_reached');
+  if (Buffer.byteLength(body) > RESULT_BODY_BYTES_MAX)
+    throw invalidField(`${at}.body`, `must be a string of at most ${RESULT_BODY_BYTES_MAX} bytes`);
+  return { delivery_id, attempt, status_code, detail: not_reached ?? '', retry_after, body };
+}
+
+/** What becomes of a result. What is not awaited changes nothing; the stored delivery says why it is not. */
+async function take({ store, engine, pull_transport, clock }: PullContext, instance_id: string, result: PullResult) {
+  const { delivery_id, attempt } = result;
+  const about = { delivery_id, attempt };
+  if (pull_transport.take(instance_id, result)) return { ...about, became: 'counted', state: null } as const;
+  await engine.written();
+  const row = await store.deliveries.get(delivery_id, clock.now());
+  if (row === null || row.instance_id !== instance_id) return { ...about, became: 'unknown', state: null } as const;
+  const { state } = row;
+  if (attempt > row.attempt_count) return { ...about, became: 'unknown', state } as const;
+  const made = row.attempts.find((each) => each.attempt === attempt);
+  return { ...about, became: made?.outcome === 'timeout' ? 'late' : 'repeated', state } as const;
+}
+
+const PULLING: unique symbol = Symbol('pull');
+
+/** What a response was waiting for, or has in it. */
+interface Pulling {
+  pull_transport: PullContext['pull_transport'];
+  waiting: WaitingPull | null;
+  pushes: readonly HandedOut[];
+}
+
+type PullResponse = ServerResponse & { [PULLING]?: Pulling };
+
+function waitFor(
+  { pull_transport }: PullContext,
+  { raw }: PullingRequest,
+  response: PullResponse,
+  asked: Omit<Parameters<PullTransport['pull']>[0], 'onEnd'>,
+): Promise<PullEnd> {
+  const pulling: Pulling = { pull_transport, waiting: null, pushes: [] };
+  response[PULLING] = pulling;
+  response.on('close', onClosed);
+  raw.socket.setTimeout(QUIET_MS);
+  return new Promise((resolve) => {
+    const onEnd = (end: PullEnd): void => {
+      pulling.waiting = null;
+      if ('pushes' in end) pulling.pushes = end.pushes;
+      resolve(end);
+    };
+    const waiting = pull_transport.pull({ ...asked, onEnd });
+    // It may have ended at once.
+    if (pulling.pushes.length === 0) pulling.waiting = waiting;
+    if (response.closed || response.destroyed) onClosed.call(response);
+  });
+}
+
+/** The response was written, or its connection is gone. What did not leave this process was not handed out. */
+function onClosed(this: PullResponse): void {
+  const pulling = this[PULLING];
+  if (pulling === undefined) return;
+  const { pull_transport, waiting, pushes } = pulling;
+  if (waiting !== null) pull_transport.cancel(waiting);
+  if (!this.writableFinished || this.statusCode !== 200) pull_transport.giveBack(pushes);
+}
+
+function wirePush({ delivery_id, attempt, push, deadline_at }: HandedOut) {
+  const body = Buffer.from(push.body).toString();
+  return { delivery_id, attempt, headers: push.headers, body, deadline_at: isoTime(deadline_at) };
+}
+
+function clientOf(user_agent: string | undefined): string | null {
+  const text = user_agent?.replaceAll(/\p{Cc}/gu, '').slice(0, CLIENT_CHARS_MAX) ?? '';
+  return text === '' ? null : text;
+}

@@ -1,0 +1,137 @@
+import Type from 'typebox';
+import { DELIVERY_STATES } from '../../domain/delivery.ts';
+import { expected, enumOf, madeId, named, nullable, time } from './fields.ts';
+
+/** Results in one request, and the bytes of the body of each. */
+export const RESULTS_MAX = 256;
+export const RESULT_BODY_BYTES_MAX = 65_536;
+/** The whole request: that many small results, or some large ones. */
+export const PULL_BODY_BYTES_MAX = 2 << 20;
+
+const PUSHES = { default: 32, max: 256 };
+const WAIT_S = { default: 30, max: 60 };
+
+const attempt = Type.Integer({
+  minimum: 1,
+  maximum: Number.MAX_SAFE_INTEGER,
+  description: 'The number of the attempt, as it was handed out.',
+  ...expected('must be a whole number from 1 on'),
+});
+
+const ResultSchema = Type.Object(
+  {
+    delivery_id: madeId('The delivery, as it was handed out.'),
+    attempt,
+    status_code: Type.Optional(
+      Type.Integer({
+        minimum: 200,
+        maximum: 599,
+        description: 'The status that the runtime answered with, judged as that of a webhook: 200 is a success.',
+        ...expected('must be a whole number from 200 to 599'),
+      }),
+    ),
+    retry_after: Type.Optional(
+      Type.String({
+        maxLength: 200,
+        description: 'The Retry-After of that answer.',
+        ...expected('must be a string of at most 200 characters'),
+      }),
+    ),
+    body: Type.Optional(
+      Type.String({
+        maxLength: RESULT_BODY_BYTES_MAX,
+        description: `The body of that answer: at most ${RESULT_BODY_BYTES_MAX} bytes.`,
+        ...expected(`must be a string of at most ${RESULT_BODY_BYTES_MAX} bytes`),
+      }),
+    ),
+    not_reached: Type.Optional(
+      Type.String({
+        minLength: 1,
+        maxLength: 500,
+        description: 'Instead of status_code: why the runtime was not reached. Then the instance backs off.',
+        ...expected('must be a string of 1 to 500 characters'),
+      }),
+    ),
+  },
+  { ...named('PullResult', 'What became of a push on the machine.'), additionalProperties: false },
+);
+
+export const PullBody = Type.Object(
+  {
+    results: Type.Optional(
+      Type.Array(ResultSchema, {
+        maxItems: RESULTS_MAX,
+        description: `Results of pushes that were handed out before: at most ${RESULTS_MAX}.`,
+        ...expected(`must be a list of at most ${RESULTS_MAX} results`),
+      }),
+    ),
+    max: Type.Optional(
+      Type.Integer({
+        minimum: 1,
+        maximum: PUSHES.max,
+        default: PUSHES.default,
+        description: `How many pushes to answer with at most: ${PUSHES.default} when absent, ${PUSHES.max} at most.`,
+        ...expected(`must be a whole number from 1 to ${PUSHES.max}`),
+      }),
+    ),
+    wait_s: Type.Optional(
+      Type.Integer({
+        minimum: 0,
+        maximum: WAIT_S.max,
+        default: WAIT_S.default,
+        description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 answers at once.`,
+        ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
+      }),
+    ),
+  },
+  {
+    ...named('PullInput', 'The results of pushes that a machine has, and how many more it takes.'),
+    additionalProperties: false,
+    examples: [{ results: [], max: PUSHES.default, wait_s: WAIT_S.default }],
+  },
+);
+
+const HandedOutSchema = Type.Object(
+  {
+    delivery_id: Type.String({ description: 'The delivery: skip one that was handled. The same as webhook-id.' }),
+    attempt: Type.Integer({ description: 'The number of the attempt, from 1.' }),
+    headers: Type.Unsafe<Record<string, string>>({
+      type: 'object',
+      additionalProperties: { type: 'string' },
+      description:
+        'The headers that a webhook would get, with the signature over the body. Their names are in lower case.',
+    }),
+    body: Type.String({ description: 'The text that a webhook would get: verify the signature over its UTF-8 bytes.' }),
+    deadline_at: time('When a result is too late: the attempt has then failed as `timeout`, and is made again.'),
+  },
+  named('PulledPush', 'A push for a machine that pulls. To hand it out begins the attempt.'),
+);
+
+const TakenResultSchema = Type.Object(
+  {
+    delivery_id: Type.String({ description: 'The delivery.' }),
+    attempt: Type.Integer({ description: 'The number of the attempt.' }),
+    became: enumOf(['counted', 'late', 'repeated', 'unknown'] as const, {
+      description:
+        '`counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had passed; `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or a node that has stopped since handed it out: then the push is handed out again.',
+    }),
+    state: nullable(
+      enumOf(DELIVERY_STATES, { description: 'A state.' }),
+      'The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of this instance.',
+    ),
+  },
+  named('TakenResult', 'What became of a result.'),
+);
+
+export const PulledSchema = Type.Object(
+  {
+    pushes: Type.Array(HandedOutSchema, {
+      description:
+        'In each meeting the next one in order; none when the time was up, or when the node stops: pull again.',
+    }),
+    results: Type.Array(TakenResultSchema, { description: 'What became of each result, in the order of the request.' }),
+  },
+  named('Pulled', 'What a pull brought.'),
+);
+
+export const PullHeaders = Type.Object({ 'user-agent': Type.Optional(Type.String()) });

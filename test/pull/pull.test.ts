@@ -1,0 +1,273 @@
+import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { test } from 'node:test';
+import { type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
+import { PullingMachine, pullPath } from '../support/pulling.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { assertProblem, startService, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const service = useService({ retry_schedule: '10ms,20ms,30ms' });
+
+const contentOf = (push: PulledPush): unknown =>
+  (JSON.parse(push.body) as { message: { content: unknown } }).message.content;
+
+test('a machine gets exactly what a webhook would, and what it reports is judged as the response of one', async (t) => {
+  const meeting_id = service.name('meeting');
+  const member = await service.member(t, meeting_id);
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  const waiting = machine.pull();
+  const sent = await service.send(meeting_id, { content: 'hello', created_at: 'now' });
+  const { pushes } = await waiting;
+  assert.equal(pushes.length, 1);
+  const push = pushes[0]!;
+  const [webhook] = await until(
+    'the push',
+    () => member.receiver.requests,
+    ({ length }) => length === 1,
+  );
+  assert.equal(push.body, webhook!.text);
+  const own = new Set(['content-length', 'host', 'connection']);
+  const names = Object.keys(webhook!.headers).filter((name) => !own.has(name));
+  assert.deepEqual(Object.keys(push.headers).toSorted(), names.toSorted());
+  assert.equal(push.headers['webhook-id'], push.delivery_id);
+  assert.equal(push.attempt, 1);
+  assert.ok(Date.parse(push.deadline_at) > Date.now() + 25_000);
+  await verify(push.body, push.headers, machine.webhook_secret);
+
+  const { results } = await machine.pull({
+    results: [{ delivery_id: push.delivery_id, attempt: 1, status_code: 200, body: 'thanks' }],
+    wait_s: 0,
+  });
+  assert.deepEqual(results, [{ delivery_id: push.delivery_id, attempt: 1, became: 'counted', state: null }]);
+  const delivery = await service.delivery(push.delivery_id);
+  assert.equal(delivery.message_id, sent.message_id);
+  const settled = await until(
+    'the result',
+    () => service.delivery(push.delivery_id),
+    ({ state }) => state === 'delivered',
+  );
+  assert.equal(settled.last_attempt?.response_excerpt, 'thanks');
+  assert.equal(settled.last_attempt?.status_code, 200);
+});
+
+test('a meeting is pulled in order, one at a time, and meetings side by side', async () => {
+  const [first, second] = [service.name('meeting'), service.name('meeting')];
+  const machine = await PullingMachine.start(service, [first, second]);
+  for (let n = 1; n <= 3; n++) await service.send(first, { content: n });
+  await service.send(second, { content: 'other' });
+  const { pushes } = await machine.pull();
+  const seen: unknown[] = pushes.map(contentOf);
+  while (seen.length < 4) {
+    const push = pushes.shift() ?? (await machine.next());
+    const { pushes: more } = await machine.report(push);
+    seen.push(...more.map(contentOf));
+    pushes.push(...more);
+  }
+  assert.deepEqual(
+    seen.filter((content) => content !== 'other'),
+    [1, 2, 3],
+  );
+});
+
+test('while nobody pulls nothing is attempted, no retry is spent and no back-off grows', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  const sent = await service.send(meeting_id, { content: 1 });
+  await service.send(meeting_id, { content: 2 });
+  const waits = await service.deliveryOf(sent, 'waiting', ({ waiting_for }) => waiting_for === 'connection');
+  assert.equal(waits.attempt_count, 0);
+  const before = await service.instance(machine.instance_id);
+  assert.deepEqual([before.connected, before.health, before.consecutive_failures], [null, 'unknown', 0]);
+
+  const push = await machine.next();
+  assert.equal(contentOf(push), 1);
+  await until(
+    'the connection',
+    () => service.instance(machine.instance_id),
+    ({ connected }) => connected !== null && /^(127\.0\.0\.1|::1)$/.test(connected.address ?? ''),
+  );
+  const { waiting_for } = await service.delivery(push.delivery_id);
+  assert.equal(waiting_for, 'turn');
+});
+
+test('what is no success is tried again by the schedule, and a push that was not reached backs off', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  await service.send(meeting_id, { content: 1 });
+  const first = await machine.next();
+  await machine.report(first, 500);
+  const again = await machine.next();
+  assert.deepEqual([again.delivery_id, again.attempt], [first.delivery_id, 2]);
+  await machine.pull({
+    results: [{ delivery_id: again.delivery_id, attempt: 2, not_reached: 'no runtime' }],
+    wait_s: 0,
+  });
+  const { last_failure } = await until(
+    'the failure',
+    () => service.instance(machine.instance_id),
+    ({ consecutive_failures }) => consecutive_failures === 2,
+  );
+  assert.deepEqual([last_failure?.outcome, last_failure?.detail], ['unreachable', 'no runtime']);
+  await until(
+    'the back-off',
+    () => service.delivery(first.delivery_id),
+    ({ waiting_for }) => waiting_for === 'back_off',
+  );
+});
+
+test('a result that is repeated, or of somebody else, changes nothing and is told what became of it', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  const other = await PullingMachine.start(service, [meeting_id]);
+  await service.send(meeting_id, { content: 1 });
+  const push = await machine.next();
+  const foreign = await other.report(push, 410);
+  const made_up = { delivery_id: 'dlv_nothing', attempt: 1, status_code: 200 };
+  assert.deepEqual([foreign.results[0]!.became, foreign.results[0]!.state], ['unknown', null]);
+  const ahead = await machine.report({ ...push, attempt: 2 });
+  assert.deepEqual([ahead.results[0]!.became, ahead.results[0]!.state], ['unknown', 'pending']);
+  assert.equal((await machine.report(push)).results[0]!.became, 'counted');
+  const { results } = await machine.pull({ results: [{ ...made_up }, { ...made_up, ...pick(push) }], wait_s: 0 });
+  assert.deepEqual(
+    results.map(({ became, state }) => [became, state]),
+    [
+      ['unknown', null],
+      ['repeated', 'delivered'],
+    ],
+  );
+});
+
+test('without a result by the deadline of the instance the attempt is a timeout, and its result is late', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id], { ack_timeout_s: 1 });
+  await service.send(meeting_id, { content: 1 });
+  const push = await machine.next();
+  const again = await machine.next();
+  assert.deepEqual([again.delivery_id, again.attempt], [push.delivery_id, 2]);
+  const { results } = await machine.report(push);
+  assert.deepEqual([results[0]!.became, results[0]!.state], ['late', 'pending']);
+  const { attempts } = await service.delivery(push.delivery_id);
+  assert.deepEqual(
+    attempts.map(({ outcome, detail }) => [outcome, detail]),
+    [['timeout', 'no result arrived within 1 s']],
+  );
+});
+
+test('several pull for one instance: each push goes to one of them, in order', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  const pulls = [machine.pull({ wait_s: 1 }), machine.pull({ wait_s: 1 })];
+  await service.send(meeting_id, { content: 1 });
+  await service.send(meeting_id, { content: 2 });
+  const pushes = (await Promise.all(pulls)).flatMap((pulled) => pulled.pushes);
+  assert.deepEqual(pushes.map(contentOf), [1]);
+});
+
+test('a client that leaves before it got its push has not had it', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  const { hostname, port } = new URL(service.url);
+  const socket = connect(Number(port), hostname);
+  socket.write(
+    `POST ${pullPath(machine.instance_id)} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}`,
+  );
+  const waits = async (): Promise<number> =>
+    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await service.get('/metrics')).text)?.[1]);
+  await until('the pull', waits, (pulls) => pulls === 1);
+  socket.destroy();
+  await until('its end', waits, (pulls) => pulls === 0);
+  await service.send(meeting_id, { content: 1 });
+  const push = await machine.next();
+  assert.equal(push.attempt, 1);
+});
+
+test('a stop answers waiting pulls at once, empty; what was in hand is handed out again after the start', async (t) => {
+  const own = await startService(t);
+  const meeting_id = own.name('meeting');
+  const machine = await PullingMachine.start(own, [meeting_id]);
+  await own.send(meeting_id, { content: 1 });
+  const push = await machine.next();
+  const began = performance.now();
+  const waiting = machine.pull({ wait_s: 60 });
+  const waits = async (): Promise<number> =>
+    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await own.get('/metrics')).text)?.[1]);
+  await until('the pull', waits, (pulls) => pulls === 1);
+  await Promise.all([own.restart({}), waiting.then(({ pushes }) => assert.deepEqual(pushes, []))]);
+  assert.ok(performance.now() - began < 10_000);
+  const { connected } = await own.instance(machine.instance_id);
+  assert.equal(connected, null);
+  const again = await machine.next();
+  assert.deepEqual([again.delivery_id, again.attempt, again.body], [push.delivery_id, 1, push.body]);
+});
+
+test('a revoked key ends its pull within a second', async (t) => {
+  const own = await startService(t);
+  await own.endOpenMode();
+  const key = await own.createKey({ scopes: ['instance'] });
+  const admin = own.token;
+  own.token = key.token;
+  const machine = await PullingMachine.start(own, []);
+  own.token = admin;
+  const authorization = `Bearer ${key.token}`;
+  const waiting = machine.ask({ wait_s: 60 }, { authorization });
+  const waits = async (): Promise<number> =>
+    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await own.get('/metrics')).text)?.[1]);
+  await until('the pull', waits, (pulls) => pulls === 1);
+  const began = performance.now();
+  await own.request('DELETE', `/api/v1/keys/${key.key_id}/`);
+  assertProblem(await waiting, 401, 'api_key_revoked');
+  assert.ok(performance.now() - began < 1_000);
+});
+
+test('a registration that pulls needs no webhook_url; one that does not, does', async (t) => {
+  const body = { instance_id: service.name('x'), instance_name: 'x', agent_ids: ['a'] };
+  const path = '/api/v1/instances/register/';
+  const { errors } = assertProblem(await service.post<ProblemDetails>(path, body), 422, 'invalid_fields');
+  assert.deepEqual(errors, [{ path: 'webhook_url', message: 'is required' }]);
+  const pulls = await service.post<{ webhook_url: string; transport: string }>(path, { ...body, transport: 'pull' });
+  assert.deepEqual([pulls.status, pulls.body.webhook_url, pulls.body.transport], [201, '', 'pull']);
+
+  // Shown, and never called.
+  const receiver = await startReceiver(t);
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id], { webhook_url: receiver.url });
+  await service.send(meeting_id, { content: 1 });
+  await machine.report(await machine.next());
+  assert.equal((await service.instance(machine.instance_id)).webhook_url, receiver.url);
+  assert.equal(receiver.requests.length, 0);
+  const tested = await service.post('/api/v1/instances/webhook-test/', { instance_id: machine.instance_id });
+  assertProblem(tested, 409, 'wrong_transport');
+
+  // Without the field it is an instance as the specification knows it.
+  const pushed = await service.register({ instance_id: machine.instance_id, webhook_url: receiver.url });
+  assert.equal(pushed.transport, 'webhook');
+  assertProblem(await machine.ask({ wait_s: 0 }), 409, 'wrong_transport');
+  await service.send(meeting_id, { content: 2 });
+  await until(
+    'the push',
+    () => receiver.requests.length,
+    (length) => length === 1,
+  );
+});
+
+test('what is wrong with a result is named', async () => {
+  const machine = await PullingMachine.start(service, []);
+  const one = { delivery_id: 'dlv_x', attempt: 1 };
+  for (const [result, path] of [
+    [one, 'results.0'],
+    [{ ...one, status_code: 200, not_reached: 'x' }, 'results.0'],
+    [{ ...one, status_code: 200, body: 'é'.repeat(40_000) }, 'results.0.body'],
+    [{ ...one, status_code: 99 }, 'results.0.status_code'],
+  ] as const) {
+    const { errors } = assertProblem(await machine.ask({ results: [result] }), 422, 'invalid_fields');
+    assert.deepEqual(
+      errors?.map((error) => error.path),
+      [path],
+    );
+  }
+});
+
+function pick({ delivery_id, attempt }: PulledPush) {
+  return { delivery_id, attempt };
+}
