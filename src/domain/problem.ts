@@ -168,12 +168,6 @@ export const PROBLEMS = {
     title: 'This delivery cannot be retried',
     advice: 'Only a failed or a pending delivery can be queued again; send a new message instead.',
   },
-  wrong_transport: {
-    status: 409,
-    title: 'The instance has the other transport',
-    advice:
-      'Only an instance with the transport `pull` can be pulled from, and only one with `webhook` has a webhook to test: register it again with the transport that it is to have.',
-  },
   quota_exceeded: {
     status: 409,
     title: 'There are as many as the operator permits',
@@ -256,12 +250,6 @@ export const PROBLEMS = {
     title: 'There is no room for a backup',
     advice:
       'A copy is made in the data directory first: make room for it there, or stop the service and run `convoke backup` with --data.',
-  },
-  node_not_reached: {
-    status: 503,
-    title: 'The node that delivers to this instance did not answer',
-    advice:
-      'Pull again after the time in Retry-After, and send results that were not answered again: another node takes over within 15 seconds. If it lasts, the nodes cannot reach each other: see CONVOKE_ADVERTISED_URL.',
   },
   shutting_down: {
     status: 503,

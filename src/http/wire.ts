@@ -22,9 +22,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     instance_id: row.instance_id,
     instance_name: row.instance_name,
     agent_ids: row.agent_ids,
-    transport: row.transport,
-    ack_timeout_s: row.ack_timeout_s,
-    connected: row.connection && { ...row.connection, since: isoTime(row.connection.since) },
+    ...wirePulling(row),
     webhook_url: row.webhook_url,
     webhook_enabled: row.webhook_enabled,
     is_active: row.is_active,
@@ -40,6 +38,12 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     created_at: isoTime(row.created_at),
     updated_at: isoTime(row.updated_at),
   };
+}
+
+/** An instance that is pushed to is what it was before there were others. */
+function wirePulling({ transport, ack_timeout_s, connection }: InstanceRow) {
+  if (transport === 'webhook') return {};
+  return { transport, ack_timeout_s, connected: connection && { ...connection, since: isoTime(connection.since) } };
 }
 
 /** The digests stay here. */

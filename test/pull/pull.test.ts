@@ -78,14 +78,14 @@ test('while nobody pulls nothing is attempted, no retry is spent and no back-off
   const waits = await service.deliveryOf(sent, 'waiting', ({ waiting_for }) => waiting_for === 'connection');
   assert.equal(waits.attempt_count, 0);
   const before = await service.instance(machine.instance_id);
-  assert.deepEqual([before.connected, before.health, before.consecutive_failures], [null, 'unknown', 0]);
+  assert.deepEqual([before.connected ?? null, before.health, before.consecutive_failures], [null, 'unknown', 0]);
 
   const push = await machine.next();
   assert.equal(contentOf(push), 1);
   await until(
     'the connection',
     () => service.instance(machine.instance_id),
-    ({ connected }) => connected !== null && /^(127\.0\.0\.1|::1)$/.test(connected.address ?? ''),
+    ({ connected }) => /^(127\.0\.0\.1|::1)$/.test(connected?.address ?? ''),
   );
   const { waiting_for } = await service.delivery(push.delivery_id);
   assert.equal(waiting_for, 'turn');
@@ -237,12 +237,12 @@ test('a registration that pulls needs no webhook_url; one that does not, does', 
   assert.equal((await service.instance(machine.instance_id)).webhook_url, receiver.url);
   assert.equal(receiver.requests.length, 0);
   const tested = await service.post('/api/v1/instances/webhook-test/', { instance_id: machine.instance_id });
-  assertProblem(tested, 409, 'wrong_transport');
+  assertProblem(tested, 422, 'invalid_fields');
 
   // Without the field it is an instance as the specification knows it.
   const pushed = await service.register({ instance_id: machine.instance_id, webhook_url: receiver.url });
-  assert.equal(pushed.transport, 'webhook');
-  assertProblem(await machine.ask({ wait_s: 0 }), 409, 'wrong_transport');
+  assert.equal(pushed.transport, undefined);
+  assertProblem(await machine.ask({ wait_s: 0 }), 422, 'invalid_fields');
   await service.send(meeting_id, { content: 2 });
   await until(
     'the push',

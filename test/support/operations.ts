@@ -22,6 +22,7 @@ export interface Schema {
   properties?: Record<string, Schema>;
   patternProperties?: Record<string, Schema>;
   required?: string[];
+  'x-required-unless'?: { field: string };
 }
 
 interface Parameter {
@@ -129,6 +130,8 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   expires_at: fc
     .date({ noInvalidDate: true, min: new Date('2090-01-01'), max: new Date('2100-01-01') })
     .map((date) => date.toISOString()),
+  // Nothing arrives while it waits.
+  wait_s: fc.constant(0),
   token: fc.stringMatching(/^[A-Za-z0-9_-]{43}$/),
   // An object as the sender likes it.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
@@ -225,7 +228,9 @@ function valueOf(schema: Schema): fc.Arbitrary<unknown> {
     case 'array':
       return fc.oneof(
         fc.array(valueOf(schema.items ?? {}), { minLength: schema.minItems ?? 0, maxLength: 5 }),
-        fc.constant(Array.from({ length: schema.maxItems ?? 0 }, (_, i) => `a${i}`)),
+        fc.constant(
+          Array.from({ length: schema.items?.type === 'string' ? (schema.maxItems ?? 0) : 0 }, (_, i) => `a${i}`),
+        ),
       );
     case 'object':
       return objectOf(schema);
@@ -257,9 +262,11 @@ function objectOf({
   properties = {},
   required = [],
   minProperties = 0,
+  'x-required-unless': rule,
 }: Schema): fc.Arbitrary<Record<string, unknown>> {
+  const requiredKeys = rule === undefined ? required : [...required, rule.field];
   const fields = Object.entries(properties).map(([name, schema]) => [name, fieldOf(name, schema)] as const);
   return fc
-    .record(Object.fromEntries(fields), { requiredKeys: required, noNullPrototype: true })
+    .record(Object.fromEntries(fields), { requiredKeys, noNullPrototype: true })
     .filter((object) => Object.keys(object).length >= minProperties);
 }

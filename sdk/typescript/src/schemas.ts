@@ -268,14 +268,14 @@ export interface Instance {
   instance_name: string;
   /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
   agent_ids: string[];
-  transport: Transport;
+  transport?: Transport;
   /**
    * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
    * webhook always has 5.
    */
-  ack_timeout_s: number;
-  /** The machine that pulls; null when none does, and for the transport `webhook`. */
-  connected: Connection | null;
+  ack_timeout_s?: number;
+  /** Only with the transport `pull`: the machine that pulls; null when none does. */
+  connected?: Connection | null;
   /** Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given. */
   webhook_url: string;
   /** Whether pushes are sent; false after an answer of 410. */
@@ -507,7 +507,7 @@ export interface PullInput {
   wait_s?: number | undefined;
 }
 
-/** What became of a push on the machine. */
+/** What became of a push on the machine: status_code, or not_reached. */
 export interface PullResult {
   /** The delivery, as it was handed out. */
   delivery_id: string;

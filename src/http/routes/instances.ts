@@ -297,7 +297,7 @@ const TEST_WEBHOOK = {
     body: WebhookTestBody,
     response: responses({
       200: ['The diagnosis, whether the push succeeded or not.', DiagnosisSchema],
-      codes: ['instance_does_not_exist', 'wrong_transport'],
+      codes: ['instance_does_not_exist'],
     }),
   },
 } satisfies RouteShape;
@@ -310,8 +310,7 @@ async function testWebhook(
   const { owner_scope } = principal;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const row = existing(await store.instances.get(body.instance_id, visibility), body.instance_id);
-  if (row.transport !== 'webhook')
-    throw new Problem('wrong_transport', 'Its machine pulls; there is no webhook to test.');
+  if (row.transport !== 'webhook') throw invalidField('instance_id', 'pulls: there is no webhook to test');
   await audit_trail.authorOf(request).record();
   return diagnose(webhook_transport, row, `test-${randomUUID()}`, clock.wall(), user_agent);
 }

@@ -54,7 +54,7 @@ const PULL = {
     body: PullBody,
     response: responses({
       200: ['Pushes, and what became of the results.', PulledSchema],
-      codes: ['instance_does_not_exist', 'wrong_transport', 'node_not_reached'],
+      codes: ['instance_does_not_exist'],
     }),
   },
 } satisfies RouteShape;
@@ -66,12 +66,12 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
   const { store, limits } = context;
   const { params, body, principal } = request;
   const { instance_id } = params;
-  const given = (body.results ?? []).map(resultOf);
   const { owner_scope } = principal;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const row = existing(await store.instances.get(instance_id, visibility), instance_id);
   if (row.transport !== 'pull')
-    throw new Problem('wrong_transport', 'It is pushed to; register it with the transport `pull` to pull.');
+    throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
+  const given = (body.results ?? []).map(resultOf);
   const results = await Promise.all(given.map((result) => take(context, instance_id, result)));
   const waits = waitFor(context, request, reply.raw, {
     instance_id,

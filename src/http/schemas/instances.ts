@@ -120,11 +120,10 @@ export const InstanceSchema = Type.Object(
     instance_id: InstanceId,
     instance_name: InstanceName,
     agent_ids: AgentIds,
-    transport: TransportSchema,
-    ack_timeout_s: AckTimeout,
-    connected: nullable(
-      ConnectionSchema,
-      'The machine that pulls; null when none does, and for the transport `webhook`.',
+    transport: Type.Optional(TransportSchema),
+    ack_timeout_s: Type.Optional(AckTimeout),
+    connected: Type.Optional(
+      nullable(ConnectionSchema, 'Only with the transport `pull`: the machine that pulls; null when none does.'),
     ),
     webhook_url: Type.String({
       maxLength: 2048,

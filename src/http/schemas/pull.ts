@@ -53,7 +53,11 @@ const ResultSchema = Type.Object(
       }),
     ),
   },
-  { ...named('PullResult', 'What became of a push on the machine.'), additionalProperties: false },
+  {
+    ...named('PullResult', 'What became of a push on the machine: status_code, or not_reached.'),
+    additionalProperties: false,
+    ...expected('must be an object with delivery_id, attempt, and either status_code or not_reached'),
+  },
 );
 
 export const PullBody = Type.Object(
