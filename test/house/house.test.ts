@@ -188,6 +188,7 @@ test('only one module opens outgoing sockets', async () => {
     'src/http/intake/connection.ts',
     'src/http/intake/connections.ts',
     'src/http/routes/events.ts',
+    'src/http/routes/pull.ts',
     'src/http/intake/framing.ts',
     'src/http/intake/intake.ts',
     'src/http/problems.ts',
