@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { readdir, stat } from 'node:fs/promises';
 import { describe, test, type TestContext } from 'node:test';
-import type { OpenSession, Page as ListOf, ServiceNode, Session } from '@convoke/sdk';
+import type { OpenSession, Page as ListOf, SentMessage, ServiceNode, Session } from '@convoke/sdk';
 import axe from 'axe-core';
 import type { Page } from 'playwright-core';
 import { useVisitor } from '../support/browser.ts';
 import { pushOf, startReceiver } from '../support/receiver.ts';
-import { type Service, startService } from '../support/service.ts';
+import { messagesPath, type Service, startService } from '../support/service.ts';
 
 const visitor = useVisitor();
 
@@ -54,6 +54,59 @@ describe('the pages', { concurrency: 3 }, () => {
       await second.getByRole('button', { name: 'Laptop : delivered' }).waitFor();
       assert.equal(await second.getByRole('button', { name: /A machine/ }).count(), 0);
       assert.equal(ben.receiver.requests.length, 1);
+    });
+  });
+
+  test('who says a message is shown, and what it answers is a click away, and back', async (t) => {
+    const { service, url } = await start(t);
+    const path = messagesPath('threads');
+    const say = async (content: string, fields: object): Promise<string> => {
+      const answer = await service.post<SentMessage>(path, { message: { content }, ...fields });
+      assert.equal(answer.status, 201, answer.text);
+      return answer.body.message_id;
+    };
+    const asked = await say('What is left?', {});
+    for (let i = 0; i < 40; i++) await say(`Line ${i}`, { from_agent: 'ben' });
+    await say('Three things', { from_agent: 'anna', in_reply_to: asked });
+    await visitor.visit(url, { path: '/meetings/threads' }, async (page) => {
+      const answer = page.getByRole('article', { name: 'Message 42' });
+      await answer.getByText('anna', { exact: true }).waitFor();
+      await answer.getByText('agent', { exact: true }).waitFor();
+      await answer.getByText('What is left?').waitFor();
+      const question = page.getByRole('article', { name: 'Message 1', exact: true });
+      const isSeen = (article: typeof question) =>
+        article.evaluate((element) => {
+          const { top, bottom } = element.getBoundingClientRect();
+          const { activeElement, documentElement } = element.ownerDocument;
+          return activeElement === element && top >= 0 && bottom <= documentElement.clientHeight;
+        });
+      await answer.getByRole('button', { name: '#1' }).click();
+      assert.equal(await isSeen(question), true);
+      await question.getByRole('button', { name: '#42 anna' }).click();
+      assert.equal(await isSeen(answer), true);
+      assert.equal(await isSeen(question), false);
+    });
+  });
+
+  test('the composer shows who will hear it: at once, later, or not at all', async (t) => {
+    const { service, url } = await start(t);
+    const member = (agent: string, instance_name: string) =>
+      service.member(t, 'ears', { agent_ids: [agent], registration: { instance_name } });
+    const { instance_id: off } = await member('anna', 'Laptop');
+    const { receiver } = await member('ben', 'GPU box');
+    await visitor.visit(url, { path: '/meetings/ears' }, async (page) => {
+      const composer = page.getByRole('form', { name: 'Send a message' });
+      await composer.getByText(/^(Laptop, GPU box|GPU box, Laptop) will hear it$/).waitFor();
+      await service.patch(off, { webhook_enabled: false });
+      await composer.getByText('Laptop will not hear it: switched off').waitFor();
+      await composer.getByText('GPU box will hear it', { exact: true }).waitFor();
+      receiver.behaviour = { status: 204 };
+      for (let i = 0; i < 5; i++) await service.send('ears', {});
+      await composer.getByText('GPU box will hear it when up again').waitFor();
+      await composer.getByRole('button', { name: 'anna' }).click();
+      await composer.getByText('GPU box').waitFor({ state: 'detached' });
+      await service.leave('ears', off);
+      await composer.getByText('GPU box').waitFor();
     });
   });
 

@@ -1,22 +1,30 @@
 import type { JSX } from 'preact';
 import { useState } from 'preact/hooks';
-import { rawJson } from '@convoke/sdk';
+import { type MeetingInstance, rawJson } from '@convoke/sdk';
 import { errorOf } from '../queries.ts';
 import { notify } from '../parts/notice.tsx';
 import { Choice } from '../parts/choice.tsx';
 import { client } from '../service.ts';
 import { counted } from '../format.ts';
 import { Foreign } from '../parts/foreign.tsx';
+import { Hearers } from './hearers.tsx';
 
 type Form = 'text' | 'json';
 
-/** Sends to everybody in the meeting, or to the agents that were chosen. */
-export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_ids: readonly string[] }): JSX.Element {
+interface ComposerProps {
+  meeting_id: string;
+  /** Who is in the meeting now; null until it is read. */
+  members: readonly MeetingInstance[] | null;
+}
+
+/** Sends to everybody in the meeting, or to the agents that were chosen. A person says it: no agent is left out. */
+export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
   const [text, setText] = useState('');
   const [form, setForm] = useState<Form>('text');
   const [chosen, setChosen] = useState<readonly string[]>([]);
   const [refusal, setRefusal] = useState<string | null>(null);
   const [is_busy, setBusy] = useState(false);
+  const agent_ids = [...new Set(members?.flatMap((member) => member.agent_ids))];
   const targets = chosen.filter((agent_id) => agent_ids.includes(agent_id));
 
   const send = async (): Promise<void> => {
@@ -78,6 +86,7 @@ export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_
       <textarea
         class={form === 'json' ? 'input composer-text code' : 'input composer-text'}
         aria-label="Message"
+        aria-describedby="hearers"
         placeholder={form === 'json' ? '{"content": "…"}' : 'Say something'}
         rows={form === 'json' ? 4 : 2}
         value={text}
@@ -85,6 +94,7 @@ export function Composer({ meeting_id, agent_ids }: { meeting_id: string; agent_
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={onKeyDown}
       />
+      {members !== null && <Hearers meeting_id={meeting_id} members={members} targets={targets} />}
       {refusal !== null && (
         <p class="refusal" role="alert">
           {refusal}

@@ -1,5 +1,5 @@
 import type { JSX } from 'preact';
-import { useEffect, useRef, useState } from 'preact/hooks';
+import { useEffect, useMemo, useRef, useState } from 'preact/hooks';
 import type { Delivery, MeetingInstance, Message } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { Copy } from '../parts/copy.tsx';
@@ -14,6 +14,8 @@ import { useConversation } from './conversation.ts';
 import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
 import { Members, membersOf } from './memberships.tsx';
 import { Foreign } from '../parts/foreign.tsx';
+import { readable } from './readable.ts';
+import { Answered, Answers, type Thread, threadsOf } from './thread.tsx';
 
 /**
  * For a message to more instances than this, the page counts them by state, and marks only those that need attention.
@@ -57,7 +59,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
           {members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
         <Transcript meeting_id={meeting_id} members={members ?? []} />
-        <Composer meeting_id={meeting_id} agent_ids={[...new Set(present.flatMap(({ agent_ids }) => agent_ids))]} />
+        <Composer meeting_id={meeting_id} members={members === null ? null : present} />
       </div>
     </Detail>
   );
@@ -66,6 +68,9 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
 function Transcript({ meeting_id, members }: { meeting_id: string; members: readonly MeetingInstance[] }): JSX.Element {
   const { messages, deliveries, problem, has_earlier, earlier, again } = useConversation(meeting_id);
   const names = new Map(members.map(({ instance_id, instance_name }) => [instance_id, instance_name || instance_id]));
+  const threads = useMemo(() => threadsOf(messages ?? []), [messages]);
+  const [found, setFound] = useState({ message_id: '', times: 0 });
+  const jump = (message_id: string): void => setFound(({ times }) => ({ message_id, times: times + 1 }));
   return (
     // A reversed column with a single child: so it stays scrolled to the end, without a script.
     <div class="transcript" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
@@ -88,6 +93,9 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
             message={message}
             deliveries={deliveries.get(message.message_id) ?? null}
             names={names}
+            thread={threads.get(message.message_id) ?? null}
+            found={found.message_id === message.message_id ? found.times : 0}
+            onJump={jump}
           />
         ))}
       </div>
@@ -100,19 +108,30 @@ interface MessageViewProps {
   /** Null when they were not read. */
   deliveries: readonly Delivery[] | null;
   names: ReadonlyMap<string, string>;
+  thread: Thread | null;
+  /** Rises when somebody jumps to it from another message; 0: it is not the one that they jumped to last. */
+  found: number;
+  onJump: (message_id: string) => void;
 }
 
-function MessageView({ message: record, deliveries, names }: MessageViewProps): JSX.Element {
-  const { seq, accepted_at, target_agents, message, message_id } = record;
+function MessageView(props: MessageViewProps): JSX.Element {
+  const { message: record, deliveries, names, thread, found, onJump } = props;
+  const { seq, accepted_at, target_agents, from_agent, in_reply_to, message, message_id } = record;
   const [opened, setOpened] = useState<string | null>(null);
   const [is_raw, setRaw] = useState(false);
   const { from, text } = readable(message);
   const open = deliveries?.find(({ delivery_id }) => delivery_id === opened);
+  const place = useRef<HTMLElement>(null);
+  useEffect(() => {
+    if (found === 0) return;
+    place.current?.scrollIntoView({ block: 'nearest' });
+    place.current?.focus({ preventScroll: true });
+  }, [found]);
   return (
-    <article class="message" aria-label={`Message ${seq}`}>
+    <article class={found > 0 ? 'message is-found' : 'message'} aria-label={`Message ${seq}`} tabIndex={-1} ref={place}>
       <header class="message-head">
         <span class="seq">#{seq}</span>
-        {from !== null && <Foreign class="message-from">{from}</Foreign>}
+        <Speaker from_agent={from_agent} from={from} />
         {target_agents !== null && target_agents.length > 0 && (
           <span class="message-to">
             to <Foreign>{some(target_agents, 4)}</Foreign>
@@ -126,6 +145,7 @@ function MessageView({ message: record, deliveries, names }: MessageViewProps): 
           <Copy text={message_id} what={`the id of message ${seq}`} />
         </span>
       </header>
+      {in_reply_to !== undefined && <Answered answered={thread?.answered ?? null} onJump={onJump} />}
       {is_raw || text === null ? (
         <pre class="message-json" tabIndex={0} aria-label={`Message ${seq} as JSON`}>
           {JSON.stringify(message, null, 2)}
@@ -133,11 +153,23 @@ function MessageView({ message: record, deliveries, names }: MessageViewProps): 
       ) : (
         <p class="message-text">{text}</p>
       )}
+      {thread !== null && thread.answers.length > 0 && <Answers answers={thread.answers} onJump={onJump} />}
       <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
       {open !== undefined && (
         <DeliveryDetail delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
       )}
     </article>
+  );
+}
+
+/** An agent is known by the key of its sender. What a message says of itself is a claim. */
+function Speaker({ from_agent, from }: { from_agent: string | undefined; from: string | null }): JSX.Element | null {
+  if (from_agent === undefined) return from === null ? null : <Foreign class="message-from">{from}</Foreign>;
+  return (
+    <>
+      <Foreign class="message-from">{from_agent}</Foreign>
+      <span class="tag">agent</span>
+    </>
   );
 }
 
@@ -213,22 +245,4 @@ function DeliveryDetail({ delivery_id, name }: { delivery_id: string; name: stri
       )}
     </div>
   );
-}
-
-const SPEAKER = ['sender', 'author', 'from_agent', 'name', 'role', 'from'];
-const SPEECH = ['content', 'text', 'body', 'message'];
-
-/** The sender and the text, where a message has them in the usual fields. */
-function readable(message: Record<string, unknown>): { from: string | null; text: string | null } {
-  const textAt = (names: readonly string[]): string | null => {
-    for (const name of names) {
-      const value = message[name];
-      if (typeof value === 'string' && value !== '') return value;
-    }
-    return null;
-  };
-  return {
-    from: textAt(SPEAKER),
-    text: textAt(SPEECH),
-  };
 }

@@ -1,0 +1,67 @@
+/** What a message answers, and what answers it. */
+import type { JSX } from 'preact';
+import type { Message } from '@convoke/sdk';
+import { Foreign } from '../parts/foreign.tsx';
+import { readable } from './readable.ts';
+
+export interface Thread {
+  /** Null when it answers nothing, or something that is not loaded. */
+  answered: Message | null;
+  answers: Message[];
+}
+
+/** Of each message that answers one of these, or is answered by one, by message_id. */
+export function threadsOf(messages: readonly Message[]): ReadonlyMap<string, Thread> {
+  const by_id = new Map(messages.map((message) => [message.message_id, message]));
+  const threads = new Map<string, Thread>();
+  const threadOf = (message_id: string): Thread => {
+    let thread = threads.get(message_id);
+    if (thread === undefined) threads.set(message_id, (thread = { answered: null, answers: [] }));
+    return thread;
+  };
+  for (const message of messages) {
+    const answered = message.in_reply_to === undefined ? undefined : by_id.get(message.in_reply_to);
+    if (answered === undefined) continue;
+    threadOf(message.message_id).answered = answered;
+    threadOf(answered.message_id).answers.push(message);
+  }
+  return threads;
+}
+
+type Jump = (message_id: string) => void;
+
+export function Answered({ answered, onJump }: { answered: Message | null; onJump: Jump }): JSX.Element {
+  if (answered === null) return <p class="thread">answers an earlier message</p>;
+  return (
+    <p class="thread">
+      answers <Place message={answered} onJump={onJump} />
+      <Foreign class="clip">{readable(answered.message).text ?? ''}</Foreign>
+    </p>
+  );
+}
+
+/** Of a message that many answer, the first ones. */
+const ANSWERS_MAX = 12;
+
+export function Answers({ answers, onJump }: { answers: readonly Message[]; onJump: Jump }): JSX.Element {
+  return (
+    <p class="thread thread-answers">
+      answered by
+      {answers.slice(0, ANSWERS_MAX).map((message) => (
+        <Place key={message.message_id} message={message} onJump={onJump} />
+      ))}
+      {answers.length > ANSWERS_MAX && `and ${answers.length - ANSWERS_MAX} more`}
+    </p>
+  );
+}
+
+function Place({ message, onJump }: { message: Message; onJump: Jump }): JSX.Element {
+  const { seq, message_id, from_agent } = message;
+  const from = from_agent ?? readable(message.message).from;
+  return (
+    <button type="button" class="thread-place" onClick={() => onJump(message_id)}>
+      #{seq}
+      {from !== null && <Foreign class="clip">{from}</Foreign>}
+    </button>
+  );
+}
