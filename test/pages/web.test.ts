@@ -393,26 +393,13 @@ describe('the pages', { concurrency: 3 }, () => {
     }
   });
 
-  interface Violation {
-    id: string;
-    impact: string;
-    nodes: { html: string; failureSummary: string }[];
-  }
-
   for (const colorScheme of ['light', 'dark'] as const) {
     test(`axe finds nothing serious on any page, ${colorScheme}`, async (t) => {
       const { url, views } = await lively(t);
       await visitor.visit(url, { path: '/now', colorScheme }, async (page) => {
-        await page.evaluate(axe.source);
         for (const path of views) {
           await show(page, path);
-          const violations = await page.evaluate<Violation[]>(
-            "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)",
-          );
-          const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
-          const found = grave.flatMap(({ id, nodes }) =>
-            nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`),
-          );
+          const found = await seriousIn(page);
           assert.deepEqual(found, [], path);
         }
       });
@@ -507,6 +494,33 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('an agent is invited into a meeting by a link, and the page at the link says what to do, without a script too', async (t) => {
+    const { service, url } = await start(t);
+    await service.member(t, 'standup');
+    let link = '';
+    await visitor.visit(url, { path: '/meetings/standup' }, async (page) => {
+      await page.locator('.meeting-members > summary').click();
+      await page.getByRole('button', { name: 'Invite an agent' }).click();
+      const dialog = page.getByRole('dialog');
+      await dialog.getByLabel('Agents').fill('<i>anna</i>, ben');
+      await dialog.getByRole('button', { name: 'Make the link' }).click();
+      link = await dialog.getByLabel('the link', { exact: true }).innerText();
+      assert.equal(new URL(link).origin, url);
+    });
+    for (const javaScriptEnabled of [true, false]) {
+      await visitor.visit(url, { path: new URL(link).pathname, javaScriptEnabled }, async (page) => {
+        await page.getByText('<i>anna</i>, ben').waitFor();
+        assert.equal(await page.getByLabel('The command').innerText(), `npx convoke connect ${link}`);
+        if (javaScriptEnabled) assert.deepEqual(await seriousIn(page), []);
+      });
+    }
+    await fetch(link, { method: 'POST' });
+    await visitor.visit(url, { path: new URL(link).pathname, allowed: /410/ }, async (page) => {
+      await page.getByText(/It was redeemed at/).waitFor();
+      assert.equal(await page.getByLabel('The command').isVisible(), false);
+    });
+  });
+
   test('the nodes are shown with what each holds', async (t) => {
     const { service, url } = await start(t);
     const { body } = await service.get<{ data: ServiceNode[] }>('/api/v1/nodes/');
@@ -584,3 +598,19 @@ describe('the pages', { concurrency: 3 }, () => {
     assert.ok(bytes < BYTES_MAX, `${bytes} bytes`);
   });
 });
+
+interface Violation {
+  id: string;
+  impact: string;
+  nodes: { html: string; failureSummary: string }[];
+}
+
+/** What axe finds serious on a page. */
+async function seriousIn(page: Page): Promise<string[]> {
+  if (!(await page.evaluate<boolean>("'axe' in window"))) await page.evaluate(axe.source);
+  const violations = await page.evaluate<Violation[]>(
+    "axe.run({ resultTypes: ['violations'] }).then(({ violations }) => violations)",
+  );
+  const grave = violations.filter(({ impact }) => impact === 'serious' || impact === 'critical');
+  return grave.flatMap(({ id, nodes }) => nodes.map(({ html, failureSummary }) => `${id}: ${html} ${failureSummary}`));
+}
