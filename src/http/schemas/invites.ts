@@ -93,9 +93,7 @@ export const ListInvitesQuery = Type.Object({ limit, cursor }, { additionalPrope
 
 export const InviteParams = Type.Object({ invite_id: madeId('The key of an invite.') });
 
-export const InviteLinkParams = Type.Object({
-  secret: Type.String({ description: 'The end of the link.' }),
-});
+export const InviteLinkParams = Type.Object({ secret: madeId('The end of the link.') });
 
 export const RedeemedInviteSchema = Type.Object(
   {
