@@ -1,8 +1,8 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * No more requests are expected when none arrived for this long, and for this many times the recent gap between two
- * turns that brought some. The gap counts because a busy thread has long turns.
+ * No more requests are expected when none arrived for this long, and also not for this many times the recent gap
+ * between two turns of the event loop with new requests. The gap counts because a busy thread has long turns.
  */
 const QUIET_MS = 2;
 const QUIET_GAPS = 6;
@@ -10,10 +10,10 @@ const QUIET_GAPS = 6;
 const GAP_WEIGHT = 0.1;
 
 /**
- * How long a batch of requests lingers. A batch lingers to grow, but most senders wait for a response before they send again. When all
- * of them wait, no more requests are expected. That is so when
+ * How long a batch of requests lingers. A batch lingers to grow. But most senders wait for a response before they send
+ * again, and when all of them wait, no more requests are expected. That is so when
  *
- * - none arrived while the last batch was in flight, so that all senders were in it, and as many wait again;
+ * - none arrived while the last batch was in flight, and as many wait now as were in it: these are all senders;
  * - or none arrived for a while.
  */
 export class AdaptiveLinger {
@@ -24,9 +24,12 @@ export class AdaptiveLinger {
   /** How many requests the last turn left waiting. */
   #left = 0;
   #added_ms = -Infinity;
-  /** The average time between two turns that bring requests of one batch. */
+  /** The average time between two turns that add requests to the same batch. */
   #gap_ms = 0;
-  /** How many were in flight when the last batch had started, and whether others arrived before its end. */
+  /**
+   * How many requests were in flight right after the last batch started, and whether others arrived before that batch
+   * ended.
+   */
   #in_flight = 0;
   #others = false;
 
@@ -41,7 +44,10 @@ export class AdaptiveLinger {
     if (is_busy) this.#others = true;
   }
 
-  /** To be called once a turn. In milliseconds; 0 or less: the batch may start. */
+  /**
+   * How much longer the batch lingers, in milliseconds; 0 or less: it may start. Call it once in each turn of the event
+   * loop.
+   */
   delayMs(waiting: number, is_busy: boolean, now_ms: number): number {
     if (this.#has_added) {
       // The first requests of a batch follow the responses to the last one: their gap says nothing about the next requests.

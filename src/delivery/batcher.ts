@@ -10,17 +10,17 @@ interface Waiting<Item, Result> {
 }
 
 export interface BatcherOptions {
-  /** Asked before each batch; at least one item goes. */
+  /** The most items in a batch, asked before each one. A batch has at least one item. */
   items_max: () => number;
   weight_max: number;
   /** Batches in flight at a time. Meanwhile the next one grows. */
   in_flight_max: number;
   /**
-   * The consumer merges the batches that wait there. So the number of batches in flight does not count, but what is in them: as much
-   * as in `in_flight_max` full ones.
+   * The consumer merges the batches that wait there. So not the number of batches in flight is limited, but their
+   * content: to that of `in_flight_max` full ones.
    */
   consumer_coalesces?: boolean;
-  /** How long a batch lingers; a full one goes at once. Asked before each batch. */
+  /** How long a batch lingers; a full batch starts at once. Asked before each batch. */
   linger?: () => Linger;
   /** Flushes nothing while it returns true; `flushIfReady` checks again. */
   isPaused?: () => boolean;
@@ -95,7 +95,7 @@ export class Batcher<Item, Result> {
       if (rest_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(rest_ms, () => {
         this.#timer = null;
-        // This thread may have stood still: first take what arrived meanwhile.
+        // Perhaps this thread was busy and the timer is late: items that arrived meanwhile are taken first.
         this.flushIfReady();
       });
     });

@@ -10,7 +10,7 @@ type Level = 'info' | 'warn' | 'error';
 /** What writes lines. A text is constant: what differs from line to line is in the fields. */
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
-/** What a text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
+/** The bytes that one text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 
@@ -21,7 +21,7 @@ const OTHERS = 'others';
 /** How often a line reports what was left out. */
 const LEFT_OUT_MS = 60_000;
 
-/** What a line has beside its fields and its text: level, time, quotes. */
+/** The bytes of a line besides its fields and its text: level, time, quotes. */
 const LINE_BYTES = 64;
 
 interface Room {

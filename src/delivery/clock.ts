@@ -10,7 +10,10 @@ export interface Timer {
  * clock: when the wall clock is set an hour ahead or back, no retry comes early and none gets stuck.
  */
 export interface Clock {
-  /** Steady: milliseconds since the epoch as they were when the process started, and from then on never stepped. */
+  /**
+   * Steady time: it starts at the wall clock of the start of the process, in milliseconds since the epoch, and nobody
+   * can set it.
+   */
   now(): number;
   /** The wall clock, for what people and receivers see. */
   wall(): number;
@@ -36,7 +39,7 @@ export function systemClock(): Clock {
   };
 }
 
-/** A longer window says nothing about now. */
+/** A measurement over a longer time says nothing about the present. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**

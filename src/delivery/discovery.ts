@@ -63,10 +63,10 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // This node is delivering what was added to a lane in memory: perhaps the scan found only that.
+    // A lane in memory is being delivered: perhaps the scan found only what is in memory.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
-    // Of an empty lane, memory has only a position, and the table knows better: the lane is read from its beginning.
+    // Memory knows only the position of an empty lane. The table knows more, so the lane is read from its beginning.
     const is_read_from_start = lane.isEmpty && !lane.isBusy;
     if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;

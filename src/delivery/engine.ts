@@ -63,7 +63,7 @@ export interface EngineParts {
   clock: Clock;
   /** A number in [0, 1). */
   random: () => number;
-  /** The share of the time since it was last called that this thread was busy: 0 to 1. */
+  /** How busy this thread was since the last call: 0 to 1. */
   load: () => number;
   store: Store;
   transport: Transport;
@@ -241,8 +241,8 @@ export class Engine {
   }
 
   /**
-   * The end begins: starts no more attempts, and gives its partitions back. What is sent meanwhile is on disk all the same,
-   * for other nodes, or for the next start.
+   * Begins the end: starts no more attempts and gives the partitions back. A message that arrives now is still stored:
+   * other nodes deliver it, or this one after its next start.
    */
   drain(): void {
     if (this.is_draining) return;
@@ -257,7 +257,7 @@ export class Engine {
     this.#acceptor.close();
     await this.#in_flight.idle();
     this.#acceptor.flushIfReady();
-    // Storage that fails now would hold the process for ever; what was not written is delivered again after the start.
+    // Does not wait for ever for storage that fails now: what is not written is delivered again after the next start.
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
     await Promise.race([this.#settlements.flushAll(), timed_out.promise]);

@@ -6,12 +6,15 @@ import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 
 /** What the engine tells those who keep logs and metrics. */
 export interface Observer {
-  /** Of each message of the batch there is a result; `messages` counts those that are new, `deliveries` theirs. */
+  /**
+   * `results` has an item for each message of the batch. `messages` counts the new messages, `deliveries` their
+   * deliveries.
+   */
   accepted(messages: number, deliveries: number, batch: readonly NewMessage[], results: readonly Accepted[]): void;
   attempted(event: AttemptEvent): void;
-  /** Deliveries that came to their end without an attempt. */
+  /** Deliveries ended without an attempt. */
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
-  /** The storage failed; the engine holds on to what it knows and tries again. */
+  /** The storage failed. The engine keeps what it has to write, and tries again. */
   storageFailed(error: unknown): void;
 }
 
@@ -28,7 +31,7 @@ export interface AttemptEvent {
   /** The delay before the next attempt; null when there is none, or when the instance backs off. */
   retry_in_ms: number | null;
   accepted_at: number;
-  /** Of the instance; the same object when the attempt said nothing about it. */
+  /** The health of the instance before; the same object as afterwards when the attempt changed nothing. */
   health_before: InstanceHealth;
   health_after: InstanceHealth;
 }

@@ -31,7 +31,7 @@ export class Expiry {
     this.#held_until = now + this.#expire_after_ms;
   }
 
-  /** By how many milliseconds less than the clock says time has passed. */
+  /** By how many milliseconds the clock is thought to be ahead; 0 when it is trusted. */
   heldAt(now: number): number {
     return this.#held_ms === 0 || now >= this.#held_until ? 0 : this.#held_ms;
   }

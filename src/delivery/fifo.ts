@@ -1,4 +1,4 @@
-/** What a queue holds that holds nothing: tens of thousands of them are empty. */
+/** Shared by all empty queues: there are tens of thousands of them. */
 const NOTHING: undefined[] = [];
 
 /** A queue. An array would move all its thousands of items each time one is taken from the front. */

@@ -23,7 +23,7 @@ export interface LocalChangesParts {
   dispatcher: Dispatcher;
 }
 
-/** What the API of this node changed in the store, and delivery must know of. */
+/** Tells delivery what the API of this node changed in the store. */
 export class LocalChanges {
   readonly #parts: LocalChangesParts;
 
@@ -36,7 +36,8 @@ export class LocalChanges {
     const { remote_changes, recipients, registrations, dispatcher } = this.#parts;
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
-    // Responses arrive over many connections: of two rows the last to arrive need not be the later one.
+    // Rows arrive over many connections, so the one that arrives last may be the older one. In a cluster the row is
+    // read again instead.
     if (remote_changes === null) registrations.take(recipient, row, resets_backoff);
     else {
       const { instance_id } = row;
@@ -74,7 +75,7 @@ export class LocalChanges {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
     const { instance_id, meeting_id, aside, delivery_id } = retried;
     const recipient = recipients.of(instance_id);
-    // The store tells the node that has it.
+    // Another node delivers it. The store notifies that one.
     if (recipient === null) return;
     registrations.resetBackoff(recipient);
     if (aside) retries.schedule(recipient, clock.now());

@@ -22,13 +22,13 @@ export interface MaintenanceObserver {
 }
 
 const INTERVAL_MS = 60_000;
-/** Small steps, so that requests do not wait. */
+/** Lanes in one step: steps are small, so that requests do not wait. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 
 /**
- * A file keeps so many free pages for new rows, and a part of what is in use. It gives the others back, in steps that take a tenth of
- * the time, and at most for this long in a round.
+ * The free pages that a file keeps for new rows, and the same as a part of the used ones. It gives the others back in
+ * steps, which take a tenth of the time, and at most for this long in a round.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -37,7 +37,10 @@ const STEP_MS = 10;
 const REST_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
-/** The log reports a file that cannot shrink once a day, when so much of it, and more than half, is free. */
+/**
+ * When at least this much of a file is free, and more than half of it, and it cannot shrink, the log says so once a
+ * day.
+ */
 const EMPTY_BYTES_MIN = 64 << 20;
 const TOLD_AGAIN_MS = 86_400_000;
 
@@ -103,7 +106,7 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // A clock that is not believed removes nothing either.
+    // While the clock is not trusted, nothing is removed because of it.
     const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,

@@ -43,7 +43,7 @@ export class Metrics {
       help: 'Deliveries made of accepted messages.',
       registers,
     });
-    // Counted here and exported on request, because a counter with labels is slow to find the place for them.
+    // Counted here and exported on request: a counter of the library takes long to find the place of its labels.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',

@@ -4,7 +4,7 @@ import type { Clock } from './clock.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
-/** A page is a leap in the index for each lane, and what is accepted meanwhile waits for it. */
+/** Lanes in a page. Each costs a search in the index, and messages that are accepted meanwhile wait for the page. */
 const PAGE = 250;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
@@ -12,13 +12,16 @@ const TRY_AGAIN_MS = 500;
 export interface Found {
   /** Something is pending in a lane. */
   lane(key: LaneKey): void;
-  /** Something is pending aside, of an instance, and due at a time. */
+  /** An instance has a delivery aside that is due at a time. */
   aside(instance_id: string, due_at: number): void;
   /** A page was read. */
   page(): void;
 }
 
-/** Finds pending deliveries in the table: after a start, or when other nodes wrote, only the table knows them. */
+/**
+ * Finds pending deliveries in the table. After a start, and when another node stored something unnoticed, only the
+ * table knows them.
+ */
 export class PendingScan {
   readonly #clock: Clock;
   readonly #wakes: TimerQueue;

@@ -1,10 +1,10 @@
-/** A scan of a whole table takes at most one part in so many of the time. */
+/** A scan of a whole table takes at most a fiftieth of the time. */
 const PART = 50;
 const REST_MS_MAX = 600_000;
 
 /**
- * How long to pause after a scan of a table, in milliseconds. A scan takes long where it passes many rows, most of all while a session
- * is idle in a transaction, because vacuum can remove no dead row then.
+ * How long to pause after a scan of a table, in milliseconds. A scan takes long where it passes many rows. That is
+ * worst while a session is idle in a transaction, because then vacuum can remove no dead row.
  *
  * @param took_ms how long the scan took
  * @param least_ms the pause after a quick scan

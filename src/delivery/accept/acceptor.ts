@@ -26,9 +26,9 @@ export interface Send extends Pick<
 /** Messages in one transaction, and their bytes. */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
-/** Messages waiting to be stored; beyond it senders are told to come back. */
+/** The bytes of messages that wait to be stored. Beyond it, a send is refused with 503 and Retry-After. */
 const WAITING_BYTES_MAX = 64 << 20;
-/** What a message takes in memory besides its text. */
+/** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
 /** How much the latest batch counts in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;

@@ -8,9 +8,12 @@ import { isMoving, type LaneMemory } from '../lanes/lane_memory.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
-/** Deliveries of moving instances that wait, for each node; beyond it acceptance waits for dispatch to catch up. */
+/**
+ * Waiting deliveries of instances that move, for each node of the cluster. Beyond it, acceptance waits until dispatch
+ * has caught up.
+ */
 export const WAITING_HIGH = 4_000;
-/** So many are reported to the other nodes of a cluster. */
+/** A node with at least this many waiting deliveries reports them to the other nodes. */
 const BACKLOG_REPORT_MIN = 2_000;
 /** The longest that acceptance waits. */
 const PAUSE_MS_MAX = 1_000;
@@ -49,7 +52,7 @@ export class Backpressure {
   /** Since when acceptance waits for dispatch; null while it does not. */
   #behind_since: number | null = null;
   #check_at = 0;
-  /** Deliveries expected of the messages that are being stored. */
+  /** Deliveries expected from messages that are being stored. */
   #expected = 0;
 
   constructor(parts: BackpressureParts) {
@@ -65,7 +68,10 @@ export class Backpressure {
     this.#onRelief = parts.onRelief;
   }
 
-  /** So many deliveries are expected of messages that are being stored; a negative number when these are stored. */
+  /**
+   * Adds to the deliveries expected from messages that are being stored. A negative number takes them off again when
+   * the messages are stored.
+   */
   expect(deliveries: number): void {
     this.#expected += deliveries;
   }
@@ -85,7 +91,9 @@ export class Backpressure {
     return WAITING_HIGH * this.#partitions.node_count;
   }
 
-  /** Whether acceptance should wait. First it drops what memory holds for instances that do not move. */
+  /**
+   * Whether acceptance should wait. Before it says so, it drops from memory what belongs to instances that do not move.
+   */
   isBehind(): boolean {
     if (this.#dispatcher.is_draining || this.#waiting + this.#waiting_elsewhere < this.#waiting_high) {
       this.#behind_since = null;
@@ -128,7 +136,9 @@ export class Backpressure {
     this.#timers.schedule(this.#check_at, () => this.#onRelief());
   }
 
-  /** Drops from memory what lanes should not hold now. @returns how many deliveries wait in lanes that move */
+  /**
+   * Drops from memory what lanes should not hold now. @returns how many deliveries wait in lanes of instances that move
+   */
   #trimSlow(now: number): number {
     let moving = 0;
     for (const recipient of this.#recipients.all()) {

@@ -17,9 +17,9 @@ import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
-/** Attempts that ended and are not written yet; beyond it no new ones are started. */
+/** Results of attempts that are not written yet. Beyond it, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** How soon the storage is asked again when it failed. */
+/** How soon something is tried again that the storage failed to do. */
 const RETRY_MS = 500;
 
 export interface DispatcherParts {
@@ -162,7 +162,7 @@ export class Dispatcher {
     this.#turns.end(recipient);
   }
 
-  /** Tries nothing of a lane before a time. */
+  /** Holds a lane: nothing of it is tried before a time. */
   holdUntil(recipient: Recipient, lane: Lane, at: number): void {
     lane.held_until = at;
     this.#timers.schedule(at, () => {
@@ -171,13 +171,13 @@ export class Dispatcher {
     });
   }
 
-  /** What is in memory of a lane is void: it is read again. */
+  /** The deliveries of a lane in memory no longer count: they are read again. */
   invalidateLane(recipient: Recipient, lane: Lane): void {
     this.#memory.invalidate(lane);
     this.offer(recipient, lane);
   }
 
-  /** The storage failed: does it again later, unless this node stops. */
+  /** The storage failed: calls `again` later, unless this node stops. */
   retryLater(error: unknown, again: () => void, delay_ms = RETRY_MS): void {
     if (this.#is_draining) return;
     this.#observer.storageFailed(error);
@@ -193,7 +193,7 @@ export class Dispatcher {
     this.#is_running = true;
     while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
-      // Another node may deliver it by now.
+      // Without a valid lease, another node may deliver these by now.
       if (!this.#partitions.isLeaseValid(now)) break;
       const recipient = this.#next(now);
       if (recipient === undefined) break;
@@ -209,8 +209,8 @@ export class Dispatcher {
   }
 
   /**
-   * The next recipient. Those with a backlog leave room for those without: in attempts in flight, in results to write,
-   * and in memory.
+   * The recipient whose step is next. Recipients with a backlog leave room for those without one: in the attempts in
+   * flight, in the results to write, and in memory.
    */
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);

@@ -9,13 +9,16 @@ export const CHECK_MS = 100;
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;
 /**
- * There are few at first, and each measurement allows more: after a start nothing is compiled, and everything has to be
- * read.
+ * The limit right after a start. Each measurement raises it: at first no code is compiled, and everything must be read
+ * from the table.
  */
 const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;
-/** Instances whose turn it is, for each of these attempts: while one is pushed to, another reads what it is pushed next. */
+/**
+ * Instances that have their turn, for each such attempt: while one attempt is in flight, another instance reads what it
+ * pushes next.
+ */
 const TURNS_PER_ATTEMPT = 2;
 
 /** How busy this thread is, and how much of its work may therefore be backlog. */

@@ -3,10 +3,10 @@ import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 
 /**
- * What is written of a delivery when an attempt ended, or its time.
+ * What is written about a delivery when an attempt ended, or when it expired.
  *
- * @param next_attempt_at steady time; null when there is no next attempt, or no time for it
- * @param epoch of the partition: a settlement of a node that lost it is not written
+ * @param next_attempt_at steady time; null when there is no next attempt, or when it waits for no time
+ * @param epoch of the partition: a settlement by a node that lost the partition is not written
  */
 export function settlementOf(
   delivery: LaneDelivery,

@@ -5,17 +5,20 @@ import type { Clock, Timer } from '../clock.ts';
 import type { Observer } from '../events.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
-/** How long results gather before they are written, at least. */
+/** Results gather for at least this long before they are written. */
 const LINGER_MS = 3;
 /** Results in one batch. */
 const BATCH_MAX = 2_000;
-/** How long the time of one more success may wait: a row that every batch writes is found ever more slowly in PostgreSQL. */
+/**
+ * How long the time of the last success may wait until it is written. A row that every batch writes is found ever more
+ * slowly in PostgreSQL.
+ */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
 
 /**
- * What attempts made of deliveries and instances, on its way to the disk. Nothing is dropped: when the storage fails,
- * the batch is tried again until it succeeds.
+ * The results of attempts for deliveries and instances, until they are on disk. Nothing is dropped: when the storage
+ * fails, the batch is tried again until it succeeds.
  */
 export class Settlements {
   readonly #clock: Clock;
@@ -49,7 +52,7 @@ export class Settlements {
   }
 
   add(settlement: DeliverySettlement): void {
-    // A copy of the list as it is now: the delivery goes on.
+    // The settlement is a copy: the delivery itself changes with its next attempt.
     this.#deliveries.push(settlement);
     this.#added.deliveries++;
     this.#schedule();

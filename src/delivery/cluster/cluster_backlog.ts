@@ -2,7 +2,7 @@ import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock } from '../clock.ts';
 
 const TOPIC = 'backlog';
-/** How long a report counts. A node that stays behind reports again before this time ends. */
+/** A report counts for this long. A node that is still behind reports again before then. */
 const REPORT_VALID_MS = 400;
 /** Nodes whose reports are kept. */
 const NODES_MAX = 1_000;

@@ -1,7 +1,7 @@
 import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
-/** Empty lanes that are remembered: of one instance, and of all. */
+/** The most empty lanes that are remembered: of one instance, and of all instances. */
 const OF_RECIPIENT_MAX = 256;
 const CURSORS_MAX = 200_000;
 
@@ -13,7 +13,7 @@ export type LaneCursor = Pick<Lane, 'contiguous_from' | 'last_seq'>;
  * node may have stored messages in between, and the position tells whether one is missing.
  */
 export class LaneCursors {
-  /** By recipient and meeting. Of each recipient, the first lane has been empty for the longest time. */
+  /** By recipient, then by meeting. In each inner Map, the first lane has been empty for the longest time. */
   readonly #cursors = new Map<Recipient, Map<string, LaneCursor>>();
   #count = 0;
 

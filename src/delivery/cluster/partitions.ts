@@ -5,7 +5,10 @@ import type { Clock, Timer } from '../clock.ts';
 /** How often the lease is renewed, and how soon that is tried again when the store failed. */
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
-/** How long a stop waits for the store to take back what this node holds; without it the lease runs out. */
+/**
+ * How long a stop waits until the store has recorded that this node gives everything back. If it does not, the lease
+ * runs out.
+ */
 const LEAVE_MS_MAX = 500;
 /** The topic of a broadcast: there are partitions to take or to release, so the other nodes renew at once. */
 const TOPIC = 'partitions';
@@ -19,7 +22,10 @@ export class Partition {
   readonly epoch: number;
   /** Attempts in flight to its instances. */
   in_flight = 0;
-  /** The time of the invalidation clock when this node took it: what was requested earlier says nothing about it. */
+  /**
+   * The time of the invalidation clock when this node took the partition. Answers to earlier requests say nothing about
+   * it.
+   */
   acquired_at = 0;
   /**
    * Whether every lane with something pending is known. Then a lane that is not in memory has nothing on disk, except
@@ -77,7 +83,7 @@ export interface PartitionsObserver {
   storageFailed(error: unknown): void;
 }
 
-/** Who this node is, as the others know it. */
+/** How the other nodes know this one. */
 export interface NodeIdentity {
   node_id: string;
   version: string;
@@ -86,13 +92,14 @@ export interface NodeIdentity {
 }
 
 /**
- * The partitions that this node holds, and whether it may still act on that.
+ * The partitions that this node holds, and whether it may still act on them.
  *
  *   free ── renew ──► held ── too many, or the node stops ──► paused ── attempts ended, results written, renew ──► free
  *                     held, paused ── another node took it when the lease had ended ──► lost
  *
- * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first: a process that was paused, or gets no response from the store,
- * knows by its own clock that it must start no more. Without a cluster the node holds everything for ever.
+ * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process that was paused, or that gets
+ * no response from the store, knows by its own clock that it must start no more attempts. Without a cluster, the node
+ * holds everything for ever.
  */
 export class Partitions {
   readonly #clock: Clock;
@@ -131,7 +138,7 @@ export class Partitions {
     this.#lease_valid_until = cluster === null ? Infinity : -Infinity;
   }
 
-  /** Those of a node that has everything for itself. */
+  /** The partitions of a node without a cluster: one that has all instances. */
   static alone(clock: Clock): Partitions {
     const nobody = { node_id: '', version: '', address: () => '' };
     return new Partitions(clock, null, nobody, { onHandOver() {}, storageFailed() {} });
@@ -161,7 +168,7 @@ export class Partitions {
     return this.#solo !== null || this.#held.has(partition_no);
   }
 
-  /** Those that are held, to find what is pending in them. */
+  /** The partitions that this node holds. */
   get held(): Partition[] {
     return this.#solo === null ? [...this.#held.values()] : [this.#solo];
   }
@@ -270,8 +277,8 @@ export class Partitions {
     const previous = this.#ending.get(partition_no);
     this.#ending.delete(partition_no);
     if (previous === undefined || previous.in_flight === 0) return partition;
-    // Attempts that began before the loss still count against the limits of its instances, and nobody else waits for
-    // them.
+    // Attempts that began before the loss still count against the limits of its instances, so the partition starts none
+    // until they have ended.
     partition.paused = true;
     previous.onIdle = () => {
       if (this.#releasing.has(partition)) return;

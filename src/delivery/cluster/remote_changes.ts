@@ -111,7 +111,7 @@ export class RemoteChanges implements PartitionsListener {
     dispatcher.offer(recipient);
   }
 
-  /** What memory holds of the deliveries of an instance no longer counts: the table is right. */
+  /** The deliveries of an instance in memory no longer count: the table is right. */
   #invalidateLanes(recipient: Recipient): void {
     const { invalidations, dispatcher } = this.#parts;
     recipient.invalidated_at = invalidations.now;
@@ -149,7 +149,7 @@ export class RemoteChanges implements PartitionsListener {
   /** Finds what the broadcasts of other nodes missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients, discovery } = this.#parts;
-    // A lane with something in memory delivers that first. A later scan finds whether there is more.
+    // A lane with deliveries in memory delivers these first; a later scan finds whether the table has more.
     return discovery.scan(partitions.held, (key) => {
       const lane = recipients.known(key.instance_id)?.lanes.get(key.meeting_id);
       if (lane === undefined || (lane.isEmpty && !lane.isBusy)) discovery.markSpilled(key);

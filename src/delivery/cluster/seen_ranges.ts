@@ -1,12 +1,12 @@
 import { GenerationCache } from '../../domain/generation_cache.ts';
 
-/** Meetings for which the start of the seen range is kept. */
+/** The most meetings whose range is remembered. */
 const MEETINGS_MAX = 50_000;
 
 /**
- * What a node of a cluster has seen of each meeting. It stores some messages itself, and learns which ones others
- * stored. While no message is missing, the messages form one range. A message of that range that is in no lane of this
- * node is not pending.
+ * The messages that a node of a cluster has seen of each meeting: those that it stored, and those that it learned from
+ * other nodes. As long as none is missing between them, they form one range. A message of the range that is in no lane
+ * of this node is not pending.
  */
 export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);

@@ -30,7 +30,10 @@ export class Lane {
   #state: LaneState = 'idle';
   /** Null while all of the lane is in memory. */
   backlog: Backlog | null = null;
-  /** Rises when the rows may have changed: then what is in memory, tried or being read no longer counts. */
+  /**
+   * Rises when the rows may have changed. Then deliveries of an earlier generation no longer count, whether they are in
+   * memory, in flight or being read.
+   */
   generation = 0;
   /** The last seq that was ever in the queue. A load continues after it. */
   last_seq: number;
@@ -38,9 +41,9 @@ export class Lane {
   /** Deliveries in memory that were read from the table, and not tried since. */
   queued_read = 0;
   /**
-   * Where the complete range (see cluster/seen_ranges.ts) of this lane begins: this node saw every message since then,
-   * and read the earlier ones. 0: the lane is complete for no range. Null without a cluster, where the lane is always
-   * complete.
+   * The first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node saw every
+   * message from there on, and has read the earlier ones. 0: it is complete for no range. Null without a cluster, where
+   * a lane is always complete.
    */
   contiguous_from: number | null = null;
 
@@ -71,7 +74,7 @@ export class Lane {
   begin(state: 'attempting' | 'loading'): void {
     assert(this.#state === 'idle', 'a lane does one thing at a time');
     const has_head = this.queue.length > 0;
-    // What steps aside is read when it is due, whatever is known to be on disk.
+    // The lane of deliveries aside is read when one is due, even without a backlog.
     if (state === 'attempting') assert(has_head, 'an attempt is made on the head');
     else assert(!has_head && (this.aside || this.backlog !== null), 'only a backlog is read, when its turn is next');
     this.#state = state;
@@ -150,7 +153,7 @@ export class Lane {
     }
   }
 
-  /** Makes void what is in memory, tried or being read. The rows are read again once results are written. */
+  /** Starts a new generation: the rows are read again when all results are written. */
   invalidate(): void {
     this.generation++;
     this.spill().is_unsettled = true;

@@ -17,11 +17,11 @@ import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** Deliveries read at once into a lane, while there is room; one when there is none. */
+/** The most deliveries that are read into a lane at once. One is read when memory has no room. */
 export const LANE_PAGE = 64;
 /** Lanes read in one batch. */
 const LANES_READ_MAX = 500;
-/** The most deliveries, more or less, that one batch reads: what is accepted in that time waits for the batch. */
+/** About the most deliveries that one batch reads: messages that are accepted meanwhile wait for it. */
 const DELIVERIES_READ_MAX = 500;
 /** How much the latest page counts in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
@@ -118,7 +118,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // Nobody told this node of what was stored before it listened: the table has more than the tail.
+    // The table has more than the tail: other nodes stored messages before this node listened.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;
@@ -126,7 +126,7 @@ export class LaneLoader {
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const reaches_tail = before_tail.length < rows.length;
-    // The table is right and the tail is not: nothing of the tail is pending any more.
+    // The page ends before the tail begins: so nothing in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) this.#memory.joinTail(lane);
     else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
@@ -141,7 +141,7 @@ function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): voi
   }
 }
 
-/** Whether nothing followed when a page of a lane was read: it ends neither at its limit nor where deliveries get long. */
+/** Whether a page is the last of its lane: then it is shorter than both limits, in deliveries and in characters. */
 function isLastPage(rows: QueuedDelivery[], limit: number): boolean {
   if (rows.length >= limit) return false;
   let chars = 0;

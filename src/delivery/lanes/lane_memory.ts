@@ -5,7 +5,7 @@ import type { Lane } from './lane.ts';
 import type { LaneDelivery } from './lane_delivery.ts';
 import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 
-/** Deliveries that a lane holds in memory, and while its instance does not move or the lane itself is held. */
+/** The most deliveries of a lane in memory, and the most while its instance does not move or the lane is held. */
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
@@ -37,7 +37,10 @@ export class LaneMemory {
   #bytes = 0;
   /** The estimates of all backlogs. */
   #unread = 0;
-  /** Room for deliveries that are being read: after a start, thousands of lanes ask before the first read ends. */
+  /**
+   * Room reserved for deliveries that are being read: after a start, thousands of lanes begin to read before the first
+   * read has ended.
+   */
   #reserved = 0;
   /** How long a push takes lately, on the average of all. */
   #push_ms = PUSH_MS_GUESS;
@@ -109,7 +112,7 @@ export class LaneMemory {
     this.#bytes += bytesOf(delivery);
   }
 
-  /** Takes the head, whose settlement is made already. */
+  /** Removes the head. Its settlement must be made before. */
   takeHead(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
@@ -172,7 +175,7 @@ export class LaneMemory {
     lane.joinTail();
   }
 
-  /** Some more was added to a backlog. As many count as the lane would hold. */
+  /** A delivery was added to a backlog. It counts as unread as long as the lane would have had room for it. */
   countUnread(recipient: Recipient, lane: Lane, backlog: Backlog, now: number): void {
     const room = this.limitFor(recipient, lane, now) - lane.length;
     this.setUnread(backlog, Math.min(backlog.unread_estimate + 1, Math.max(backlog.unread_estimate, room)));
@@ -191,7 +194,7 @@ export function isMoving(recipient: Recipient, now: number): boolean {
   return recipient.in_flight === 0 || now - recipient.moved_at < SLOW_AFTER_MS;
 }
 
-/** What a delivery takes in memory, but for what all do. */
+/** The bytes of a delivery in memory, without those that every delivery takes. */
 function bytesOf({ body_head, target_agents }: LaneDelivery): number {
   return body_head.byteLength + target_agents.length;
 }

@@ -25,17 +25,23 @@ export class Recipient {
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
-  /** What was requested before this time of the invalidation clock may have been changed by another node since. */
+  /**
+   * A time of the invalidation clock. What was requested before it may be stale, because another node has changed it
+   * since.
+   */
   invalidated_at: number;
   /** True when the instance was deleted or belongs to another node: this node starts nothing more for it. */
   dropped = false;
-  /** True when more waits for it than was accepted just now, or when it was away: see turns.ts. */
+  /** True when the instance has a backlog, or was away: see turns.ts. */
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
   is_touched = false;
   /** Attempts that it started in its turn; null when it is not its turn. */
   turn: number | null = null;
-  /** Whether it stands in the first list of those that can take a step, and in one of those with a backlog. */
+  /**
+   * Whether it is in the first list of those that can take a step; and whether it is in one of the lists for instances
+   * with a backlog.
+   */
   listed = false;
   listed_behind = false;
   in_flight = 0;
@@ -65,7 +71,7 @@ export class Recipient {
     return (this.#aside ??= new Lane('', 0, true));
   }
 
-  /** Its lanes, and the one of what stepped aside. */
+  /** Its lanes, and the one of the deliveries aside. */
   get allLanes(): Lane[] {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
@@ -76,7 +82,7 @@ export class Recipient {
     this.#noteBackoff();
   }
 
-  /** Takes over what a push to a target made of the instance. */
+  /** Takes over the health that a push to a target resulted in. */
   learn(target: Target, health: InstanceHealth, is_gone: boolean): void {
     if (this.registration.learn(target, health, is_gone)) this.#noteBackoff();
   }
@@ -112,8 +118,8 @@ export class Recipient {
   }
 
   /**
-   * Whether it goes first: it has no backlog, or the message that was accepted just now is worth one attempt all the
-   * same.
+   * Whether it goes before the instances with a backlog: it has none itself, or a message was just accepted for it,
+   * which is worth one attempt.
    */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;

@@ -76,8 +76,8 @@ export class RecipientCache {
   /** It was deleted, or is another node's: nothing is started for it any more. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
-      // An attempt in flight ends by itself; it settles nothing, because the row is no longer pending. A load in flight finds
-      // nobody to load for.
+      // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A
+      // read in flight drops its rows.
       this.#memory.trim(lane, 0);
       this.#memory.joinTail(lane);
     }
@@ -101,8 +101,8 @@ export class RecipientCache {
   }
 
   /**
-   * Forgets an empty lane, but not before all pending lanes are found: until then only the lane knows what was taken
-   * from it.
+   * Forgets an empty lane, but only after all pending lanes are found. Until then only the lane knows which deliveries
+   * were taken from it.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;

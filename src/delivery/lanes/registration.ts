@@ -25,7 +25,7 @@ export class Registration {
   #health: InstanceHealth = NO_HEALTH;
   /** Health is not on disk yet. */
   health_dirty = false;
-  /** A 410 arrived for what was registered at this `updated_at`; null when none did. */
+  /** The `updated_at` of the registration whose receiver responded 410; null when none did. */
   gone_as_of: number | null = null;
   /** Counts invalidations: a row that was requested before the last one says nothing of the registration. */
   version = 0;
@@ -56,7 +56,7 @@ export class Registration {
     this.version++;
   }
 
-  /** What is in memory counts again, although no row replaced it: nobody can read the row. */
+  /** The registration in memory counts again, although no row replaced it: the row cannot be read. */
   keep(): void {
     if (this.#freshness === 'stale') this.#freshness = 'current';
   }

@@ -12,7 +12,7 @@ import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** Rows read at once: what is accepted meanwhile waits for them. */
+/** The most rows read at once: messages that are accepted meanwhile wait for them. */
 const BATCH_MAX = 100;
 /** How soon an instance whose secrets cannot be decrypted is read, and logged, again. Giving it new ones ends the wait. */
 const UNREADABLE_RETRY_MS = 60_000;
@@ -66,7 +66,8 @@ export class Registrations {
     if (registration.reading !== 'none') return;
     registration.reading = 'in_flight';
     const { version, health, may_need_reset, gone_as_of } = registration;
-    // A row that is older than what attempts made cannot tell whether somebody reset the back-off, or switched it on again.
+    // Results of attempts are written first. A row that was read before would not show whether somebody has reset the
+    // back-off or switched the instance on.
     const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
     void written
@@ -80,7 +81,7 @@ export class Registrations {
             return;
           }
           registration.may_need_reset = false;
-          // Deleted meanwhile: what was pending is cancelled in the table.
+          // Deleted meanwhile: the table says that its deliveries are cancelled.
           if (row === null) this.#recipients.drop(recipient);
           else if (row instanceof StoreError) this.#pause(recipient, row);
           else {
@@ -100,7 +101,7 @@ export class Registrations {
       );
   }
 
-  /** A newer row is here: the recipient may start what it says at once. */
+  /** Takes over a newer row. The recipient may act on it at once. */
   take(recipient: Recipient, row: Instance, resets_backoff: boolean): void {
     this.#replace(recipient, row);
     if (resets_backoff) this.resetBackoff(recipient);
@@ -135,7 +136,8 @@ export class Registrations {
 
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
-    // Perhaps an earlier process blocked it by another policy. To ask the current policy opens no socket.
+    // Perhaps an earlier process had another policy and blocked the push. An attempt under the current policy opens no
+    // socket if it is blocked again, so it need not wait.
     if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }

@@ -77,7 +77,7 @@ export class Retries {
     lane.begin('loading');
     lane.backlog = null;
     recipient.loads++;
-    // A delivery that becomes due from here on is noted again. The note stays when the load has ended.
+    // From here on a delivery that becomes due is noted again, and the end of the read keeps that note.
     recipient.aside_due_at = null;
     try {
       await this.#settlements.flush();
@@ -100,7 +100,8 @@ export class Retries {
       lane.end();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
-        // What became due meanwhile was noted without a check, because the lane was busy; or it was forgotten.
+        // While the lane was busy, due deliveries were noted without a check. And if none was noted, the read itself
+        // must be repeated.
         this.check(recipient);
         this.#dispatcher.offer(recipient, lane);
       });

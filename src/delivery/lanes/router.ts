@@ -36,9 +36,8 @@ export class Router {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
-      // This node saw every message of the meeting and put it into its lanes: what is not in memory is not pending.
-      // That does not hold for a message that another node stored: this node may have read it from the table long
-      // ago.
+      // This node saw every message of the meeting and put it into its lanes, so what is not in memory is not pending.
+      // That is not certain for a message that another node stored: this node may have read it from the table long ago.
       const is_known = is_own && recipient.partition.discovered && (contiguous_from === null || contiguous_from === 1);
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
       // The message belongs to another range than the last one: before it there may be messages that this node did
@@ -48,7 +47,7 @@ export class Router {
       // It was read from the table before this node heard of it.
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
-      // It may have been cancelled while the response was on the way.
+      // The delivery may have been cancelled while the response of the store was on its way.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
       if (is_long) only_on_disk = recipient.is_behind = true;
@@ -87,7 +86,10 @@ export class Router {
   }
 }
 
-/** Whether what follows the backlog of a lane is on disk only: without a cluster, where the instance has more of a backlog. */
+/**
+ * Whether a delivery behind the backlog of a lane stays on disk. Without a cluster it does when its instance has more
+ * of a backlog.
+ */
 function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
   return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));
 }

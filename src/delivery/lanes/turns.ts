@@ -1,19 +1,19 @@
 /**
- * Whose step is next. An instance without a backlog never waits for the backlog of another:
+ * Whose step is next. An instance without a backlog never waits for the backlog of another.
  *
- * first:   instances without a backlog, one step each. An accepted message also puts its instance here for one attempt if that has a
- *          backlog, so that a small backlog ends soon.
- * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of their deliveries was tried, so
- *          each is read from the table by the page and pushed over one connection.
+ * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
+ *          here, for one attempt, so that a small backlog ends soon.
+ * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of their
+ *          deliveries was tried: so each is read from the table by the page and pushed over one connection.
  *
  * Instances with a backlog get a share even when the first list is never empty, and never more than their room.
  */
 import { Fifo } from '../fifo.ts';
 import type { Recipient } from './recipient.ts';
 
-/** Steps from the first list before one of those with a backlog, where both have some. */
+/** After this many steps from the first list, an instance with a backlog takes one. */
 const FIRST_IN_A_ROW = 4;
-/** Attempts in a turn; what was read by then is still tried. */
+/** The attempts in a turn. Deliveries that were read by then are still tried. */
 const TURN_ATTEMPTS = 64;
 
 export class Turns {

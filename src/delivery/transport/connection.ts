@@ -14,11 +14,11 @@ const IDLE_HINT_MARGIN_MS = 1000;
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
 export class Connection extends ListNode {
   readonly socket: Socket;
-  /** How many pushes got a response on it before the current one. */
+  /** The pushes that got a response on this connection before the current one. */
   uses = 0;
   /** Whether a byte arrived since the current push was sent. */
   has_responded = false;
-  /** True until the head of the final response has arrived whole. */
+  /** True until all of the head of the final response has arrived. */
   head_expected = false;
   readonly #client: Client;
   #status_line_expected = false;

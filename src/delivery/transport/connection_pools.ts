@@ -26,8 +26,8 @@ export class ConnectionPools {
   }
 
   /**
-   * The pool of an instance. A URL of another origin gets a new pool, and the old connections are closed. A text when
-   * the URL is refused.
+   * The pool of an instance. For a URL of another origin it is a new one, and the old connections are closed. A text,
+   * when the URL is refused.
    */
   of(instance_id: string, url: string): InstancePool | string {
     const known = this.#pools.get(instance_id);

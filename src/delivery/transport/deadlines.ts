@@ -11,7 +11,7 @@ export abstract class DeadlineEntry extends ListNode {
   abstract expire(): void;
 }
 
-/** Timers are not armed closer together than this: deadlines in between end together. */
+/** The least time between two timers: deadlines in between end together. */
 const SWEEP_INTERVAL_MS_MIN = 5;
 
 export class Deadlines {
@@ -42,7 +42,7 @@ export class Deadlines {
     this.#running.delete(entry);
   }
 
-  /** Disarms the timer. Everything running expires now, and nothing added later does. */
+  /** Stops the timer. All deadlines that run expire now; those added later never do. */
   close(): void {
     this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
@@ -60,7 +60,9 @@ export class Deadlines {
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 
-  /** Runs after a poll for I/O, so that a response that lay in the socket while this process was busy still counts. */
+  /**
+   * Runs after the next poll for I/O. So a response counts that had arrived in the socket while this process was busy.
+   */
   #sweep(): void {
     if (this.#timer === null) return;
     this.#timer = null;

@@ -12,9 +12,9 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after'> {
 }
 
 /**
- * Makes one signed push to the stored URL, as a real one is made, over a connection of its own. Nothing is recorded.
+ * Makes one signed push to the stored URL, like a real one, over a connection of its own. Nothing is recorded.
  *
- * @param id stands for the delivery and the message
+ * @param id used as the id of the delivery and of the message
  */
 export async function diagnose(
   transport: Pick<WebhookTransport, 'push'>,

@@ -17,7 +17,7 @@ import {
 } from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
-/** What every push of a transport shares. */
+/** What all pushes of a transport share. */
 export interface PushContext {
   readonly policy: EgressPolicy;
   /** Monotonic milliseconds. */
@@ -128,8 +128,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   // ── called by undici ──
 
   /**
-   * undici writes the request next. A process that was stopped for a while in between (a paused machine) gets here before
-   * any timer ends the push: by now another node may have delivered in its place.
+   * undici writes the request next. If the process was stopped just before (a paused machine), it gets here before any
+   * timer ends the push. By now another node may have delivered in its place, so the deadline is checked.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.#context.deadline_ms) return;
@@ -156,7 +156,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   onResponseData(_controller: unknown, chunk: Buffer): void {
     if (this.#settled) return;
     if (this.#body_bytes < EXCERPT_BYTES_MAX) {
-      // A copy, because a chunk is a window on the 64 KiB that the socket read.
+      // A copy: the chunk shares the memory of all 64 KiB that the socket has read.
       const part = Buffer.from(chunk.subarray(0, EXCERPT_BYTES_MAX - this.#body_bytes));
       if (this.#excerpt === null) this.#excerpt = [part];
       else this.#excerpt.push(part);
@@ -206,7 +206,10 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     }
   }
 
-  /** The receiver closed a kept connection just as it was used, before it began a response: it never saw the push. */
+  /**
+   * The receiver closed a kept connection at the moment when it was used, before it began a response. It never saw the
+   * push, so the push is made again.
+   */
   #sendAgain(): void {
     this.#sent_again = true;
     this.#connection = null;
@@ -216,7 +219,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connect(started_at_ms + this.#context.deadline_ms - this.#context.now());
   }
 
-  /** The status line decides, whatever becomes of the body. */
+  /** The status line alone decides the outcome, even if the body breaks off. */
   #settleByStatus(complete: boolean): void {
     const status_code = this.#status_code!;
     const outcome = outcomeOfStatus(status_code, this.#push.success_statuses);

@@ -5,9 +5,9 @@ import type { AddressBytes } from '../../domain/address.ts';
 import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
- * Host names to addresses, without `dns.lookup`: that runs two at a time on libuv's threads, so that eight lookups at
- * a silent name server took 10 to 40 s for everybody. Each lookup here has a c-ares channel of its own, which waits
- * for no other and is cancelled as a whole; 200 lookups at a silent name server ended together in 0.7 s.
+ * Resolves host names, without `dns.lookup`. That runs two lookups at a time on libuv's threads: eight lookups at a
+ * silent name server took 10 to 40 s for everybody. Here each lookup has a c-ares channel of its own, which waits for
+ * no other lookup and can be cancelled as a whole: 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -106,7 +106,7 @@ class DnsLookup implements Lookup {
     if (error !== null) {
       if (!NO_RECORD_CODES.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
-      // All of them, because the forbidden one may be the last; a DNS message has room for some 4,000.
+      // Takes all addresses, because a forbidden one may be the last. A DNS message has room for some 4,000.
       for (const text of found) {
         const bytes = parseAddress(text);
         if (bytes !== null) this.#addresses.push(bytes);

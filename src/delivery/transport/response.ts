@@ -6,7 +6,9 @@ import { withoutSecrets } from './push.ts';
 export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** No more than this is read of the body of a response. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
-/** All bytes behind the head. Chunk extensions and trailers are not body, and nothing else limits them. */
+/**
+ * The most bytes after the head that are read. They include chunk extensions and trailers, which nothing else limits.
+ */
 export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
 export const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
 /** A character takes four bytes at most. */

@@ -17,10 +17,12 @@ export interface Target {
   secret: string;
   previous_secret: string | null;
   previous_secret_until: number;
-  /** Of both secrets. Null while nothing is pushed: a key takes a kilobyte, most of it outside of the heap. */
+  /**
+   * The keys of both secrets. Null while nothing is pushed: a key takes a kilobyte, most of it outside of the heap.
+   */
   keys: Keys | null;
   switched_on: boolean;
-  /** Tells one version of the registration from the next. */
+  /** Changes with each version of the registration. */
   updated_at: number;
 }
 
