@@ -223,7 +223,7 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
-  /** Another node did something that this one must know of. */
+  /** Another node changed something that this one must know. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);
   }

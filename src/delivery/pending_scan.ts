@@ -65,7 +65,10 @@ export class PendingScan {
     return reading_ms;
   }
 
-  /** Makes deliveries that were written on a clock that was ahead due at `latest_ms` at the latest; rejects only after `stop`. */
+  /**
+   * Bounds the times that a clock which was ahead has written: the deliveries aside become due at `latest_ms` at the
+   * latest. Rejects only after `stop`.
+   */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);
     await this.#persistently(() => this.#store.deliveries.boundAside(latest_ms, only));

@@ -292,7 +292,10 @@ export class ConvokeClient {
     );
   }
 
-  /** Who did what to what, from where and when; the newest entry first unless `order` is the other. For admins. */
+  /**
+   * The audit log: who did what, to what, from where and when. The newest entry is first unless `order` says otherwise.
+   * For admins.
+   */
   listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
     return this.#requests.call('GET', ['audit'], { ...options, query });
   }

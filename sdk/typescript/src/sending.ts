@@ -27,7 +27,7 @@ export interface SendOptions extends CallOptions {
   in_reply_to?: string | undefined;
   /** Seconds after which it is not pushed any more, where that is earlier than the limit of the service. */
   expires_in_s?: number | undefined;
-  /** Made at random when absent. Give your own to repeat a send safely across restarts of your program. */
+  /** A random one when absent. Give your own to repeat a send safely after a restart of your program. */
   idempotency_key?: string | undefined;
 }
 

@@ -25,7 +25,7 @@ export const LAST_OF_MESSAGE = `least(m.message_no, ${2 ** 60}) + least(m.delive
 const HEAD_COLUMNS =
   'message_no, meeting_id, seq, accepted_at, deliveries_queued, target_agents, from_agent, in_reply_to, hops';
 
-/** As far as the characters reach, and a row beyond, as in `list`. */
+/** The rows that fit into the limit of characters, and one more row, as in `list`. */
 const HEADS_SINCE = statement(`
   SELECT ${HEAD_COLUMNS} FROM (
     SELECT page.*, coalesce(sum(length(page.target_agents)) OVER (ORDER BY page.message_no ROWS BETWEEN UNBOUNDED PRECEDING AND 2 PRECEDING), 0) AS chars_before FROM (

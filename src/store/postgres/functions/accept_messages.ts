@@ -291,7 +291,7 @@ ${said.count}
 
 export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NOTHING_SAID);
 
-/** The same with keys of their senders; the version before calls the other one. */
+/** The same, where each sender has keys of its own. Nodes of the previous version call the function above. */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NOTHING_SAID);
 
 /** The same with who says a message, and what it answers. */

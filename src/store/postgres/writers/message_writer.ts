@@ -74,7 +74,7 @@ interface Stored {
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
-  /** For each message its place among those that are sent, from 0. */
+  /** For each message, its place among those that are sent, from 0. */
   places: number[];
 }
 
