@@ -1,0 +1,123 @@
+"""An agent that pulls, with the standard library only. What it does and why: docs/pull.md
+
+    python3 examples/pull_client.py anna standup-42
+
+CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is.
+"""
+import base64
+import collections
+import hashlib
+import hmac
+import http.client
+import json
+import os
+import random
+import secrets
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+URL = os.environ.get("CONVOKE_URL", "http://127.0.0.1:8080").rstrip("/")
+API_KEY = os.environ.get("CONVOKE_API_KEY", "")
+WAIT_S = 30
+DONE_MAX = 10_000
+
+
+class Failed(Exception):
+    """Try again: the service is not there, overloaded, or restarts."""
+
+
+class NoRedirect(urllib.request.HTTPRedirectHandler):
+    """A redirect would take the key to another host."""
+
+    def redirect_request(self, *_):
+        return None
+
+
+opener = urllib.request.build_opener(NoRedirect)
+
+
+def call(path, body, timeout_s=10):
+    headers = {"content-type": "application/json", "user-agent": "pull_client.py"}
+    if API_KEY:
+        headers["authorization"] = f"Bearer {API_KEY}"
+    request = urllib.request.Request(f"{URL}/api/v1/instances/{path}", json.dumps(body).encode(), headers)
+    try:
+        with opener.open(request, timeout=timeout_s) as response:
+            return json.load(response)
+    except urllib.error.HTTPError as error:
+        if 400 <= error.code < 500 and error.code not in (408, 429):
+            sys.exit(f"refused: {error.code} {error.read().decode()}")
+        raise Failed(f"answered {error.code}", error.headers.get("retry-after")) from error
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise Failed(str(error), None) from error
+
+
+def insist(path, body, timeout_s=10):
+    """Repeats a request until it is answered: from 0.1 s to 5 s apart, each pause with a random part."""
+    pause_s = 0.1
+    while True:
+        try:
+            return call(path, body, timeout_s)
+        except Failed as failure:
+            why, retry_after = failure.args
+            asked_s = int(retry_after) if (retry_after or "").isdecimal() else 0
+            print(f"{why}; trying again", file=sys.stderr, flush=True)
+            time.sleep(max(asked_s, pause_s * random.uniform(0.5, 1)))
+            pause_s = min(5, pause_s * 2)
+
+
+def is_genuine(secret, headers, body):
+    key = base64.b64decode(secret.removeprefix("whsec_"))
+    timestamp = headers.get("webhook-timestamp", "")
+    if not timestamp.isdecimal() or abs(time.time() - int(timestamp)) > 300:
+        return False
+    signed = f"{headers.get('webhook-id', '')}.{timestamp}.".encode() + body
+    expected = "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+    given = headers.get("webhook-signature", "").split(" ")
+    return any(hmac.compare_digest(one.encode(), expected.encode()) for one in given)
+
+
+def result_of(push, secret, done, agent):
+    """What the service is to know of a push: a status, and a reply in the body."""
+    headers, body = push["headers"], push["body"].encode()
+    about = {"delivery_id": push["delivery_id"], "attempt": push["attempt"]}
+    if not is_genuine(secret, headers, body):
+        return about | {"status_code": 401}
+    if push["delivery_id"] not in done:  # Otherwise the result was lost on the way: the agent runs once.
+        try:
+            reply = agent(json.loads(body), headers)
+        except Exception as error:  # The push repeats later.
+            print(f"the agent failed: {error!r}", file=sys.stderr, flush=True)
+            return about | {"status_code": 500}
+        done[push["delivery_id"]] = {"status_code": 200, "body": json.dumps({} if reply is None else {"reply": reply})}
+        if len(done) > DONE_MAX:
+            done.popitem(last=False)
+    return about | done[push["delivery_id"]]
+
+
+def serve(agent_id, meeting_ids, agent):
+    secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
+    instance = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
+    insist("register/", instance | {"transport": "pull"})
+    for meeting_id in meeting_ids:
+        insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
+    print(f"{agent_id} pulls", flush=True)
+    done, results = collections.OrderedDict(), []
+    while True:
+        # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile.
+        pull = {"results": results, "max": 1, "wait_s": WAIT_S}
+        pulled = insist(f"{urllib.parse.quote(agent_id, safe='')}/pull/", pull, WAIT_S + 15)
+        results = [result_of(push, secret, done, agent) for push in pulled["pushes"]]
+
+
+def echo(push, headers):
+    """The agent: put yours here. It says nothing to other agents, so that no two of them talk for ever."""
+    print(f"{push['meeting_id']} #{headers['convoke-seq']}: {json.dumps(push['message'])}", flush=True)
+    return None if "convoke-from-agent" in headers else f"You said: {push['message'].get('content')}"
+
+
+if __name__ == "__main__":
+    serve(sys.argv[1], sys.argv[2:], echo)

@@ -1,0 +1,95 @@
+/** examples/pull_client.py: the wire of docs/pull.md is enough to write a client in another language, with nothing else. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { test } from 'node:test';
+import type { InviteWithLink, RedeemedInvite } from '@convoke/sdk';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url));
+const skip = spawnSync('python3', ['--version']).status === 0 ? false : 'there is no python3 here';
+
+test(
+  'a client in plain Python gets every message once and in order, over a restart of the service',
+  { skip },
+  async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const input = { meeting_ids: ['standup', 'retro'], agent_ids: ['anna'], instance_id: 'anna' };
+    const { link } = (await service.post<InviteWithLink>('/api/v1/invites/', input)).body;
+    const { api_key } = (await (await fetch(link, { method: 'POST' })).json()) as RedeemedInvite;
+    const { url } = service;
+    const client = spawn('python3', ['-B', `${EXAMPLES}pull_client.py`, 'anna', 'standup', 'retro'], {
+      env: { ...process.env, CONVOKE_URL: url, CONVOKE_API_KEY: api_key ?? '' },
+      stdio: ['ignore', 'pipe', 'inherit'],
+    });
+    t.after(() => client.kill('SIGKILL'));
+    const lines: string[] = [];
+    const stdout = createInterface({ input: client.stdout });
+    stdout.on('line', (line) => lines.push(line));
+    await once(stdout, 'line');
+
+    const said = async (meeting_id: string, content: string) =>
+      service.settled(await service.send(meeting_id, { content }));
+    for (const content of ['one', 'two', 'three']) assert.equal((await said('standup', content)).state, 'delivered');
+    assert.equal((await said('retro', 'four')).state, 'delivered');
+    await service.restart({ port: new URL(url).port });
+    assert.equal((await said('standup', 'five')).state, 'delivered');
+    await until(
+      'the last line',
+      () => Promise.resolve(lines.length),
+      (count) => count >= 6,
+    );
+    assert.deepEqual(lines, [
+      'anna pulls',
+      'standup #1: {"content": "one"}',
+      'standup #2: {"content": "two"}',
+      'standup #3: {"content": "three"}',
+      'retro #1: {"content": "four"}',
+      'standup #4: {"content": "five"}',
+    ]);
+  },
+);
+
+/** Calls functions of the client by themselves. */
+const CHECKS = `
+import json, sys
+import pull_client as client
+cases = json.load(sys.stdin)
+for case in cases:
+    client.time.time = lambda: case['now_s']
+    headers = {name.lower(): value for name, value in case['headers'].items()}
+    genuine = any(client.is_genuine(secret, headers, case['body'].encode()) for secret in case['secrets'])
+    assert genuine == (case['reason'] is None), case['name']
+case = next(case for case in cases if case['reason'] is None)
+client.time.time = lambda: case['now_s']
+push = {'delivery_id': 'd', 'attempt': 1, 'headers': {n.lower(): v for n, v in case['headers'].items()}, 'body': case['body']}
+runs, done = [], client.collections.OrderedDict()
+def agent(*_):
+    runs.append(1)
+    if len(runs) == 1: raise ValueError('it fails once')
+    return 'hello'
+results = [client.result_of(dict(push, attempt=n), case['secrets'][0], done, agent) for n in (1, 2, 3)]
+assert [r['status_code'] for r in results] == [500, 200, 200] and len(runs) == 2, results
+assert results[2] == {'delivery_id': 'd', 'attempt': 3, 'status_code': 200, 'body': '{"reply": "hello"}'}, results
+assert client.result_of(dict(push, body=push['body'] + ' '), case['secrets'][0], done, agent)['status_code'] == 401
+print(len(cases))
+`;
+
+test('it agrees with the test vectors, and wakes the agent again only for a push that failed', { skip }, async () => {
+  const vectors = JSON.parse(await readFile(`${EXAMPLES}../vectors/signature.json`, 'utf8')) as {
+    verify: { reason: string | null; body: string }[];
+  };
+  // What is no secret is refused at the registration.
+  const cases = vectors.verify.filter(({ reason }) => reason !== 'invalid_secret');
+  const { stdout, stderr } = spawnSync('python3', ['-B', '-c', CHECKS], {
+    cwd: EXAMPLES,
+    input: JSON.stringify(cases),
+    encoding: 'utf8',
+  });
+  assert.equal(stdout.trim(), String(cases.length), stderr);
+});
