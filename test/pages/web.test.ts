@@ -110,6 +110,30 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('a machine that connects by itself is shown as waiting, then as connected: since when, from where, with what', async (t) => {
+    const { service, url } = await start(t);
+    const machine = { instance_id: 'laptop', instance_name: 'Laptop', agent_ids: ['anna'], transport: 'pull' };
+    assert.equal((await service.post('/api/v1/instances/register/', machine)).status, 201);
+    await service.join('far', 'laptop', ['anna']);
+    await visitor.visit(url, { path: '/instances' }, async (page) => {
+      await row(page, 'Laptop').getByText('not connected').waitFor();
+      await page.goto(`${url}/meetings/far`);
+      const composer = page.getByRole('form', { name: 'Send a message' });
+      await composer.getByText('Laptop will hear it when connected').waitFor();
+      await page.goto(`${url}/instances/laptop`);
+      const detail = page.getByRole('region', { name: 'Instance laptop' });
+      await detail.getByText('waiting for connection').waitFor();
+      assert.equal(await detail.getByRole('button', { name: 'Test the webhook' }).count(), 0);
+      const pulled = service.post('/api/v1/instances/laptop/pull/', { wait_s: 1 }, { 'user-agent': 'somebody/1.2' });
+      await detail.getByText('connected', { exact: true }).waitFor();
+      await detail.getByText('somebody/1.2').waitFor();
+      await detail.getByText('127.0.0.1').waitFor();
+      assert.equal((await pulled).status, 200);
+      await page.goto(`${url}/meetings/far`);
+      await composer.getByText('Laptop will hear it', { exact: true }).waitFor();
+    });
+  });
+
   test('are there in a browser whose language is no language tag', async (t) => {
     const { service, url } = await start(t);
     await service.member(t, 'standup');

@@ -69,5 +69,6 @@ const KINDS: readonly (readonly [Hearing, MarkKind, string])[] = [
 /** @param instance undefined until it is read */
 function hearingOf({ health }: MeetingInstance, instance: Instance | undefined): Hearing {
   if (instance !== undefined && !(instance.is_active && instance.webhook_enabled)) return 'off';
+  if (instance?.connected === null) return 'connection';
   return health === 'down' ? 'down' : 'now';
 }

@@ -4,6 +4,7 @@ import type { Diagnosis, Instance } from '@convoke/sdk';
 import { useQuery } from '../queries.ts';
 import { AgentTags } from '../parts/agents.tsx';
 import { Switch } from '../parts/choice.tsx';
+import { ConnectionState, connectionFacts, doesPull } from '../parts/connection.tsx';
 import { Id } from '../parts/copy.tsx';
 import { Dialog, Field, Form } from '../parts/dialog.tsx';
 import { HealthState, Mark } from '../parts/mark.tsx';
@@ -54,6 +55,7 @@ interface InstanceBodyProps {
 
 function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): JSX.Element {
   const { instance_id, instance_name } = instance;
+  const pulls = doesPull(instance);
   const [diagnosis, setDiagnosis] = useState<Diagnosis | 'running' | null>(null);
   const [asking, setAsking] = useState<Asking>(null);
   const close = (): void => setAsking(null);
@@ -75,21 +77,33 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
     <>
       <div class="detail-block">
         <div class="status-line">
-          <HealthState health={instance.health} />
+          <ConnectionState instance={instance} />
+          {!(pulls && instance.health === 'unknown') && <HealthState health={instance.health} />}
           <span class="faint">
             {instance.consecutive_failures > 0 && `${counted(instance.consecutive_failures, 'failure')} in a row`}
           </span>
         </div>
         {diagnosis === null && <LastFailureView instance={instance} />}
+        {instance.connected === null && (
+          <p class="advice">
+            <Mark kind="waiting" />
+            <span>
+              Its machine is not connected. What is pending waits, and goes out in order when it connects.
+              <span class="advice-what">Start the program on it that pulls.</span>
+            </span>
+          </p>
+        )}
         <div class="button-row">
-          <button
-            type="button"
-            class="button primary"
-            onClick={() => void test()}
-            aria-disabled={diagnosis === 'running'}
-          >
-            Test the webhook
-          </button>
+          {!pulls && (
+            <button
+              type="button"
+              class="button primary"
+              onClick={() => void test()}
+              aria-disabled={diagnosis === 'running'}
+            >
+              Test the webhook
+            </button>
+          )}
           <button
             type="button"
             class="button"
@@ -112,7 +126,15 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
         <Facts
           facts={[
             ['Instance id', <Id id={instance_id} what="the instance id" />],
-            ['Webhook', <Id id={instance.webhook_url} what="the webhook URL" />],
+            ...connectionFacts(instance),
+            ...(instance.webhook_url === ''
+              ? []
+              : [
+                  [
+                    pulls ? 'Webhook, not used' : 'Webhook',
+                    <Id id={instance.webhook_url} what="the webhook URL" />,
+                  ] as const,
+                ]),
             ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
             ['Success', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
             [
@@ -137,10 +159,10 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             }
           />
           <Switch
-            label="Webhook"
+            label={pulls ? 'Pushes' : 'Webhook'}
             is_on={instance.webhook_enabled}
             onChange={(webhook_enabled) =>
-              change({ webhook_enabled }, webhook_enabled ? 'Webhook on.' : 'Webhook off: what is pending waits.')
+              change({ webhook_enabled }, webhook_enabled ? 'Switched on.' : 'Switched off: what is pending waits.')
             }
           />
         </div>

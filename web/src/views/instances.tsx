@@ -14,6 +14,7 @@ import { client } from '../service.ts';
 import { outcomeInWords, some } from '../format.ts';
 import { InstanceDetail } from './instance.tsx';
 import { RegisterDialog } from './register.tsx';
+import { ConnectionTag } from '../parts/connection.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
 const HEALTHS = [
@@ -34,6 +35,7 @@ const COLUMNS: Column<Instance>[] = [
           <Foreign class="named-name">{instance.instance_name || instance.instance_id}</Foreign>
           <Foreign class="named-id">{instance.instance_id}</Foreign>
         </span>
+        <ConnectionTag instance={instance} />
         {!(instance.is_active && instance.webhook_enabled) && <span class="tag">off</span>}
       </span>
     ),
