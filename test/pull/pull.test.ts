@@ -70,6 +70,16 @@ test('a meeting is pulled in order, one at a time, and meetings side by side', a
   );
 });
 
+test('a pull for no pushes hands in results, and takes nothing and waits for nothing', async () => {
+  const meeting_id = service.name('meeting');
+  const machine = await PullingMachine.start(service, [meeting_id]);
+  for (let n = 1; n <= 2; n++) await service.send(meeting_id, { content: n });
+  const { delivery_id, attempt } = await machine.next();
+  const ended = await machine.pull({ results: [{ delivery_id, attempt, status_code: 200 }], max: 0, wait_s: 60 });
+  assert.deepEqual(ended, { pushes: [], results: [{ delivery_id, attempt, became: 'counted', state: null }] });
+  assert.equal(contentOf(await machine.next()), 2);
+});
+
 test('while nobody pulls nothing is attempted, no retry is spent and no back-off grows', async () => {
   const meeting_id = service.name('meeting');
   const machine = await PullingMachine.start(service, [meeting_id]);

@@ -501,7 +501,9 @@ export interface ProblemDetails {
 export interface PullInput {
   /** Results of pushes that were handed out before: at most 256. */
   results?: PullResult[] | undefined;
-  /** How many pushes to answer with at most: 32 when absent, 256 at most. */
+  /**
+   * How many pushes to answer with at most: 32 when absent, 256 at most. 0 brings results only, and waits for nothing.
+   */
   max?: number | undefined;
   /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 answers at once. */
   wait_s?: number | undefined;

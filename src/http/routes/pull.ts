@@ -73,6 +73,8 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
     throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
   const given = (body.results ?? []).map(resultOf);
   const results = await Promise.all(given.map((result) => take(context, instance_id, result)));
+  // A machine that ends wants no more pushes.
+  if (body.max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
     updated_at: row.updated_at,

@@ -71,11 +71,11 @@ export const PullBody = Type.Object(
     ),
     max: Type.Optional(
       Type.Integer({
-        minimum: 1,
+        minimum: 0,
         maximum: PUSHES.max,
         default: PUSHES.default,
-        description: `How many pushes to answer with at most: ${PUSHES.default} when absent, ${PUSHES.max} at most.`,
-        ...expected(`must be a whole number from 1 to ${PUSHES.max}`),
+        description: `How many pushes to answer with at most: ${PUSHES.default} when absent, ${PUSHES.max} at most. 0 brings results only, and waits for nothing.`,
+        ...expected(`must be a whole number from 0 to ${PUSHES.max}`),
       }),
     ),
     wait_s: Type.Optional(
