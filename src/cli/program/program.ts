@@ -7,6 +7,7 @@ import { auditCommand } from './commands/audit.ts';
 import { backupCommand } from './commands/backup.ts';
 import { compactCommand } from './commands/compact.ts';
 import { configCommand } from './commands/config.ts';
+import { connectCommand } from './commands/connect/command.ts';
 import { deliveriesCommand } from './commands/deliveries.ts';
 import { demoCommand } from './commands/demo_command.ts';
 import { doctorCommand } from './commands/doctor_command.ts';
@@ -36,6 +37,7 @@ Exit codes:
 const START_HERE = {
   demo: 'two agents on this machine talk, and you watch each push',
   serve: 'run the service',
+  'connect --help': 'let an agent on this machine take part, from behind a firewall too',
   'COMMAND --help': 'options and examples of one command',
 };
 
@@ -67,6 +69,7 @@ export function program(): Command {
     'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [
+      connectCommand(),
       instancesCommand(),
       webhookTestCommand(),
       joinCommand(),

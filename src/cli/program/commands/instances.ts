@@ -4,9 +4,9 @@ import { HEALTH } from '../../../domain/instance.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
-import { CommandFailure, EXIT } from '../exit.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
 import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
+import { headerOf } from '../header.ts';
 import { typed } from '../command_name.ts';
 
 export function instancesCommand(): Command {
@@ -188,13 +188,6 @@ function registration(instance_id: string, options: RegisterOptions): RegisterIn
     success_statuses: options.success,
     webhook_headers: options.header === undefined ? undefined : Object.fromEntries(options.header.map(headerOf)),
   };
-}
-
-function headerOf(text: string): [string, string] {
-  const colon = text.indexOf(':');
-  // The text is not repeated: it may be a credential.
-  if (colon < 1) throw new CommandFailure(EXIT.usage, "--header must look like 'authorization: Bearer …'");
-  return [text.slice(0, colon).trim(), text.slice(colon + 1).trim()];
 }
 
 function switchCommand(name: 'enable' | 'disable', description: string): Command {

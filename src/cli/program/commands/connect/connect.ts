@@ -1,0 +1,133 @@
+import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
+import { wallNow } from '../../../../wall_clock.ts';
+import { clientFor } from '../../api.ts';
+import { durationInWords } from '../../format.ts';
+import { note, plain, print, printJson, styled } from '../../terminal.ts';
+import type { Connection } from './connection.ts';
+import { LocalRuntime } from './local_runtime.ts';
+
+/** Of as many meetings at a time pushes are given to the runtime. */
+const CONCURRENCY = 32;
+
+/** Lets the runtime take part until the process is asked to end: registers, joins, and carries each push to it. */
+export async function connect(connection: Connection, { json }: { json?: true }): Promise<void> {
+  const { url, api_key, instance_id, agent_ids, meeting_ids, to } = connection;
+  const client = clientFor({ url, ...(api_key !== null && { apiKey: api_key }) });
+  const runtime = new LocalRuntime(new URL(to), connection.headers);
+  const { signal, release } = interrupted();
+  const noteLoss = onceUntilRegained();
+  try {
+    await enter(client, connection, signal, (error) => noteLoss(error));
+    noteLoss(null);
+    note(
+      `${agent_ids.join(', ')} takes part in ${meeting_ids.join(', ') || 'no meeting yet'} as ${instance_id}: pulls from ${url} for ${to}`,
+    );
+    const pushes = client.pull(instance_id, {
+      concurrency: CONCURRENCY,
+      signal,
+      ready: (ending) => (runtime.is_reached ? undefined : runtimeListens(client, connection, runtime, ending)),
+      onConnection: (_, error) => noteLoss(error),
+    });
+    for await (const push of pushes) void carry(push, runtime, json);
+  } catch (error) {
+    // Ended before it had entered.
+    if (!signal.aborted) throw error;
+  } finally {
+    release();
+  }
+}
+
+/** Registers and joins, as often as it takes. */
+async function enter(
+  client: ConvokeClient,
+  connection: Connection,
+  signal: AbortSignal,
+  onFailure: (error: ConvokeError) => void,
+): Promise<void> {
+  const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s } = connection;
+  const registration = {
+    instance_id,
+    instance_name,
+    agent_ids,
+    transport: 'pull' as const,
+    success_statuses: success_statuses ?? undefined,
+    ack_timeout_s: ack_timeout_s ?? undefined,
+  };
+  await untilReached(() => client.register(registration, { signal }), { signal, onFailure });
+  for (const meeting_id of meeting_ids) {
+    const join = () => client.joinMeeting({ instance_id, meeting_id, agent_ids }, { signal });
+    await untilReached(join, { signal, onFailure });
+  }
+}
+
+/** Gives a push to the runtime, and its response to the service. */
+async function carry(push: PushInHand, runtime: LocalRuntime, json: true | undefined): Promise<void> {
+  const started_ms = performance.now();
+  const result = await runtime.post(push);
+  push.respond(result);
+  printPush(push, result, performance.now() - started_ms, json);
+}
+
+/**
+ * While nothing listens, nothing is pulled: what comes waits at the service and spends nothing. One push may have been
+ * handed back before, so the instance backs off; the heartbeat ends that.
+ */
+async function runtimeListens(
+  client: ConvokeClient,
+  { instance_id, to }: Connection,
+  runtime: LocalRuntime,
+  signal: AbortSignal,
+): Promise<void> {
+  note(`nothing listens at ${to}; pushes wait at the service until something does`);
+  await runtime.listens(signal);
+  note(`${to} listens again`);
+  await untilReached(() => client.heartbeat(instance_id, { signal }), { signal });
+}
+
+function printPush(push: PushInHand, result: PushResult, duration_ms: number, json: true | undefined): void {
+  const { delivery_id, meeting_id, message_id, seq, attempt } = push;
+  if (json) {
+    const { body: _, ...outcome } = { body: '', ...result };
+    printJson(
+      { delivery_id, message_id, meeting_id, seq, attempt, ...outcome, duration_ms: Math.round(duration_ms) },
+      0,
+    );
+    return;
+  }
+  const time = new Date(wallNow()).toTimeString().slice(0, 8);
+  const repeated = attempt !== null && attempt > 1 ? `, attempt ${attempt}` : '';
+  print(
+    `${styled('dim', time)}  ${plain(meeting_id)} #${seq}${repeated}  ${outcomeInWords(result)}  ${styled('dim', durationInWords(duration_ms))}`,
+  );
+}
+
+function outcomeInWords(result: PushResult): string {
+  if ('not_reached' in result) return styled('red', plain(`not reached: ${result.not_reached}`));
+  const is_success = result.status_code >= 200 && result.status_code < 300;
+  return styled(is_success ? 'green' : 'yellow', String(result.status_code));
+}
+
+/** Notes a loss of the service once, and that it is over. */
+function onceUntilRegained(): (error: ConvokeError | null) => void {
+  let is_lost = false;
+  return (error) => {
+    if ((error !== null) === is_lost) return;
+    is_lost = error !== null;
+    note(
+      error === null ? 'the service responds again' : `${error.detail.replaceAll('base_url', '--url')}; trying again`,
+    );
+  };
+}
+
+/** Aborted by the first Ctrl-C; a second one ends the process. */
+function interrupted(): { signal: AbortSignal; release: () => void } {
+  const ending = new AbortController();
+  const end = () => {
+    release();
+    note('ends after what is in progress; a second Ctrl-C ends it at once');
+    ending.abort();
+  };
+  const release = () => void process.off('SIGINT', end).off('SIGTERM', end);
+  process.on('SIGINT', end).on('SIGTERM', end);
+  return { signal: ending.signal, release };
+}

@@ -1,0 +1,100 @@
+import { realpathSync } from 'node:fs';
+import { type ApiOptions, clientFor } from '../../api.ts';
+import { typed } from '../../command_name.ts';
+import { CommandFailure, EXIT } from '../../exit.ts';
+import { quoted } from '../../format.ts';
+import { headerOf } from '../../header.ts';
+import { note, print } from '../../terminal.ts';
+import { connect } from './connect.ts';
+import { type Connection, readConnection, saveConnection } from './connection.ts';
+import { unitFor, writeUnit } from './unit.ts';
+
+/** What was typed behind `convoke connect`. */
+export interface ConnectOptions extends ApiOptions {
+  instance?: string;
+  name?: string;
+  agent?: string[];
+  meeting?: string[];
+  to?: string;
+  header?: string[];
+  success?: '200' | '2xx';
+  timeout?: number;
+  install?: true;
+}
+
+/** Runs `convoke connect`: what is typed counts before what is saved, and what is saved before the environment. */
+export async function connectWith(
+  link_or_instance: string | undefined,
+  options: ConnectOptions,
+  isTyped: (option: string) => boolean,
+): Promise<void> {
+  const is_link = link_or_instance?.includes('://') === true;
+  const saved =
+    link_or_instance === undefined
+      ? {}
+      : is_link
+        ? await redeemed(link_or_instance, options)
+        : await readConnection(link_or_instance);
+  const connection = merged(saved, options, isTyped);
+  if (is_link || options.install) note(`saved in ${await saveConnection(connection)}, for this user alone`);
+  if (options.install) await install(connection);
+  else await connect(connection, options);
+}
+
+/** Redeems the link of an invite, which works once: what is missing is said before. */
+async function redeemed(link: string, options: ConnectOptions): Promise<Partial<Connection>> {
+  checkedTo(options.to);
+  checkedHeaders(options.header);
+  const [url = '', secret] = link.split('/invite/');
+  if (!URL.canParse(link) || secret === undefined) {
+    throw new CommandFailure(EXIT.usage, 'the link of an invite looks like https://convoke.example/invite/…');
+  }
+  const { instance_id, meeting_ids, agent_ids, api_key } = await clientFor({ url }).redeemInvite(link);
+  return { url, api_key, instance_id, meeting_ids, agent_ids };
+}
+
+function merged(saved: Partial<Connection>, options: ConnectOptions, isTyped: (option: string) => boolean): Connection {
+  const agent_ids = options.agent ?? saved.agent_ids ?? [];
+  const instance_id = options.instance ?? saved.instance_id ?? agent_ids[0];
+  if (instance_id === undefined) {
+    throw new CommandFailure(EXIT.usage, 'name the agent with --agent, or give the link of an invite');
+  }
+  return {
+    url: isTyped('url') ? options.url : (saved.url ?? options.url),
+    api_key: (isTyped('apiKey') ? options.apiKey : (saved.api_key ?? options.apiKey)) ?? null,
+    instance_id,
+    instance_name: options.name ?? saved.instance_name ?? instance_id,
+    agent_ids,
+    meeting_ids: options.meeting ?? saved.meeting_ids ?? [],
+    to: checkedTo(options.to ?? saved.to),
+    headers: options.header === undefined ? (saved.headers ?? {}) : checkedHeaders(options.header),
+    success_statuses: options.success ?? saved.success_statuses ?? null,
+    ack_timeout_s: options.timeout ?? saved.ack_timeout_s ?? null,
+  };
+}
+
+function checkedTo(to: string | undefined): string {
+  if (to === undefined) {
+    throw new CommandFailure(
+      EXIT.usage,
+      'say with --to where the runtime listens, such as http://127.0.0.1:9000/convoke',
+    );
+  }
+  if (!URL.canParse(to) || !/^https?:$/.test(new URL(to).protocol)) {
+    throw new CommandFailure(EXIT.usage, '--to must be an http or https URL, such as http://127.0.0.1:9000/convoke');
+  }
+  return to;
+}
+
+function checkedHeaders(headers: readonly string[] = []): Record<string, string> {
+  return Object.fromEntries(headers.map(headerOf).map(([name, value]) => [name.toLowerCase(), value]));
+}
+
+async function install({ instance_id }: Connection): Promise<void> {
+  const program = [process.execPath, realpathSync(process.argv[1] ?? '')];
+  const unit = unitFor(instance_id, [...program, 'connect', instance_id], process.platform);
+  await writeUnit(unit);
+  print(`${unit.path} is written. Start it, and watch it:`);
+  for (const line of unit.commands) print(`  ${line}`);
+  print(`Without it: ${typed(`connect ${quoted(instance_id)}`)}`);
+}

@@ -1,0 +1,61 @@
+/** What `convoke connect` needs to know, and where it is kept: a file for each instance, that only this user can read. */
+import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
+import { homedir } from 'node:os';
+import { join } from 'node:path';
+import { CommandFailure, EXIT } from '../../exit.ts';
+
+/** An instance of the service that pulls for an agent runtime on this machine. */
+export interface Connection {
+  /** Where Convoke listens. */
+  url: string;
+  api_key: string | null;
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
+  /** The meetings to join at each start. */
+  meeting_ids: string[];
+  /** Where the runtime listens. */
+  to: string;
+  /** Added to each push on this machine; the service never learns of them. */
+  headers: Record<string, string>;
+  success_statuses: '200' | '2xx' | null;
+  ack_timeout_s: number | null;
+}
+
+/** The path of the file of an instance. */
+export function connectionFile(instance_id: string): string {
+  return join(configDirectory(), 'connections', `${fileName(instance_id)}.json`);
+}
+
+/** An id as part of the name of a file or a unit. */
+export function fileName(instance_id: string): string {
+  return encodeURIComponent(instance_id).replaceAll(/[^\w-]/g, '_');
+}
+
+/** @throws CommandFailure when there is none */
+export async function readConnection(instance_id: string): Promise<Partial<Connection>> {
+  const path = connectionFile(instance_id);
+  try {
+    return JSON.parse(await readFile(path, 'utf8')) as Partial<Connection>;
+  } catch (error) {
+    const is_missing = (error as NodeJS.ErrnoException).code === 'ENOENT';
+    const why = is_missing ? 'there is no saved connection of this name' : (error as Error).message;
+    throw new CommandFailure(EXIT.usage, `${path}: ${why}`);
+  }
+}
+
+/** @returns the path of the file */
+export async function saveConnection(connection: Partial<Connection> & { instance_id: string }): Promise<string> {
+  const path = connectionFile(connection.instance_id);
+  await mkdir(join(configDirectory(), 'connections'), { recursive: true, mode: 0o700 });
+  const draft = `${path}.${process.pid}`;
+  await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`, { mode: 0o600 });
+  // A file that was left behind keeps its mode.
+  await chmod(draft, 0o600);
+  await rename(draft, path);
+  return path;
+}
+
+function configDirectory(): string {
+  return join(process.env['XDG_CONFIG_HOME'] || join(homedir(), '.config'), 'convoke');
+}

@@ -1,0 +1,139 @@
+import { once } from 'node:events';
+import { type ClientRequest, type IncomingMessage, request as httpRequest } from 'node:http';
+import { request as httpsRequest } from 'node:https';
+import { connect as connectTcp } from 'node:net';
+import { setTimeout as pause } from 'node:timers/promises';
+import type { PushInHand, PushResult } from '@convoke/sdk';
+
+const CONNECT_MS_MAX = 5_000;
+/** The status line has decided; a body that stalls is left where it is. */
+const BODY_MS_MAX = 5_000;
+/** The service takes no longer body of a result. */
+const BODY_BYTES_MAX = 64 * 1024;
+const PROBE_FIRST_MS = 100;
+const PROBE_MS_MAX = 5_000;
+
+/** The agent runtime on this machine, as an HTTP receiver. */
+export class LocalRuntime {
+  readonly #to: URL;
+  readonly #headers: Record<string, string>;
+  #is_reached = true;
+
+  constructor(to: URL, headers: Record<string, string>) {
+    this.#to = to;
+    this.#headers = headers;
+  }
+
+  /**
+   * POSTs a push as the service signed it, with the headers of this machine beside its own. Each on a connection of its
+   * own: with one that was kept, nobody knows whether a runtime that has just ended had read the push.
+   */
+  async post(push: PushInHand): Promise<PushResult> {
+    const body = Buffer.from(push.body);
+    const headers = { ...push.headers, ...this.#headers, 'content-length': body.length };
+    const request = this.#to.protocol === 'https:' ? httpsRequest : httpRequest;
+    const outgoing = request(this.#to, { method: 'POST', agent: false, headers, signal: push.signal });
+    const connection = watchConnection(outgoing, this.#to.protocol === 'https:' ? 'secureConnect' : 'connect');
+    try {
+      outgoing.end(body);
+      const [response] = (await once(outgoing, 'response')) as [IncomingMessage];
+      this.#is_reached = true;
+      return await resultOf(response);
+    } catch (error) {
+      const why = reasonOf(error);
+      if (!connection.is_made) {
+        this.#is_reached = false;
+        return { not_reached: why };
+      }
+      const what = push.signal.aborted ? 'no response in time' : `the connection broke: ${why}`;
+      return { status_code: push.signal.aborted ? 504 : 502, body: `${this.#to.origin}: ${what}` };
+    } finally {
+      clearTimeout(connection.timer);
+      outgoing.destroy();
+    }
+  }
+
+  /** Whether the last push found somebody who listens. */
+  get is_reached(): boolean {
+    return this.#is_reached;
+  }
+
+  /** Resolves when somebody listens; asks after 0.1 s, doubling to 5 s, up to half of it less by chance. Rejects when aborted. */
+  async listens(signal: AbortSignal): Promise<void> {
+    for (let failures = 0; !(await this.#accepts(signal)); failures++) {
+      const pause_ms = Math.min(PROBE_FIRST_MS * 2 ** Math.min(failures, 20), PROBE_MS_MAX);
+      await pause(pause_ms * (0.5 + Math.random() / 2), undefined, { signal });
+    }
+    this.#is_reached = true;
+  }
+
+  async #accepts(signal: AbortSignal): Promise<boolean> {
+    signal.throwIfAborted();
+    const { hostname, port, protocol } = this.#to;
+    const host = hostname.replace(/^\[(.*)\]$/, '$1');
+    const socket = connectTcp({
+      host,
+      port: Number(port) || (protocol === 'https:' ? 443 : 80),
+      timeout: CONNECT_MS_MAX,
+    });
+    socket.on('timeout', () => socket.destroy(new Error('timeout')));
+    try {
+      await once(socket, 'connect', { signal });
+      return true;
+    } catch {
+      signal.throwIfAborted();
+      return false;
+    } finally {
+      socket.destroy();
+    }
+  }
+}
+
+function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConnect') {
+  const connection = {
+    is_made: false,
+    timer: setTimeout(
+      () => outgoing.destroy(new Error(`no connection within ${CONNECT_MS_MAX / 1000} s`)),
+      CONNECT_MS_MAX,
+    ),
+  };
+  outgoing.once('socket', (socket) => {
+    socket.once(made, () => {
+      connection.is_made = true;
+      clearTimeout(connection.timer);
+    });
+  });
+  return connection;
+}
+
+async function resultOf(response: IncomingMessage): Promise<PushResult> {
+  const { statusCode: status_code = 502, headers } = response;
+  const body = await readBody(response);
+  const retry_after = headers['retry-after'];
+  return { status_code, ...(retry_after !== undefined && { retry_after }), ...(body !== '' && { body }) };
+}
+
+/** As much of it as there is in time. */
+async function readBody(response: IncomingMessage): Promise<string> {
+  const chunks: Buffer[] = [];
+  let bytes = 0;
+  const timer = setTimeout(() => response.destroy(), BODY_MS_MAX);
+  try {
+    for await (const chunk of response as AsyncIterable<Buffer>) {
+      chunks.push(chunk);
+      bytes += chunk.length;
+      if (bytes > BODY_BYTES_MAX) break;
+    }
+  } catch {
+    // The status line has decided.
+  } finally {
+    clearTimeout(timer);
+  }
+  return Buffer.concat(chunks).toString();
+}
+
+/** An error of several addresses has no text of its own. */
+function reasonOf(error: unknown): string {
+  if (error instanceof AggregateError) return error.errors.map(reasonOf).join(', ');
+  return error instanceof Error ? error.message : String(error);
+}

@@ -1,0 +1,9 @@
+import { CommandFailure, EXIT } from './exit.ts';
+
+/** The name and the value of what was given as `--header`. */
+export function headerOf(text: string): [string, string] {
+  const colon = text.indexOf(':');
+  // The text is not repeated: it may be a credential.
+  if (colon < 1) throw new CommandFailure(EXIT.usage, "--header must look like 'authorization: Bearer …'");
+  return [text.slice(0, colon).trim(), text.slice(colon + 1).trim()];
+}

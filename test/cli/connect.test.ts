@@ -1,0 +1,110 @@
+/** `convoke connect`: what it asks for, what it keeps and where, and what it writes for systemd and launchd. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, readFileSync, statSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import { type ConnectOptions, connectWith } from '../../src/cli/program/commands/connect/connect_with.ts';
+import { unitFor } from '../../src/cli/program/commands/connect/unit.ts';
+import { convoke, temporaryDirectory } from '../support/command_line.ts';
+
+const TO = 'http://127.0.0.1:9000/convoke';
+const TOKEN = 'token-of-the-runtime';
+
+/** A home of its own, so that nothing of this machine is read or written. */
+function home(t: TestContext): { HOME: string; XDG_CONFIG_HOME: string } {
+  const HOME = temporaryDirectory(t);
+  return { HOME, XDG_CONFIG_HOME: join(HOME, 'config') };
+}
+
+const isPrivate = (path: string): boolean => (statSync(path).mode & 0o077) === 0;
+
+describe('connect', () => {
+  test('says what is missing before it asks the service for anything', async (t) => {
+    process.env['XDG_CONFIG_HOME'] = home(t).XDG_CONFIG_HOME;
+    const cases: [string | undefined, Partial<ConnectOptions>, RegExp][] = [
+      [undefined, {}, /name the agent with --agent, or give the link of an invite/],
+      [undefined, { agent: ['anna'] }, /say with --to where the runtime listens/],
+      [undefined, { agent: ['anna'], to: 'ftp://x' }, /--to must be an http or https URL/],
+      [undefined, { agent: ['anna'], to: TO, header: [TOKEN] }, /^(?!.*token).*--header must look like/],
+      ['nobody', {}, /nobody\.json: there is no saved connection of this name/],
+      ['https://convoke.example/elsewhere', { to: TO }, /the link of an invite looks like/],
+      ['https://convoke.example/invite/abc', {}, /say with --to where the runtime listens/],
+    ];
+    for (const [link_or_instance, options, message] of cases) {
+      const asked = connectWith(link_or_instance, { url: 'http://127.0.0.1:1', ...options }, () => false);
+      await assert.rejects(asked, { name: 'CommandFailure', exit_code: 2, message });
+    }
+  });
+
+  test('--install keeps the connection for this user alone, and writes a unit without a secret in it', async (t) => {
+    if (process.platform !== 'linux') return t.skip('the unit of this test is one of systemd');
+    const env = home(t);
+    const to = ['--to', TO, '--header', `Authorization: Bearer ${TOKEN}`];
+    const args = ['connect', '--agent', 'anna', '--meeting', 'standup 42', ...to, '--api-key', 'cvk_key', '--install'];
+    const { code, stdout, stderr } = await convoke(args, { env });
+    assert.equal(code, 0, stderr);
+    assert.match(stdout, /systemctl --user enable --now convoke-connect-anna\.service/);
+    const saved = join(env.XDG_CONFIG_HOME, 'convoke/connections/anna.json');
+    assert.equal(isPrivate(saved), true);
+    assert.deepEqual(JSON.parse(readFileSync(saved, 'utf8')), {
+      url: 'http://127.0.0.1:8080',
+      api_key: 'cvk_key',
+      instance_id: 'anna',
+      instance_name: 'anna',
+      agent_ids: ['anna'],
+      meeting_ids: ['standup 42'],
+      to: TO,
+      headers: { authorization: `Bearer ${TOKEN}` },
+      success_statuses: null,
+      ack_timeout_s: null,
+    });
+    const path = join(env.XDG_CONFIG_HOME, 'systemd/user/convoke-connect-anna.service');
+    const unit = readFileSync(path, 'utf8');
+    assert.match(unit, /^ExecStart="\/.+" "\/.+main\.ts" "connect" "anna"$/m);
+    assert(!unit.includes(TOKEN) && !unit.includes('cvk_key'));
+    const verified = spawnSync('systemd-analyze', ['verify', '--user', path], { encoding: 'utf8' });
+    if (verified.error === undefined && !/Failed to (initialize|connect)/.test(verified.stderr)) {
+      assert.equal(verified.stderr, '');
+    }
+  });
+
+  test('a saved connection is taken up again, and its file keeps no other mode', async (t) => {
+    const env = home(t);
+    const directory = join(env.XDG_CONFIG_HOME, 'convoke/connections');
+    mkdirSync(directory, { recursive: true });
+    const saved = { url: 'http://127.0.0.1:1', instance_id: 'anna', agent_ids: ['anna'], to: 'http://old/' };
+    writeFileSync(join(directory, 'anna.json'), JSON.stringify(saved), { mode: 0o644 });
+    const { code } = await convoke(['connect', 'anna', '--to', TO, '--install'], { env });
+    assert.equal(code, process.platform === 'linux' || process.platform === 'darwin' ? 0 : 2);
+    const kept = JSON.parse(readFileSync(join(directory, 'anna.json'), 'utf8')) as object;
+    assert.deepEqual({ ...kept }, { ...kept, url: 'http://127.0.0.1:1', to: TO });
+    assert.equal(isPrivate(join(directory, 'anna.json')), true);
+  });
+
+  test('the words of a unit arrive as they are, whatever an id has in it', () => {
+    const command = ['/opt/my node', 'connect', '50% "of" $HOME\\<&>'];
+    const { text: unit, path } = unitFor('50% "of" $HOME', command, 'linux');
+    assert.match(unit, /^ExecStart="\/opt\/my node" "connect" "50%% \\"of\\" \$\$HOME\\\\<&>"$/m);
+    assert.match(path, /convoke-connect-[\w-]+\.service$/);
+    const { text: plist } = unitFor('anna', command, 'darwin');
+    assert(plist.includes('<string>50% "of" $HOME\\&lt;&amp;&gt;</string>'));
+    assert.throws(() => unitFor('anna', command, 'win32'), /--install knows systemd and launchd/);
+  });
+
+  test('an invite that was used up is refused in the words of the service', async (t) => {
+    const server = createServer((_, response) => {
+      const problem = { detail: 'It was redeemed at 2026-03-01 09:30 UTC.', code: 'invite_ended' };
+      response.writeHead(410, { 'content-type': 'application/problem+json' }).end(JSON.stringify(problem));
+    });
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close().closeAllConnections());
+    const link = `http://127.0.0.1:${(server.address() as AddressInfo).port}/invite/abc`;
+    const { code, stderr } = await convoke(['connect', link, '--to', TO], { env: home(t) });
+    assert.equal(code, 4);
+    assert.equal(stderr, 'convoke: It was redeemed at 2026-03-01 09:30 UTC. (invite_ended)\n');
+  });
+});
