@@ -14,8 +14,8 @@ export interface ApiKeyStore {
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Ends its sessions too, and revokes the invites that it made. Null when there is no such key; rejects with `last_admin_key`. Revoking again returns the first
-   * time.
+   * Ends the sessions of the key too, and revokes the invites that it made. Null when there is no such key; rejects
+   * with `last_admin_key`. To revoke a key again changes nothing, and returns the time of the first call.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**

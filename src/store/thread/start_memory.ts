@@ -6,10 +6,11 @@ import { runInNewContext } from 'node:vm';
  * start makes V8 grow its young generation, and V8 keeps the empty pages: 8 MiB in the thread that serves, 4 in that of
  * the store. Only V8's collection of last resort releases them, and the only way to it is this one.
  *
- * A collection frees the layout of an object of which there is none, and what was learned of it. Node's queue of ticks is
- * empty at this moment, so one tick waits meanwhile: without it `nextTick` takes 4 % of the thread that serves, not 0.6 %.
+ * A collection frees the layout of an object of which there is none, and what was learned of it. Node's queue of ticks
+ * is empty at this moment, so one tick waits meanwhile: without it `nextTick` takes 4 % of the thread that serves, not
+ * 0.6 %.
  *
- * V8's flags belong to the process: the flag stays set, because another thread may be about to make its context.
+ * V8's flags belong to the process. The flag stays set, because another thread may be about to make its context.
  */
 export function releaseStartMemory(): void {
   setFlagsFromString('--expose-gc');
