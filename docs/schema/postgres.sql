@@ -174,6 +174,16 @@ CREATE TABLE invites (
   PRIMARY KEY (invite_id)
 );
 
+CREATE TABLE meeting_settings (
+  meeting_id text COLLATE "C" NOT NULL,
+  paused smallint NOT NULL,
+  hop_limit bigint,
+  pair_limit bigint,
+  pair_window_s bigint,
+  updated_at bigint NOT NULL,
+  PRIMARY KEY (meeting_id)
+);
+
 CREATE TABLE meetings (
   meeting_id text COLLATE "C" NOT NULL,
   last_seq bigint NOT NULL,

@@ -159,6 +159,15 @@ CREATE TABLE invites (
   revoked_at INTEGER
 ) STRICT, WITHOUT ROWID;
 
+CREATE TABLE meeting_settings (
+  meeting_id TEXT PRIMARY KEY,
+  paused INTEGER NOT NULL,
+  hop_limit INTEGER,
+  pair_limit INTEGER,
+  pair_window_s INTEGER,
+  updated_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
 CREATE TABLE meetings (
   meeting_id TEXT PRIMARY KEY,
   last_seq INTEGER NOT NULL,

@@ -8,10 +8,12 @@ import { DeliveryChanges, type DeliveryChangesParts } from './deliveries.ts';
 import { InstanceChanges, type InstanceChangesParts } from './instances.ts';
 import { InviteChanges, type InviteChangesParts } from './invites.ts';
 import { KeyChanges, type KeyChangesParts } from './keys.ts';
+import { MeetingChanges, type MeetingChangesParts } from './meetings.ts';
 import { MembershipChanges, type MembershipChangesParts } from './memberships.ts';
 import { ServiceChanges, type ServiceChangesParts } from './service.ts';
 
 export type ChangesParts = InstanceChangesParts &
+  MeetingChangesParts &
   MembershipChangesParts &
   DeliveryChangesParts &
   InviteChangesParts &
@@ -20,6 +22,7 @@ export type ChangesParts = InstanceChangesParts &
 
 export class Changes {
   readonly instances: InstanceChanges;
+  readonly meetings: MeetingChanges;
   readonly memberships: MembershipChanges;
   readonly deliveries: DeliveryChanges;
   readonly invites: InviteChanges;
@@ -28,6 +31,7 @@ export class Changes {
 
   constructor(parts: ChangesParts) {
     this.instances = new InstanceChanges(parts);
+    this.meetings = new MeetingChanges(parts);
     this.memberships = new MembershipChanges(parts);
     this.deliveries = new DeliveryChanges(parts);
     this.invites = new InviteChanges(parts);

@@ -1,13 +1,19 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Engine } from '../delivery/engine.ts';
-import { queuedEvent } from '../feed/events.ts';
+import { queuedEvent, settledEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { DeliveryRow, DeliveryStore } from '../store/contract/deliveries.ts';
+import type { DeliveryRow, DeliveryStore, LaneKey, Waiting } from '../store/contract/deliveries.ts';
+import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
 
+/** Deliveries that one transaction drops, so that dropping a million of them delays nobody. */
+const DROP_BATCH = 2_000;
+/** One call responds after about this time, well before a client or a proxy gives up. */
+const DROP_MS_MAX = 10_000;
+
 export interface DeliveryChangesParts {
-  store: { deliveries: Pick<DeliveryStore, 'get'> };
-  engine: Pick<Engine, 'deliveryRetried'>;
+  store: { deliveries: Pick<DeliveryStore, 'get' | 'countWaiting' | 'drop'>; messages: Pick<MessageStore, 'last'> };
+  engine: Pick<Engine, 'deliveryRetried' | 'dropped'>;
   feed: Pick<Feed, 'publish'>;
   clock: Clock;
   /** How long a delivery that is queued again may stay pending. */
@@ -50,5 +56,45 @@ export class DeliveryChanges {
     const queued = { instance_id, meeting_id: null, delivery_id: null, deliveries: recovered.recovered };
     if (queued.deliveries > 0) feed.publish(queuedEvent(queued, clock.wall()));
     return recovered;
+  }
+
+  /** How many deliveries `drop` would cancel now. */
+  async countWaiting({ owner_scope }: Author, of: Partial<LaneKey>): Promise<number> {
+    const { deliveries, messages } = this.#parts.store;
+    return deliveries.countWaiting({ ...of, up_to: await messages.last() }, owner_scope);
+  }
+
+  /**
+   * Cancels what is pending for an instance, in a meeting, or in a lane, as far as one call gets: call again until
+   * `done`. What is sent after it began stays. A push that is in flight may still arrive.
+   */
+  async drop(author: Author, of: Partial<LaneKey>): Promise<{ deliveries: number; done: boolean }> {
+    const { store, engine, feed, clock } = this.#parts;
+    const ends_at = clock.now() + DROP_MS_MAX;
+    const waiting: Waiting = { ...of, up_to: await store.messages.last() };
+    const waited = await store.deliveries.countWaiting(waiting, author.owner_scope);
+    if (waited === 0) {
+      await author.record();
+      return { deliveries: 0, done: true };
+    }
+    let deliveries = 0;
+    // The first step has the audit entry; the other steps complete it.
+    let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, deliveries: waited } }).deliveries;
+    for (;;) {
+      const lanes = await step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope).catch((error: unknown) => {
+        // The call failed, but the store may have made the change all the same.
+        void engine.dropped(of, 0);
+        throw error;
+      });
+      step = store.deliveries;
+      const dropped = lanes.reduce((sum, { count }) => sum + count, 0);
+      deliveries += dropped;
+      if (dropped > 0) await engine.dropped(of, dropped);
+      for (const { count, ...lane } of lanes) {
+        feed.publish(settledEvent({ ...lane, state: 'cancelled', reason: 'dropped', deliveries: count }, clock.wall()));
+      }
+      if (dropped < DROP_BATCH) return { deliveries, done: true };
+      if (clock.now() >= ends_at) return { deliveries, done: false };
+    }
   }
 }

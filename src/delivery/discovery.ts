@@ -45,18 +45,28 @@ export class Discovery {
    * @returns how long the table took, in milliseconds
    */
   async scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
-    const { pending_scan, recipients, retries, dispatcher } = this.#parts;
-    const aside = (instance_id: string, due_at: number): void => {
-      const recipient = recipients.of(instance_id);
-      if (recipient !== null) retries.schedule(recipient, due_at);
-    };
+    const { pending_scan, dispatcher } = this.#parts;
     try {
-      return await pending_scan.run(partitions, { lane, aside, page: () => dispatcher.run() });
+      const found = { lane, aside: this.#onAside, page: () => dispatcher.run() };
+      return await pending_scan.run(partitions, found);
     } catch {
       // The node stops: the next process, or the next owner, finds it.
       return 0;
     }
   }
+
+  /** Finds what is pending aside in partitions. */
+  async scanAside(partitions: readonly Partition[]): Promise<void> {
+    // It fails only when the node stops.
+    await this.#parts.pending_scan.aside(partitions, { aside: this.#onAside }).catch(() => {});
+    this.#parts.dispatcher.run();
+  }
+
+  readonly #onAside = (instance_id: string, due_at: number): void => {
+    const { recipients, retries } = this.#parts;
+    const recipient = recipients.of(instance_id);
+    if (recipient !== null) retries.schedule(recipient, due_at);
+  };
 
   /** A lane has something on disk that this node has not seen. */
   markSpilled({ instance_id, meeting_id }: LaneKey): void {

@@ -44,6 +44,7 @@ import { Retries } from './lanes/retries.ts';
 import { Router } from './lanes/router.ts';
 import { Turns } from './lanes/turns.ts';
 import { LocalChanges } from './local_changes.ts';
+import { Meetings } from './meetings.ts';
 import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
 import type { Transport } from './transport/transport.ts';
@@ -91,6 +92,7 @@ export class Engine {
   readonly #local_changes: LocalChanges;
   /** Null without a cluster. */
   readonly #remote_changes: RemoteChanges | null;
+  readonly #meetings: Meetings;
 
   constructor({ clock, random, load, store, transport, partitions, expiry, observer, settings }: EngineParts) {
     const timers = new TimerQueue(clock);
@@ -120,10 +122,16 @@ export class Engine {
       recipients,
       in_flight,
     };
-    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation });
+    const meetings = new Meetings({
+      store,
+      retryLater: (error, again) => this.#dispatcher.retryLater(error, again),
+      onRead: (meeting_id) => this.#local_changes.meetingRead(meeting_id),
+      onCaughtUp: () => this.#dispatcher.run(),
+    });
+    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings });
     const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
     const latestDue = (): number => clock.now() + delay_ms_max;
-    const parts = { ...base, dispatcher, saturation, latestDue };
+    const parts = { ...base, dispatcher, saturation, meetings, latestDue };
 
     const registrations = new Registrations(parts);
     const retries = new Retries(parts);
@@ -142,6 +150,7 @@ export class Engine {
     const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
     const remote_changes = cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery });
 
+    this.#meetings = meetings;
     this.#clock = clock;
     this.#partitions = partitions;
     this.#timers = timers;
@@ -151,7 +160,14 @@ export class Engine {
     this.#acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
     this.#discovery = discovery;
     this.#remote_changes = remote_changes;
-    this.#local_changes = new LocalChanges({ ...parts, remote_changes, invalidations, registrations, retries });
+    this.#local_changes = new LocalChanges({
+      ...parts,
+      remote_changes,
+      invalidations,
+      registrations,
+      retries,
+      discovery,
+    });
   }
 
   // ── what goes on ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -223,6 +239,16 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
+  /** What is set for a meeting was changed. Resolves when it is in force on this node. */
+  meetingChanged(meeting_id: string): Promise<void> {
+    return this.#local_changes.meetingChanged(meeting_id);
+  }
+
+  /** Pending deliveries of an instance, of a meeting, or of a lane were cancelled. */
+  dropped(of: Partial<LaneKey>, deliveries: number): Promise<void> {
+    return this.#local_changes.dropped(of, deliveries);
+  }
+
   /** Another node changed something that this one must know. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);
@@ -231,8 +257,9 @@ export class Engine {
   // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
   /** Finds what is pending in the partitions of this node. Resolves when all of it is in its lanes. */
-  start(): Promise<void> {
-    return this.#remote_changes?.start() ?? this.#discovery.discover(this.#partitions.held);
+  async start(): Promise<void> {
+    const discovered = this.#remote_changes?.start() ?? this.#discovery.discover(this.#partitions.held);
+    await Promise.all([this.#meetings.readAll(), discovered]);
   }
 
   /** Whether the end has begun. */

@@ -33,6 +33,11 @@ export class Fifo<T> {
     return item;
   }
 
+  some(is_wanted: (item: T) => boolean): boolean {
+    for (let i = this.#head; i < this.#items.length; i++) if (is_wanted(this.#items[i] as T)) return true;
+    return false;
+  }
+
   /** Drops all but the first `length` items and returns the dropped ones, in order. */
   truncate(length: number): T[] {
     if (this.length <= length) return [];

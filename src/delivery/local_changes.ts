@@ -4,10 +4,13 @@ import type { Dispatcher } from './attempts/dispatcher.ts';
 import type { Clock } from './clock.ts';
 import type { RemoteChanges } from './cluster/remote_changes.ts';
 import type { Observer } from './events.ts';
+import type { Partitions } from './cluster/partitions.ts';
+import type { Discovery } from './discovery.ts';
 import type { InvalidationClock } from './lanes/invalidation_clock.ts';
 import type { RecipientCache } from './lanes/recipient_cache.ts';
 import type { Registrations } from './lanes/registrations.ts';
 import type { Retries } from './lanes/retries.ts';
+import type { Meetings } from './meetings.ts';
 import type { Transport } from './transport/transport.ts';
 
 export interface LocalChangesParts {
@@ -16,7 +19,10 @@ export interface LocalChangesParts {
   remote_changes: RemoteChanges | null;
   transport: Transport;
   observer: Observer;
+  partitions: Partitions;
   invalidations: InvalidationClock;
+  meetings: Meetings;
+  discovery: Discovery;
   recipients: RecipientCache;
   registrations: Registrations;
   retries: Retries;
@@ -91,5 +97,34 @@ export class LocalChanges {
     }
     dispatcher.offer(recipient);
     dispatcher.run();
+  }
+
+  /** What is set for a meeting was changed. Resolves when it is in force on this node. */
+  meetingChanged(meeting_id: string): Promise<void> {
+    return this.#parts.meetings.changed(meeting_id);
+  }
+
+  /** Pending deliveries of an instance, of a meeting, or of a lane were cancelled. */
+  async dropped({ instance_id, meeting_id }: Partial<LaneKey>, deliveries: number): Promise<void> {
+    this.#parts.observer.settled('cancelled', 'dropped', deliveries);
+    if (meeting_id !== undefined) await this.meetingChanged(meeting_id);
+    else if (instance_id !== undefined) this.invalidateInstance(instance_id);
+  }
+
+  /** The settings of a meeting were read, and its deliveries may have changed too: its lanes are read again. */
+  meetingRead(meeting_id: string): void {
+    const { invalidations, meetings, partitions, discovery, recipients, dispatcher } = this.#parts;
+    const now = invalidations.tick();
+    for (const recipient of recipients.all()) {
+      const lane = recipient.lanes.get(meeting_id);
+      if (lane !== undefined) {
+        recipient.invalidated_at = now;
+        lane.held_until = 0;
+        dispatcher.invalidateLane(recipient, lane);
+      }
+      if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
+    }
+    // While it was paused, nobody looked for its deliveries aside.
+    if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);
   }
 }

@@ -1,4 +1,4 @@
-import type { ExpiredInLane, LaneKey } from '../store/contract/deliveries.ts';
+import type { EndedInLane, LaneKey } from '../store/contract/deliveries.ts';
 import type { FileSpace } from '../store/contract/file.ts';
 import { IDEMPOTENCY_MS } from '../store/contract/messages.ts';
 import type { Store } from '../store/store.ts';
@@ -14,7 +14,7 @@ export interface MaintenanceSettings {
 
 export interface MaintenanceObserver {
   /** Deliveries failed because their time was up. */
-  expired(deliveries: ExpiredInLane[]): void;
+  expired(deliveries: EndedInLane[]): void;
   /** The data file is mostly empty and cannot shrink, because an old version made it. */
   isMostlyEmpty(space: FileSpace): void;
   /** A round failed; the next one tries again. */

@@ -50,9 +50,7 @@ export class PendingScan {
       return value;
     };
     const only = numbersOf(partitions);
-    for (const { instance_id, next_at } of await read(() => this.#store.deliveries.pendingAside(only))) {
-      found.aside(instance_id, next_at);
-    }
+    await read(() => this.#findAside(only, found));
     let after: LaneKey | null = null;
     do {
       const key: LaneKey | null = after;
@@ -63,6 +61,18 @@ export class PendingScan {
       if (lanes.length < PAGE) break;
     } while (!this.#stopped);
     return reading_ms;
+  }
+
+  /** Finds what is pending aside; rejects only after `stop`. */
+  async aside(partitions: readonly Partition[], found: Pick<Found, 'aside'>): Promise<void> {
+    if (partitions.length === 0) return;
+    await this.#persistently(() => this.#findAside(numbersOf(partitions), found));
+  }
+
+  async #findAside(only: number[] | undefined, found: Pick<Found, 'aside'>): Promise<void> {
+    for (const { instance_id, next_at } of await this.#store.deliveries.pendingAside(only)) {
+      found.aside(instance_id, next_at);
+    }
   }
 
   /**

@@ -14,7 +14,9 @@ export const AUDIT_ACTIONS = [
   'instance.webhook_test',
   'meeting.join',
   'meeting.leave',
+  'meeting.update',
   'delivery.retry',
+  'delivery.drop',
   'key.create',
   'key.rotate',
   'key.revoke',
@@ -34,7 +36,7 @@ export const AUDIT_ACTIONS = [
 ] as const;
 export type AuditAction = (typeof AUDIT_ACTIONS)[number];
 
-export const AUDIT_TARGETS = ['instance', 'delivery', 'key', 'invite', 'session', 'service'] as const;
+export const AUDIT_TARGETS = ['instance', 'meeting', 'delivery', 'key', 'invite', 'session', 'service'] as const;
 export type AuditTarget = (typeof AUDIT_TARGETS)[number];
 
 export const AUDIT_OUTCOMES = ['done', 'refused'] as const;

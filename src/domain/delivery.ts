@@ -7,11 +7,11 @@ export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] a
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
 
 /** Why a delivery failed or was cancelled. */
-export const DELIVERY_REASONS = ['not_200', 'gone', 'exhausted', 'expired', 'instance_deleted'] as const;
+export const DELIVERY_REASONS = ['not_200', 'gone', 'exhausted', 'expired', 'instance_deleted', 'dropped'] as const;
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 
 /** What a pending delivery waits for. */
-export const WAITING_FOR = ['turn', 'retry', 'back_off', 'switched_off', 'connection'] as const;
+export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */

@@ -69,6 +69,8 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
+  /** What is set for a meeting was changed: these are the settings now. */
+  'meeting.changed': { meeting_id: string; paused: boolean; at: string };
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
@@ -132,6 +134,7 @@ const NAMES: Readonly<Record<FeedEventName, true>> = {
   'instance.removed': true,
   'instance.joined': true,
   'instance.left': true,
+  'meeting.changed': true,
   'instance.up': true,
   'instance.failing': true,
   'instance.down': true,

@@ -7,6 +7,7 @@ import { type Connection, healthOf, type InstanceHealth } from '../domain/instan
 import type { Attempt } from '../domain/outcome.ts';
 import { isoTime } from '../domain/time.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
+import type { MeetingRow } from '../store/contract/meetings.ts';
 import type { MessageHead } from '../store/contract/messages.ts';
 
 /** @param instance_ids the instances that get the message */
@@ -147,6 +148,14 @@ export function membershipEvent(
     name,
     data: { instance_id, meeting_id, at: isoTime(at) },
     about: { kind: 'instance', meeting_id, instance_ids: [instance_id], since: at },
+  };
+}
+
+export function meetingEvent({ meeting_id, paused }: MeetingRow, wall_ms: number): FeedEvent {
+  return {
+    name: 'meeting.changed',
+    data: { meeting_id, paused, at: isoTime(wall_ms) },
+    about: { kind: 'message', meeting_id, instance_ids: [], since: wall_ms },
   };
 }
 

@@ -1,4 +1,5 @@
 /** Replays events from the store, for a listener that resumes after the memory of events is gone. */
+import type { DeliveryReason } from '../domain/delivery.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import { type FeedEvent, type FeedEventName, STORED_EVENTS } from '../domain/feed_event.ts';
 import { endOf, type FeedPosition } from '../domain/feed_position.ts';
@@ -113,7 +114,7 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
     });
   }
   const { instance_id, meeting_id, reason, settled_at } = row;
-  if (settled_at !== null && settled_at > from.at && (reason === 'expired' || reason === 'instance_deleted')) {
+  if (settled_at !== null && settled_at > from.at && isWithoutAttempt(reason)) {
     const state = reason === 'expired' ? 'failed' : 'cancelled';
     found.push({
       at: settled_at,
@@ -121,6 +122,13 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
     });
   }
   return found;
+}
+
+/** How deliveries end that end without an attempt. */
+const WITHOUT_ATTEMPT: ReadonlySet<DeliveryReason> = new Set(['expired', 'instance_deleted', 'dropped']);
+
+function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReason {
+  return reason !== null && WITHOUT_ATTEMPT.has(reason);
 }
 
 /** The store keeps the result for the delivery of the last attempt only. */

@@ -90,7 +90,17 @@ export function wireMeetingInstance(row: MeetingInstance): Static<typeof Meeting
 }
 
 export function wireMeeting(row: MeetingRow): Static<typeof MeetingSchema> {
-  return { ...row, created_at: isoTime(row.created_at), last_activity_at: isoTime(row.last_activity_at) };
+  const { meeting_id, last_seq, instance_count, agent_count, pending_deliveries, paused } = row;
+  return {
+    meeting_id,
+    last_seq,
+    instance_count,
+    agent_count,
+    pending_deliveries,
+    paused,
+    created_at: isoTime(row.created_at),
+    last_activity_at: isoTime(row.last_activity_at),
+  };
 }
 
 export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof DeliverySchema> {

@@ -69,6 +69,8 @@ const TABLE: Record<string, string> = {
   'joinMeeting':                  'yes    -     -      -      -     -      -      yes   -       no     no',
   'leaveMeeting':                 'yes    -     -      -      -     -      -      yes   -       no     no',
   'listMeetings':                 'yes    yes   yes    no     -     -      -      -     -       -      -',
+  'getMeeting':                   'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'updateMeeting':                'yes    -     -      -      -     -      -      -     -       -      -',
   'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
   'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      -     -       -      -',
@@ -77,6 +79,8 @@ const TABLE: Record<string, string> = {
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'retryDelivery':                'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'dropDeliveries':               'yes    -     -      -      -     -      -      yes   yes     no     no',
+  'dropDeliveries (meeting)':     'yes    -     -      -      -     -      -      yes   -       no     no',
   'createKey':                    'yes    -     -      -      -     -      -      -     -       -      -',
   'listKeys':                     'yes    -     -      -      -     -      -      -     -       -      -',
   'getKey':                       'yes    -     -      -      -     -      -      -     -       -      -',
@@ -175,6 +179,12 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     body: { instance_id, meeting_id: HERE },
   }),
   listMeetings: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/?q=${meeting_id}` }),
+  getMeeting: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/` }),
+  updateMeeting: ({ meeting_id }) => ({
+    method: 'PATCH',
+    path: `/api/v1/meetings/${meeting_id}/`,
+    body: { paused: false },
+  }),
   listMeetingInstances: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/instances/` }),
   sendMessage: () => ({ method: 'POST', path: messagesPath(HERE), body: { message: {}, target_agents: ['nobody'] } }),
   'sendMessage (as an agent)': ({ agent_id }) => ({
@@ -190,6 +200,12 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   }),
   getDelivery: ({ delivery_id }) => ({ method: 'GET', path: `/api/v1/deliveries/${delivery_id}/` }),
   retryDelivery: ({ delivery_id }) => ({ method: 'POST', path: `/api/v1/deliveries/${delivery_id}/retry/` }),
+  dropDeliveries: ({ instance_id }) => ({ method: 'POST', path: '/api/v1/deliveries/drop/', body: { instance_id } }),
+  'dropDeliveries (meeting)': ({ instance_id }) => ({
+    method: 'POST',
+    path: '/api/v1/deliveries/drop/',
+    body: { instance_id, meeting_id: HERE },
+  }),
   createKey: () => ({ method: 'POST', path: '/api/v1/keys/', body: { scopes: ['read'] } }),
   listKeys: () => ({ method: 'GET', path: '/api/v1/keys/' }),
   getKey: ({ key_id }) => ({ method: 'GET', path: `/api/v1/keys/${key_id}/` }),
@@ -538,6 +554,8 @@ describe('the walk finds what is missing; control:', () => {
       'joinMeeting',
       'leaveMeeting',
       'retryDelivery',
+      'dropDeliveries',
+      'dropDeliveries (meeting)',
     ]);
   });
 

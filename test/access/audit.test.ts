@@ -55,6 +55,7 @@ describe('every route that changes something', () => {
     key_id: string;
     session_id: string;
     invite_id: string;
+    meeting_id: string;
   }
 
   /** By operation: the path and body of a request that is done, and one that is refused. */
@@ -68,6 +69,8 @@ describe('every route that changes something', () => {
     testWebhook: ({ instance_id }) => [{ instance_id }, 'instance.webhook_test'],
     joinMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm', agent_ids: ['a'] }, 'meeting.join'],
     leaveMeeting: ({ instance_id }) => [{ instance_id, meeting_id: 'm' }, 'meeting.leave'],
+    updateMeeting: () => [{ paused: true }, 'meeting.update'],
+    dropDeliveries: ({ instance_id }) => [{ instance_id }, 'delivery.drop'],
     retryDelivery: () => [undefined, 'delivery.retry'],
     createKey: () => [{ scopes: ['read'] }, 'key.create'],
     revokeKey: () => [undefined, 'key.revoke'],
@@ -103,7 +106,7 @@ describe('every route that changes something', () => {
       await service.post('/api/v1/session/');
       const { session_id } = (await client.listSessions({ limit: 1 })).data[0]!;
       const { invite_id } = await client.createInvite({ meeting_ids: ['m'], agent_ids: ['a'] });
-      const ids: Ids = { instance_id, delivery_id, key_id, session_id, invite_id };
+      const ids: Ids = { instance_id, delivery_id, key_id, session_id, invite_id, meeting_id: 'm' };
       const [asked, action] = ASKS[operationId]!(ids);
       const at = path.replaceAll(/\{(\w+)\}/g, (_, name: keyof Ids) => ids[name]);
       last = (await client.listAudit({ limit: 1 })).data[0]!.seq;

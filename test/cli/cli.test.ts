@@ -292,6 +292,25 @@ describe('the commands that call the API', () => {
     await run(['instances', 'remove', 'dead']);
   });
 
+  test('pause a meeting, count what waits there, drop it, and resume', async () => {
+    await run(['instances', 'register', 'calm', '--agent', 'c1', '--webhook', await deadUrl()]);
+    await run(['join', 'calm', 'loud']);
+    assert.match((await run(['meetings', 'pause', 'loud'])).stdout, /^loud is paused; pending: 0 deliveries\n/);
+    const { message_id } = await json<{ message_id: string }>(['send', 'loud', 'Hello']);
+    assert.match((await run(['meetings', '--search', 'loud'])).stdout, /1, paused/);
+    const [waiting] = await json<{ delivery_id: string }[]>(['deliveries', '--message', message_id]);
+    const shown = (await run(['deliveries', 'show', waiting!.delivery_id])).stdout;
+    assert.match(shown, /waits for its meeting to be resumed/);
+    assert.match(shown, /convoke meetings resume loud lets it go on/);
+    assert.equal((await run(['deliveries', 'drop'])).code, 2);
+    const counted = await run(['deliveries', 'drop', '--meeting', 'loud']);
+    assert.equal(counted.stdout, 'would be dropped: 1 delivery; --yes drops them\n');
+    assert.match((await run(['deliveries', 'drop', '--meeting', 'loud', '--yes'])).stdout, /^dropped: 1 delivery;/);
+    assert.match((await run(['deliveries', 'show', waiting!.delivery_id])).stdout, /cancelled: somebody dropped/);
+    assert.match((await run(['meetings', 'resume', 'loud'])).stdout, /^loud goes on; pending: 0 deliveries\n/);
+    await run(['instances', 'remove', 'calm']);
+  });
+
   test('what a machine answers cannot command the terminal', async (t) => {
     const webhook = await machine(t, (_, response) =>
       response.writeHead(500).end('\x1b]0;owned\x07\x1b[31mred\u202e\nnext'),

@@ -30,7 +30,7 @@ interface Ids {
 /** Why nothing is told. */
 type Reason = { because: string };
 
-type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'send';
+type EngineCall = 'instanceChanged' | 'instanceRemoved' | 'deliveryRetried' | 'meetingChanged' | 'send';
 
 interface Change {
   body?: (ids: Ids) => object;
@@ -48,7 +48,9 @@ const MARK = 'mark';
 const NO_EVENT_FOR_KEYS: Reason = { because: 'the feed shows messages, deliveries and instances' };
 const NOT_DELIVERED: Reason = { because: 'it changes nothing of how messages are delivered' };
 const READ_WHEN_STORED: Reason = { because: 'the store reads the memberships when it stores a message' };
-const ANOTHER_TEST: Reason = { because: 'test/access/sessions.test.ts has it: it takes a cookie' };
+const ANOTHER_TEST: Reason = {
+  because: 'test/access/sessions.test.ts has it, because it takes a cookie; or test/http/brake.test.ts',
+};
 
 /** By operation. */
 const CHANGES: Record<string, Change> = {
@@ -106,6 +108,18 @@ const CHANGES: Record<string, Change> = {
     audit: { because: 'the history has it' },
     event: 'message.accepted',
     engine: 'send',
+  },
+  updateMeeting: {
+    body: () => ({ paused: true }),
+    audit: 'meeting.update',
+    event: 'meeting.changed',
+    engine: 'meetingChanged',
+  },
+  dropDeliveries: {
+    body: ({ meeting_id }) => ({ meeting_id }),
+    audit: ANOTHER_TEST,
+    event: ANOTHER_TEST,
+    engine: ANOTHER_TEST,
   },
   retryDelivery: { audit: 'delivery.retry', event: 'delivery.queued', engine: 'deliveryRetried' },
   createKey: {

@@ -134,6 +134,27 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('a meeting is paused there, and resumed or emptied', async (t) => {
+    const { service, url } = await start(t);
+    const { receiver } = await service.member(t, 'loud', { agent_ids: ['anna'] });
+    await visitor.visit(url, { path: '/meetings/loud' }, async (page) => {
+      await page.getByRole('button', { name: 'Pause', exact: true }).click();
+      const pause = page.getByRole('group', { name: 'Pause' });
+      await pause.getByText('This meeting is paused: nothing is pushed, and nothing waits.').waitFor();
+      await service.send('loud', { content: 'dropped' });
+      await pause.getByText('1 delivery waits').waitFor();
+      await pause.getByRole('button', { name: 'Drop what waits…' }).click();
+      const dialog = page.getByRole('dialog', { name: 'Drop what waits?' });
+      await dialog.getByText('1 delivery waits. Dropped ones are cancelled and stay on record.').waitFor();
+      await dialog.getByRole('button', { name: 'Drop', exact: true }).click();
+      await pause.getByText('nothing waits').waitFor();
+      await service.send('loud', { content: 'heard' });
+      await pause.getByRole('button', { name: 'Resume' }).click();
+      assert.equal(pushOf(await receiver.next()).message['content'], 'heard');
+      await pause.waitFor({ state: 'detached' });
+    });
+  });
+
   test('are there in a browser whose language is no language tag', async (t) => {
     const { service, url } = await start(t);
     await service.member(t, 'standup');

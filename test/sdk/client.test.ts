@@ -125,6 +125,8 @@ describe('every method makes the request of the wire contract:', () => {
     ],
     ['testWebhook', (c) => c.testWebhook('i'), 'POST', '/api/v1/instances/webhook-test/', { instance_id: 'i' }],
     ['listMeetings', (c) => c.listMeetings({ cursor: 'x=' }), 'GET', '/api/v1/meetings/?cursor=x%3D'],
+    ['getMeeting', (c) => c.getMeeting('m'), 'GET', '/api/v1/meetings/m/'],
+    ['updateMeeting', (c) => c.updateMeeting(7, { paused: true }), 'PATCH', '/api/v1/meetings/7/', { paused: true }],
     [
       'listMeetingInstances',
       (c) => c.listMeetingInstances('m', { include_left: true }),
@@ -149,6 +151,13 @@ describe('every method makes the request of the wire contract:', () => {
     ['listDeliveries', (c) => c.listDeliveries({ state: 'failed' }), 'GET', '/api/v1/deliveries/?state=failed'],
     ['getDelivery', (c) => c.getDelivery('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/'],
     ['retryDelivery', (c) => c.retryDelivery('dlv_1'), 'POST', '/api/v1/deliveries/dlv_1/retry/'],
+    [
+      'dropDeliveries',
+      (c) => c.dropDeliveries({ meeting_id: 'm', dry_run: true }),
+      'POST',
+      '/api/v1/deliveries/drop/',
+      { meeting_id: 'm', dry_run: true },
+    ],
     ['ids are percent-encoded', (c) => c.getInstance('a/b?c#d é'), 'GET', '/api/v1/instances/a%2Fb%3Fc%23d%20%C3%A9/'],
   ];
   for (const [name, call, method, path, body] of cases) {

@@ -67,7 +67,14 @@ export class ModelCluster {
     const changed = (instance_id: string, lifts: boolean, requeued: boolean): void =>
       this.#tell(connection, { kind: 'instance', instance_id, resets_backoff: lifts, requeued });
     return {
-      meetings,
+      meetings: {
+        ...meetings,
+        patch: (meeting_id, ...args) => {
+          const row = meetings.patch(meeting_id, ...args);
+          if (row !== null) this.#tell(connection, { kind: 'meeting', meeting_id });
+          return row;
+        },
+      },
       messages: {
         ...messages,
         accept: (batch) => {
@@ -114,6 +121,12 @@ export class ModelCluster {
           const retried = deliveries.retry(...args);
           if (retried !== null) changed(retried.instance_id, true, true);
           return retried;
+        },
+        drop: (waiting, ...args) => {
+          const { instance_id, meeting_id } = waiting;
+          if (meeting_id !== undefined) this.#tell(connection, { kind: 'meeting', meeting_id });
+          else if (instance_id !== undefined) changed(instance_id, false, true);
+          return deliveries.drop(waiting, ...args);
         },
         recover: (instance_id, ...args) => {
           changed(instance_id, true, true);

@@ -12,7 +12,7 @@ import { partitionOf } from '../../src/domain/partition.ts';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { decodeCursor, pageOf } from '../../src/store/rows/page.ts';
-import { ExpiredInLanes } from '../../src/store/rows/expired_in_lanes.ts';
+import { EndedInLanes } from '../../src/store/rows/ended_in_lanes.ts';
 import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,
@@ -21,9 +21,16 @@ import {
   type MessageHead,
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
-import type { DeliverySettlement, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, LaneKey, QueuedDelivery, Waiting } from '../../src/store/contract/deliveries.ts';
 import type { InstanceRow } from '../../src/store/contract/instances.ts';
-import type { Membership } from '../../src/store/contract/meetings.ts';
+import {
+  type MeetingFilter,
+  type MeetingRow,
+  type MeetingSettings,
+  type Membership,
+  NO_SETTINGS,
+} from '../../src/store/contract/meetings.ts';
+import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
 /** What SQLite's own thread answers, but for how it keeps its file, and for keys, which are no matter of the engine. */
@@ -70,6 +77,7 @@ export class ModelStore implements StoreOperations {
   /** Of machines that pull. Nothing of the engine depends on them. */
   readonly #connections = new Map<string, Connection>();
   readonly #meetings = new Map<string, Meeting>();
+  readonly #settings = new Map<string, MeetingSettings>();
   readonly #memberships = new Map<string, Map<string, Membership>>();
   readonly #messages = new Map<string, Message>();
   readonly #deliveries = new Map<string, ModelDelivery>();
@@ -87,6 +95,7 @@ export class ModelStore implements StoreOperations {
   copy(): () => void {
     const instances = new Map(this.#instances);
     const meetings = [...this.#meetings].map(([id, meeting]) => [id, { ...meeting }] as const);
+    const settings = new Map(this.#settings);
     const memberships = [...this.#memberships].map(
       ([id, members]) => [id, new Map([...members].map(([of, membership]) => [of, { ...membership }]))] as const,
     );
@@ -96,6 +105,7 @@ export class ModelStore implements StoreOperations {
     return () => {
       replace(this.#instances, instances);
       replace(this.#meetings, meetings);
+      replace(this.#settings, settings);
       replace(this.#memberships, memberships);
       replace(this.#messages, messages);
       replace(this.#deliveries, deliveries);
@@ -287,28 +297,23 @@ export class ModelStore implements StoreOperations {
       this.#meeting(meeting_id, wall_ms);
       return { left_at: membership.left_at };
     },
-    list: ({ limit, cursor, q, instance_id, include_left }) => {
+    get: (meeting_id) => this.#meetingRows({}).find((row) => row.meeting_id === meeting_id) ?? null,
+    patch: (meeting_id, patch) => {
+      if (!this.#meetings.has(meeting_id)) return null;
+      const changed = patched(this.#settings.get(meeting_id) ?? NO_SETTINGS, patch);
+      if (isUnset(changed)) this.#settings.delete(meeting_id);
+      else this.#settings.set(meeting_id, changed);
+      return this.meetings.get(meeting_id);
+    },
+    settings: (meeting_id) => this.#settings.get(meeting_id) ?? null,
+    allSettings: (after, limit) =>
+      sortedKeys(this.#settings)
+        .filter((meeting_id) => meeting_id > (after ?? ''))
+        .slice(0, limit)
+        .map((meeting_id) => ({ meeting_id, ...(this.#settings.get(meeting_id) as MeetingSettings) })),
+    list: ({ limit, cursor, ...filter }) => {
       const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
-      const isWith = (meeting_id: string): boolean => {
-        if (instance_id === undefined) return true;
-        const membership = this.#memberships.get(meeting_id)?.get(instance_id);
-        return membership !== undefined && (include_left === true || membership.left_at === null);
-      };
-      const rows = sortedKeys(this.#meetings)
-        .filter((id) => id > after && (q === undefined || id.toLowerCase().includes(q.toLowerCase())) && isWith(id))
-        .map((meeting_id) => {
-          const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
-          const present = members.filter(({ left_at }) => left_at === null);
-          const pending = members.flatMap(({ instance_id }) =>
-            this.#pendingOf(instance_id).filter(({ message }) => message.meeting_id === meeting_id),
-          );
-          return {
-            ...(this.#meetings.get(meeting_id) as Meeting),
-            instance_count: present.length,
-            agent_count: present.reduce((sum, { agent_ids }) => sum + agent_ids.length, 0),
-            pending_deliveries: pending.length,
-          };
-        });
+      const rows = this.#meetingRows(filter).filter(({ meeting_id }) => meeting_id > after);
       return pageOf(
         rows.slice(0, limit + 1),
         limit,
@@ -335,6 +340,48 @@ export class ModelStore implements StoreOperations {
       );
     },
   };
+
+  #meetingRows({ q, instance_id, include_left }: Omit<MeetingFilter, 'limit' | 'cursor'>): MeetingRow[] {
+    const isWith = (meeting_id: string): boolean => {
+      if (instance_id === undefined) return true;
+      const membership = this.#memberships.get(meeting_id)?.get(instance_id);
+      return membership !== undefined && (include_left === true || membership.left_at === null);
+    };
+    return sortedKeys(this.#meetings)
+      .filter((id) => (q === undefined || id.toLowerCase().includes(q.toLowerCase())) && isWith(id))
+      .map((meeting_id) => {
+        const members = [...(this.#memberships.get(meeting_id)?.values() ?? [])];
+        const present = members.filter(({ left_at }) => left_at === null);
+        const pending = members.flatMap((member) =>
+          this.#pendingOf(member.instance_id).filter(({ message }) => message.meeting_id === meeting_id),
+        );
+        return {
+          ...(this.#meetings.get(meeting_id) as Meeting),
+          ...(this.#settings.get(meeting_id) ?? NO_SETTINGS),
+          instance_count: present.length,
+          agent_count: present.reduce((sum, { agent_ids }) => sum + agent_ids.length, 0),
+          pending_deliveries: pending.length,
+        };
+      });
+  }
+
+  #isPaused({ message }: ModelDelivery): boolean {
+    return this.#settings.get(message.meeting_id)?.paused === true;
+  }
+
+  /** What waits for an instance, in a meeting, or in a lane, in the order of lanes. */
+  #waiting({ instance_id, meeting_id, up_to }: Waiting): ModelDelivery[] {
+    const last = up_to === null ? 0 : (this.#ids.decode('msg', up_to) ?? 0);
+    return [...this.#deliveries.values()]
+      .filter(
+        (row) =>
+          row.state === 'pending' &&
+          (instance_id === undefined || row.instance_id === instance_id) &&
+          (meeting_id === undefined || row.message.meeting_id === meeting_id) &&
+          row.message.message_no <= last,
+      )
+      .toSorted(byLane);
+  }
 
   #accept({ meeting_id, idempotency, wall_ms, ...sent }: NewMessage): Accepted {
     const key = idempotency === null ? null : `${meeting_id}\0${idempotency.sender}\0${idempotency.key}`;
@@ -600,7 +647,7 @@ export class ModelStore implements StoreOperations {
       }),
     loadAside: (instance_id, now_ms, limit) => {
       const beside = this.#pendingOf(instance_id)
-        .filter(({ aside }) => aside)
+        .filter((row) => row.aside && !this.#isPaused(row))
         .toSorted(byDueTime);
       const due = beside.filter(({ next_attempt_at }) => next_attempt_at !== null && next_attempt_at <= now_ms);
       const read = due.slice(0, limit);
@@ -667,7 +714,7 @@ export class ModelStore implements StoreOperations {
       return { recovered: failed.length };
     },
     expire: (after, lanes_max, now_ms, wall_ms) => {
-      const expired = new ExpiredInLanes();
+      const expired = new EndedInLanes();
       const lanes = this.#pendingLanes(after, lanes_max);
       for (const lane of lanes) {
         let count = 0;
@@ -685,6 +732,18 @@ export class ModelStore implements StoreOperations {
         expired.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
       }
       return { expired: expired.list(), next: null };
+    },
+    countWaiting: (waiting) => this.#waiting(waiting).length,
+    drop: (waiting, limit, wall_ms) => {
+      const dropped = new EndedInLanes();
+      for (const row of this.#waiting(waiting).slice(0, limit)) {
+        row.state = 'cancelled';
+        row.reason = 'dropped';
+        row.next_attempt_at = null;
+        row.settled_at = wall_ms;
+        dropped.add({ instance_id: row.instance_id, meeting_id: row.message.meeting_id }, 1);
+      }
+      return dropped.list();
     },
     prune: (before, limit) => {
       const oldest = [...this.#deliveries.values()].slice(0, PRUNE_WINDOW);
@@ -736,10 +795,12 @@ export class ModelStore implements StoreOperations {
     };
   }
 
-  #waitingFor({ state, instance_id, next_attempt_at }: ModelDelivery, now_ms: number): WaitingFor | null {
+  #waitingFor(row: ModelDelivery, now_ms: number): WaitingFor | null {
+    const { state, instance_id, next_attempt_at } = row;
     if (state !== 'pending') return null;
     const instance = this.#instances.get(instance_id);
     if (instance === undefined || !instance.is_active || !instance.webhook_enabled) return 'switched_off';
+    if (this.#isPaused(row)) return 'paused';
     if (instance.transport === 'pull' && !this.#connections.has(instance_id)) return 'connection';
     if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
     return next_attempt_at === null ? 'turn' : 'retry';

@@ -24,6 +24,7 @@ const ROUTER = 'src/delivery/lanes/router.ts';
 const LOADER = 'src/delivery/lanes/lane_loader.ts';
 const RECIPIENT = 'src/delivery/lanes/recipient.ts';
 const LOCAL_CHANGES = 'src/delivery/local_changes.ts';
+const MEETINGS = 'src/delivery/meetings.ts';
 const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
@@ -260,6 +261,26 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     },
   ],
   'ignores what other nodes change': { file: REMOTE_CHANGES, find: 'this.onInstanceChange(change);', replace: '' },
+  'pushes what is paused': {
+    file: MEETINGS,
+    find: 'return this.#paused.size > 0 && this.#paused.has(meeting_id);',
+    replace: 'return false;',
+  },
+  'pushes before it knows what is paused': {
+    file: DISPATCHER,
+    find: 'this.#is_draining || !this.#meetings.is_loaded)',
+    replace: 'this.#is_draining)',
+  },
+  'does not let go of what was paused': {
+    file: LOCAL_CHANGES,
+    find: '        lane.held_until = 0;\n        dispatcher.invalidateLane(recipient, lane);',
+    replace: '        dispatcher.invalidateLane(recipient, lane);',
+  },
+  'forgets what was aside when a meeting was paused': {
+    file: LOCAL_CHANGES,
+    find: 'if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);',
+    replace: '',
+  },
 };
 
 /** Bugs between several nodes. */

@@ -42,6 +42,10 @@ interface Answer {
 const MOODY: Answer['says'][] = [200, 200, 200, 500, 429, 202, 302, 404, 'timeout', 'connect_refused', 'dns_failed'];
 const RETRY_AFTERS = ['1', '90', '7200', '1e99', '-1', 'Fri, 02 Jan 2026 00:00:00 GMT', 'soon'];
 
+/** In this share of the worlds somebody pauses meetings; the draws of it are its own. */
+const PAUSES_SHARE = 0.4;
+const PAUSES = 0x70617573;
+
 /** A clock that is further ahead at a start is not believed: a third of the time after which deliveries expire. */
 const BELIEVED_MS = 24 * HOUR;
 
@@ -82,6 +86,8 @@ interface Life {
   /** Requests in progress, and operations. */
   sends: Sent[];
   ops: Machine[];
+  /** Meetings that somebody pauses or resumes. */
+  brakes: string[];
   connection: Connection | null;
   /** Changes on their way to it arrive in their order; those that arrive while nobody listens are lost. */
   told_at: number;
@@ -112,6 +118,8 @@ export class World {
   readonly #settings: EngineSettings;
   readonly #meetings: string[];
   readonly #moods = new Map<string, Mood>();
+  /** The meetings that were ever paused. */
+  readonly #brakes = new Map<string, { open: number; firm_from: number }>();
   readonly #onTrace: ((line: string) => void) | undefined;
   readonly #store_ms: number;
   /** Null while one node has the store for itself. */
@@ -242,6 +250,7 @@ export class World {
       disturbed: false,
       sends: [],
       ops: [],
+      brakes: [],
       connection: null,
       told_at: 0,
       deaf: false,
@@ -399,6 +408,7 @@ export class World {
   #closeOps(life: Life): void {
     for (const machine of life.ops) this.checker.opLost(machine);
     life.ops = [];
+    while (life.brakes.length > 0) this.#closeBrake(life, life.brakes[0]!);
   }
 
   #join(): void {
@@ -508,8 +518,9 @@ export class World {
   /** The standby hears nothing any more; then it takes over, and everybody's connections are lost. */
   #standbyTakesOver(): void {
     const model = this.#model as ModelStore;
-    // What is registered is the same before and after: nobody changes it meanwhile.
+    // What is registered and what is paused is the same before and after: nobody changes it meanwhile.
     if (this.#goBack !== null || [...this.checker.machines.values()].some(({ ops_open }) => ops_open > 0)) return;
+    if ([...this.#brakes.values()].some(({ open }) => open > 0)) return;
     this.#trace('the standby hears nothing');
     const putBack = model.copy();
     const goBack = (): void => {
@@ -555,6 +566,7 @@ export class World {
       meeting_id: string;
     };
     const delivery_id = headers['webhook-id'] as string;
+    if (this.#isFirmlyPaused(meeting_id)) this.checker.fail(`message ${message.n}: ${meeting_id} is paused`);
     this.#trace(`push ${message.n} in ${meeting_id} to ${instance_id}, attempt ${headers['convoke-attempt']}`);
     if (this.#cluster !== null && this.#cluster.ownerOf(instance_id) !== life.node_id)
       this.checker.fail(`message ${message.n} to ${instance_id}: ${life.node_id} does not hold it`);
@@ -630,6 +642,7 @@ export class World {
       else at += 73 * HOUR;
       this.#clock.after(at, () => this.#event());
     }
+    this.#planPauses(at);
     this.#clock.after(at + 20 * SECOND, () => this.#heal());
     this.#clock.after(at + 30 * SECOND, () => this.#registerAll());
     this.#clock.after(at + 30 * SECOND + 6 * HOUR, () => this.#finish());
@@ -679,9 +692,74 @@ export class World {
       else at += random.below(25_000);
       this.#clock.after(at, () => this.#eventInCluster());
     }
+    this.#planPauses(at);
     this.#clock.after(at + 20 * SECOND, () => this.#heal());
     this.#clock.after(at + 40 * SECOND, () => this.#registerAll());
     this.#clock.after(at + MINUTE, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
+  }
+
+  /** In a share of the worlds, meetings are paused for a while, whatever else happens. */
+  #planPauses(end_ms: number): void {
+    const random = new Random(this.seed ^ PAUSES);
+    if (!random.chance(PAUSES_SHARE)) return;
+    for (let pauses = 1 + random.below(3); pauses > 0; pauses--) {
+      const meeting_id = random.pick(this.#meetings);
+      const at = random.below(end_ms + 1);
+      const until = at + random.pick([10, SECOND, 30 * SECOND, 2 * MINUTE]);
+      this.#clock.after(at, () => this.#brake(meeting_id, true));
+      if (until < end_ms) this.#clock.after(until, () => this.#brake(meeting_id, false));
+    }
+  }
+
+  /** As the HTTP layer does it. */
+  #brake(meeting_id: string, paused: boolean): void {
+    const life = this.#someLife();
+    if (life === undefined || this.#goBack !== null) return;
+    this.#trace(`${paused ? 'pause' : 'resume'} ${meeting_id}`);
+    const brake = this.#brakes.get(meeting_id) ?? { open: 0, firm_from: 0 };
+    this.#brakes.set(meeting_id, brake);
+    brake.open++;
+    life.brakes.push(meeting_id);
+    this.#fault();
+    const { store, engine } = life;
+    const end = (): void => {
+      if (!life.alive) return;
+      if (this.#cluster === null) this.#closeBrake(life, meeting_id);
+      else this.#whenAllHeard(() => this.#closeBrake(life, meeting_id));
+    };
+    store.meetings
+      .patch(meeting_id, { paused }, this.#wall())
+      .then(
+        () => engine.meetingChanged(meeting_id),
+        () => engine.meetingChanged(meeting_id),
+      )
+      .then(end, end);
+  }
+
+  #closeBrake(life: Life, meeting_id: string): void {
+    const at = life.brakes.indexOf(meeting_id);
+    if (at === -1) return;
+    life.brakes.splice(at, 1);
+    this.#fault();
+    const brake = this.#brakes.get(meeting_id)!;
+    brake.open--;
+    brake.firm_from = this.#clock.now + (this.#cluster === null ? 0 : 2 * NOTICED_MS_MAX);
+  }
+
+  #isStoredPaused(meeting_id: string): boolean {
+    return this.#operations.meetings.settings(meeting_id)?.paused === true;
+  }
+
+  /** Whether its deliveries may have to wait. */
+  #mayBePaused(meeting_id: string): boolean {
+    return (this.#brakes.get(meeting_id)?.open ?? 0) > 0 || this.#isStoredPaused(meeting_id);
+  }
+
+  /** Whether every node knows that it is paused. */
+  #isFirmlyPaused(meeting_id: string): boolean {
+    const brake = this.#brakes.get(meeting_id);
+    if (brake === undefined || brake.open > 0 || this.#clock.now < brake.firm_from) return false;
+    return this.#isStoredPaused(meeting_id);
   }
 
   #eventInCluster(): void {
@@ -802,7 +880,8 @@ export class World {
         const dies = this.#crash_at?.name === 'answered';
         this.#trace(`accepted ${label} as ${message.seq}${repeated ? ' before' : ''}`);
         this.checker.sendEnds(sent, message);
-        if (this.#cluster === null && !repeated && !life.stopping) this.checker.waitsFor(sent);
+        const waits = this.#cluster === null && !repeated && !life.stopping && !this.#mayBePaused(sent.meeting_id);
+        if (waits) this.checker.waitsFor(sent);
         const answered_at = this.#steady();
         if (repeated || this.#settings.max_in_flight < 1_000) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
@@ -824,6 +903,7 @@ export class World {
 
   #checkPrompt(life: Life, sent: Sent, sent_at: number, answered_at: number): void {
     if (!life.alive || life.stopping || this.#failing || !this.#isUndisturbed()) return;
+    if (this.#mayBePaused(sent.meeting_id)) return;
     this.checker.checkPrompt(sent, sent_at, answered_at);
   }
 
@@ -841,6 +921,7 @@ export class World {
     const patience_ms = TAKEN_OVER_MS + wait_ms;
     const due_at = Math.max(answered_at, this.#fault_at) + patience_ms;
     this.#clock.after(due_at - this.#steady(), () => {
+      if (this.#mayBePaused(sent.meeting_id)) return this.#checkPatience(sent, this.#steady(), wait_ms);
       // As long as the store fails, or no node is well, there is nobody to do it.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
       if (this.#fault_at + patience_ms > due_at) this.#checkPatience(sent, answered_at, wait_ms);
@@ -987,6 +1068,7 @@ export class World {
     if (this.#lives.length === 0) this.#begin();
     const life = this.#someLife() as Life;
     for (const machine of this.checker.machines.values()) if (!machine.untouched) this.#register(life, machine, false);
+    for (const meeting_id of this.#brakes.keys()) this.#brake(meeting_id, false);
   }
 
   #finish(): void {
@@ -1011,7 +1093,7 @@ export class World {
 const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
 
 /** They answer though the disk is full. */
-const READS = new Set(['instances.get', 'deliveries.countPending']);
+const READS = new Set(['instances.get', 'deliveries.countPending', 'meetings.settings', 'meetings.allSettings']);
 
 /** What a Retry-After in seconds asks for; the other forms are left out of account. */
 function askedFor(status_code: number | null, retry_after: string | null): number {

@@ -364,7 +364,7 @@ function holdsTheContract(engine: EngineUnderTest): void {
       );
     });
 
-    test('waiting_for says switched_off before back_off before retry before turn, and nothing once settled', async (t) => {
+    test('waiting_for says switched_off before paused before back_off before retry before turn, and nothing once settled', async (t) => {
       const store = await engine.open(t);
       await meeting(store, 'm', 'i');
       await store.messages.accept(messages('m', 3));
@@ -390,10 +390,16 @@ function holdsTheContract(engine: EngineUnderTest): void {
       };
       await store.deliveries.settle([], [health]);
       assert.deepEqual(await waiting(), [null, 'back_off', 'back_off']);
+      await store.meetings.patch('m', { paused: true }, WALL);
+      assert.deepEqual(await waiting(), [null, 'paused', 'paused']);
       await store.deliveries.settle([], [{ ...health, backoff_until: WALL }]);
+      assert.deepEqual(await waiting(), [null, 'paused', 'paused']);
+      await store.meetings.patch('m', { paused: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'retry', 'turn']);
+      await store.meetings.patch('m', { paused: true }, WALL);
       await store.instances.patch('i', { webhook_enabled: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
+      await store.meetings.patch('m', { paused: false }, WALL);
       await store.instances.patch('i', { webhook_enabled: true, is_active: false }, WALL);
       assert.deepEqual(await waiting(), [null, 'switched_off', 'switched_off']);
     });

@@ -16,8 +16,9 @@ import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import type { Audited } from '../../src/store/contract/audit.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
 import type { ClusterStore } from '../../src/store/contract/cluster.ts';
-import type { DeliveryFilter, DeliveryRow } from '../../src/store/contract/deliveries.ts';
+import type { DeliveryFilter, DeliveryRow, LaneKey } from '../../src/store/contract/deliveries.ts';
 import type { InstancePatch } from '../../src/store/contract/instances.ts';
+import type { MeetingPatch } from '../../src/store/contract/meetings.ts';
 import type { Quotas } from '../../src/store/contract/quotas.ts';
 import { StoreError } from '../../src/store/store_error.ts';
 import { GroupCommit } from '../../src/store/sqlite/group_commit.ts';
@@ -347,6 +348,24 @@ export class TestNode {
     const now = this.clock.now();
     const retried = await this.store.deliveries.retry(delivery_id, now, now + SETTINGS.expire_after_ms);
     if (retried !== null) this.engine.deliveryRetried({ ...retried, delivery_id });
+  }
+
+  async setMeeting(meeting_id: string, patch: MeetingPatch): Promise<void> {
+    await this.store.meetings.patch(meeting_id, patch, this.clock.wall());
+    await this.engine.meetingChanged(meeting_id);
+  }
+
+  /** Drops what waits; returns how much that was. */
+  async drop(of: Partial<LaneKey>, limit = 2_000): Promise<number> {
+    const waiting = { ...of, up_to: await this.store.messages.last() };
+    let dropped = 0;
+    for (let step = limit; step >= limit;) {
+      const lanes = await this.store.deliveries.drop(waiting, limit, this.clock.wall());
+      step = lanes.reduce((sum, { count }) => sum + count, 0);
+      await this.engine.dropped(of, step);
+      dropped += step;
+    }
+    return dropped;
   }
 
   async recover(instance_id: string, since_ms: number): Promise<number> {

@@ -6,12 +6,7 @@ import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
 import type { NewMessage } from '../../src/store/contract/messages.ts';
 import type { AuditedStore, Store } from '../../src/store/store.ts';
-import type {
-  DeliverySettlement,
-  ExpiredInLane,
-  LaneKey,
-  QueuedDelivery,
-} from '../../src/store/contract/deliveries.ts';
+import type { DeliverySettlement, EndedInLane, LaneKey, QueuedDelivery } from '../../src/store/contract/deliveries.ts';
 import { Problem } from '../../src/domain/problem.ts';
 import { SECRET } from './node.ts';
 
@@ -231,6 +226,32 @@ const COMMANDS = {
         epoch: 0,
       })),
     ),
+  'set meeting': (store, d) =>
+    audited(store, d).meetings.patch(
+      d.meeting_id,
+      {
+        paused: d.flag(2) ? d.flag(2, 1) : undefined,
+        hop_limit: d.flag(3) ? d.pick(3, [null, 0, 16]) : undefined,
+        pair_limit: d.flag(4) ? d.pick(4, [null, 0, 20]) : undefined,
+        pair_window_s: d.flag(5) ? d.pick(5, [null, 0, 60]) : undefined,
+      },
+      d.wall,
+    ),
+  'get meeting': async (store, d) => [
+    await store.meetings.get(d.meeting_id),
+    await store.meetings.settings(d.meeting_id),
+    await store.meetings.allSettings(d.flag(2) ? d.meeting_id : null, d.limit),
+  ],
+  drop: async (store, d) => {
+    const up_to = d.flag(6) ? await store.messages.last() : d.message_id;
+    const of = { ...(d.flag(2) && { instance_id: d.instance_id }), up_to };
+    const waiting = d.flag(2) && d.flag(2, 1) ? of : { ...of, meeting_id: d.meeting_id };
+    const counted = await store.deliveries.countWaiting(waiting, rarely(d));
+    const steps: EndedInLane[][] = [];
+    do steps.push(await audited(store, d).deliveries.drop(waiting, 1_000, d.wall, rarely(d)));
+    while (steps.at(-1)!.length > 0);
+    return [counted, ...steps];
+  },
   heartbeat: (store, d) => store.instances.heartbeat(d.instance_id, d.wall, rarely(d)),
   rotateSecret: (store, d) =>
     audited(store, d).instances.rotateSecret(d.instance_id, `${SECRET}2`, 1_000, d.wall, rarely(d)),
@@ -333,10 +354,10 @@ const COMMANDS = {
       rarely(d),
     ),
   expire: async (store, d) => {
-    const expired: ExpiredInLane[] = [];
+    const expired: EndedInLane[] = [];
     let next: LaneKey | null = null;
     do {
-      const step: { expired: ExpiredInLane[]; next: LaneKey | null } = await store.deliveries.expire(
+      const step: { expired: EndedInLane[]; next: LaneKey | null } = await store.deliveries.expire(
         next,
         d.limit,
         d.now,

@@ -115,6 +115,8 @@ export function sentenceOf({ name, data }: SentEvent): string {
       return `${data.instance_id} joined ${data.meeting_id}`;
     case 'instance.left':
       return `${data.instance_id} left ${data.meeting_id}`;
+    case 'meeting.changed':
+      return `${data.meeting_id} ${data.paused ? 'is paused' : 'goes on'}`;
     case 'instance.up':
     case 'instance.failing':
     case 'instance.down':

@@ -29,12 +29,14 @@ const REASONS: Record<DeliveryReason, string> = {
   exhausted: 'every retry failed',
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
+  dropped: 'somebody dropped what waited',
 };
 
 const WAITS: Record<WaitingFor, string> = {
   turn: 'its turn behind earlier messages',
   retry: 'its next attempt',
   back_off: 'the back-off of its instance, which failed before',
+  paused: 'its meeting, which is paused',
   switched_off: 'its instance to be switched on',
   connection: 'its machine to pull',
 };

@@ -16,6 +16,8 @@ import type {
   DeliveryWithAttempts,
   Demo,
   Diagnosis,
+  DropDeliveriesInput,
+  DroppedDeliveries,
   EventsQuery,
   FeedEvent,
   Instance,
@@ -40,19 +42,20 @@ import type {
   OpenSession,
   Page,
   PageQuery,
-  RecoverInput,
   Recovered,
+  RecoverInput,
   RedeemedInvite,
   Reencryption,
-  RegisterInput,
   RegisteredInstance,
+  RegisterInput,
+  RotatedSecret,
   RotateKeyInput,
   RotateSecretInput,
-  RotatedSecret,
   SentMessage,
   ServiceNode,
   Session,
   UpdateInstanceInput,
+  UpdateMeetingInput,
 } from './types.ts';
 
 export interface ConvokeClientOptions extends RequestsOptions, SendingOptions {}
@@ -144,6 +147,15 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings'], { ...options, query });
   }
 
+  getMeeting(meeting_id: string | number, options?: CallOptions): Promise<Meeting> {
+    return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
+  }
+
+  /** Pauses a meeting, or lets it go on: what waited is then delivered in its order. For admins. */
+  updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
+    return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
+  }
+
   listMeetingInstances(
     meeting_id: string | number,
     query: ListMeetingInstancesQuery = {},
@@ -200,6 +212,14 @@ export class ConvokeClient {
   /** Queues a failed or pending delivery at once, under the same webhook-id. */
   retryDelivery(delivery_id: string, options?: CallOptions): Promise<Delivery> {
     return this.#requests.call('POST', ['deliveries', delivery_id, 'retry'], { ...options });
+  }
+
+  /**
+   * Cancels what waits for an instance, or in a meeting; with `dry_run` it only counts. Call it again while `done` is
+   * false.
+   */
+  dropDeliveries(input: DropDeliveriesInput, options?: CallOptions): Promise<DroppedDeliveries> {
+    return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input });
   }
 
   /** Changes the data key that secrets are encrypted under at rest, for some seconds; call again while `done` is false. */

@@ -58,7 +58,9 @@ export type AuditAction =
   | 'instance.webhook_test'
   | 'meeting.join'
   | 'meeting.leave'
+  | 'meeting.update'
   | 'delivery.retry'
+  | 'delivery.drop'
   | 'key.create'
   | 'key.rotate'
   | 'key.revoke'
@@ -91,7 +93,7 @@ export interface AuditEntry {
   address: string | null;
   action: AuditAction;
   /** To what kind of thing. */
-  target_kind: 'instance' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
+  target_kind: 'instance' | 'meeting' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
   /** To what; null where it was not said. */
   target_id: string | null;
   /** Whether it was done. */
@@ -192,9 +194,10 @@ export interface Delivery {
 
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
- * answers; `expired`: not reached for too long; `instance_deleted`: cancelled.
+ * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
+ * dropped what waited.
  */
-export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted';
+export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped';
 
 /** What became of a delivery; all but `pending` are its end. */
 export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
@@ -244,6 +247,26 @@ export interface DiagnosisStage {
   duration_ms: number;
   /** What happened, in words. */
   detail: string;
+}
+
+/** Whose pending deliveries to cancel. */
+export interface DropDeliveriesInput {
+  /** What waits for this instance. */
+  instance_id?: string | undefined;
+  /** What waits in this meeting; with instance_id: only of it for that instance. */
+  meeting_id?: string | undefined;
+  /** Only count what would be dropped. */
+  dry_run?: boolean | undefined;
+}
+
+/** What became of pending deliveries. */
+export interface DroppedDeliveries {
+  /** How many were dropped, or would be. */
+  deliveries: number;
+  /** Whether they were only counted. */
+  dry_run: boolean;
+  /** False when more of them wait: call it again. */
+  done: boolean;
 }
 
 /** One field that is not valid. */
@@ -392,6 +415,8 @@ export interface Meeting {
   agent_count: number;
   /** Deliveries of its messages that are not settled yet. */
   pending_deliveries: number;
+  /** Whether its deliveries wait until somebody lets it go on. */
+  paused: boolean;
   /** The first join or message. */
   created_at: string;
   /** The last join, leave or message. */
@@ -758,11 +783,18 @@ export interface UpdateInstanceInput {
   owner_key_id?: string | null | undefined;
 }
 
+/** What to change of a meeting; what is absent stays as it is. */
+export interface UpdateMeetingInput {
+  /** True: nothing of the meeting is pushed until it is set to false. */
+  paused?: boolean | undefined;
+}
+
 /**
  * What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of
- * its instance, an instance that is `switched_off`, or the `connection` of a machine that pulls.
+ * its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine that
+ * pulls.
  */
-export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'switched_off' | 'connection';
+export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'paused' | 'switched_off' | 'connection';
 
 /** The query of the operation `listInstances`. */
 export interface ListInstancesQuery {

@@ -93,6 +93,8 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
+  /** What is set for a meeting was changed: these are the settings now. */
+  'meeting.changed': { meeting_id: string; paused: boolean; at: string };
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;

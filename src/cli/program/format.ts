@@ -21,6 +21,7 @@ const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
   exhausted: 'every retry failed',
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
+  dropped: 'somebody dropped what waited',
 };
 
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
@@ -28,6 +29,7 @@ const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
   retry: 'its next attempt',
   back_off: 'the back-off of its instance, which was not reached',
   connection: 'its machine to pull',
+  paused: 'its meeting to be resumed',
   switched_off: 'its instance to be enabled',
 };
 
@@ -46,9 +48,10 @@ export function attemptInWords({ outcome, status_code, detail, duration_ms }: At
 
 /** One sentence on where the delivery stands and what can be done about it. */
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
-  const { delivery_id, instance_id, state, waiting_for, reason } = delivery;
-  if (state === 'delivered' || reason === 'instance_deleted') return '';
+  const { delivery_id, instance_id, meeting_id, state, waiting_for } = delivery;
+  if (state === 'delivered' || state === 'cancelled') return '';
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
+  if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;
   if (waiting_for === 'turn') return '';
   return `${typed(`webhook-test ${quoted(instance_id)}`)} shows what is wrong; ${typed(`deliveries retry ${delivery_id}`)} tries again`;
 }

@@ -8,6 +8,7 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { LaneMemory } from '../lanes/lane_memory.ts';
 import { AWAY_AFTER_MS, type Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
+import type { Meetings } from '../meetings.ts';
 import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Target } from '../transport/target.ts';
@@ -35,6 +36,7 @@ export interface DispatcherParts {
   turns: Turns;
   in_flight: InFlight;
   saturation: Saturation;
+  meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
   /** Attempts in flight at a time, over all instances. */
   max_in_flight: number;
   /** Attempts in flight at a time to one instance. */
@@ -45,7 +47,7 @@ export interface DispatcherParts {
 export interface Steps {
   attempts: { start(recipient: Recipient, lane: Lane, head: LaneDelivery): void };
   loader: { load(recipient: Recipient, lane: Lane, backlog: Backlog): void };
-  retries: { load(recipient: Recipient): Promise<void> };
+  retries: { load(recipient: Recipient): Promise<void>; putOff(recipient: Recipient): void };
   registrations: { load(recipient: Recipient): void };
   backpressure: { onDispatched(): void };
 }
@@ -67,6 +69,7 @@ export class Dispatcher {
   readonly #turns: Turns;
   readonly #in_flight: InFlight;
   readonly #saturation: Saturation;
+  readonly #meetings: DispatcherParts['meetings'];
   readonly #max_in_flight: number;
   readonly #instance_concurrency: number;
   #steps!: Steps;
@@ -87,6 +90,7 @@ export class Dispatcher {
     this.#turns = parts.turns;
     this.#in_flight = parts.in_flight;
     this.#saturation = parts.saturation;
+    this.#meetings = parts.meetings;
     this.#max_in_flight = parts.max_in_flight;
     this.#instance_concurrency = parts.instance_concurrency;
   }
@@ -189,7 +193,7 @@ export class Dispatcher {
 
   /** Takes steps as long as there is one to take. */
   run(): void {
-    if (this.#is_running || this.#is_draining) return;
+    if (this.#is_running || this.#is_draining || !this.#meetings.is_loaded) return;
     this.#is_running = true;
     while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       const now = this.#clock.now();
@@ -232,11 +236,22 @@ export class Dispatcher {
 
   /** The next step of a ready lane: an attempt on its head, a read of the table, or an end. */
   #step(recipient: Recipient, lane: Lane): void {
+    if (!lane.aside && this.#meetings.isPaused(lane.meeting_id)) {
+      this.#pause(lane);
+      return;
+    }
     const now = this.#clock.now();
     for (let head = lane.queue.peek(); head !== undefined; head = lane.queue.peek()) {
       if (head.expires_at <= now && head.expires_at <= this.#expiry.timeAt(now)) {
         this.#expireHead(recipient, lane, head);
         continue;
+      }
+      if (lane.aside && this.#meetings.isPaused(head.meeting_id)) {
+        // It stays on disk, and is read again when its meeting goes on.
+        this.#memory.takeHead(lane);
+        if (lane.queue.length > 0 || lane.backlog !== null) continue;
+        this.#steps.retries.putOff(recipient);
+        return;
       }
       if (!lane.aside && head.next_attempt_at !== null && head.next_attempt_at > now) {
         this.holdUntil(recipient, lane, head.next_attempt_at);
@@ -251,6 +266,12 @@ export class Dispatcher {
       this.#turns.end(recipient);
       this.offer(recipient, lane);
     } else this.#steps.loader.load(recipient, lane, lane.backlog);
+  }
+
+  /** The meeting of a lane is paused: the lane waits on disk until it goes on. */
+  #pause(lane: Lane): void {
+    lane.held_until = Infinity;
+    this.#memory.trim(lane, 0);
   }
 
   #expireHead(recipient: Recipient, lane: Lane, head: LaneDelivery): void {

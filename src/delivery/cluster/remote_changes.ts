@@ -9,6 +9,7 @@ import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
 import type { Router } from '../lanes/router.ts';
+import type { Meetings } from '../meetings.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Transport } from '../transport/transport.ts';
@@ -32,6 +33,7 @@ export interface RemoteChangesParts {
   seen_ranges: SeenRanges;
   lane_cursors: LaneCursors;
   invalidations: InvalidationClock;
+  meetings: Meetings;
   settlements: Settlements;
   recipients: RecipientCache;
   registrations: Registrations;
@@ -64,7 +66,7 @@ export class RemoteChanges implements PartitionsListener {
 
   /** Another node did something that this one must know of. */
   onChange(change: Change): void {
-    const { partitions, cluster_backlog, invalidations, dispatcher } = this.#parts;
+    const { partitions, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
     switch (change.kind) {
       case 'reading':
         this.#read_started_at = invalidations.now;
@@ -75,7 +77,11 @@ export class RemoteChanges implements PartitionsListener {
       case 'instance':
         this.onInstanceChange(change);
         break;
+      case 'meeting':
+        void meetings.changed(change.meeting_id);
+        return;
       case 'resync':
+        void meetings.readAll();
         void this.#resyncAll();
         break;
       case 'broadcast':

@@ -37,6 +37,7 @@ export class Lane {
   generation = 0;
   /** The last seq that was ever in the queue. A load continues after it. */
   last_seq: number;
+  /** Nothing of it is tried before this time; Infinity while its meeting is paused. */
   held_until = 0;
   /** Deliveries in memory that were read from the table, and not tried since. */
   queued_read = 0;
@@ -84,6 +85,10 @@ export class Lane {
   end(): void {
     assert(this.isBusy, 'only what was begun ends');
     this.#state = 'idle';
+  }
+
+  get is_paused(): boolean {
+    return this.held_until === Infinity;
   }
 
   get isBusy(): boolean {

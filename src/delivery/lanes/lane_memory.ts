@@ -86,7 +86,8 @@ export class LaneMemory {
 
   /** How many deliveries a lane may hold now. */
   limitFor(recipient: Recipient, lane: Lane, now: number): number {
-    if (recipient.registration.health.backoff_step > 0 || recipient.isAway(now)) return 0;
+    const is_stopped = recipient.registration.health.backoff_step > 0 || recipient.isAway(now);
+    if (is_stopped || lane.is_paused) return 0;
     const is_held = lane.held_until > now;
     if (is_held && this.isShareFull) return 0;
     if (is_held || !isMoving(recipient, now)) return SLOW_LANE_LENGTH_MAX;

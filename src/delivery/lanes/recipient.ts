@@ -76,6 +76,12 @@ export class Recipient {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
+  /** Whether a delivery of a meeting that stepped aside is in memory, or may be being read. */
+  hasAside(meeting_id: string): boolean {
+    const aside = this.#aside;
+    return aside !== null && (aside.isBusy || aside.queue.some((delivery) => delivery.meeting_id === meeting_id));
+  }
+
   /** Takes over what a row says. */
   replace(row: Instance): void {
     this.registration.replace(row);
@@ -131,9 +137,9 @@ export class Recipient {
     return this.in_flight - this.in_hand + this.loads > 0;
   }
 
-  /** Whether a lane has something on disk only. */
+  /** Whether a lane has something on disk only. A lane that is paused does not count: there is nothing to catch up with. */
   get isSpilled(): boolean {
-    for (const { backlog } of this.lanes.values()) if (backlog !== null) return true;
+    for (const { backlog, is_paused } of this.lanes.values()) if (backlog !== null && !is_paused) return true;
     return false;
   }
 

@@ -8,6 +8,9 @@ import { LANE_PAGE } from './lane_loader.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 
+/** How soon the table is asked again for what is due, after it returned what belongs to meetings that are paused. */
+const PUT_OFF_MS = 1_000;
+
 export interface RetriesParts {
   clock: Clock;
   timers: TimerQueue;
@@ -47,6 +50,16 @@ export class Retries {
   schedule(recipient: Recipient, due_at: number): void {
     if (recipient.aside_due_at !== null && recipient.aside_due_at <= due_at) return;
     recipient.aside_due_at = due_at;
+    this.check(recipient);
+  }
+
+  /**
+   * All that was read as due belongs to meetings that are paused by now. The table may not say so yet: it is not asked
+   * again at once.
+   */
+  putOff(recipient: Recipient): void {
+    const { aside_due_at } = recipient;
+    if (aside_due_at !== null) recipient.aside_due_at = Math.max(aside_due_at, this.#clock.now() + PUT_OFF_MS);
     this.check(recipient);
   }
 

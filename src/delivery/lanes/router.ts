@@ -50,7 +50,10 @@ export class Router {
       // The delivery may have been cancelled while the response of the store was on its way.
       let only_on_disk = requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);
       const is_long = !only_on_disk && this.#isLong(recipient, lane, now);
-      if (is_long) only_on_disk = recipient.is_behind = true;
+      if (is_long) {
+        only_on_disk = true;
+        if (!lane.is_paused) recipient.is_behind = true;
+      }
       recipient.touch(now);
       if (only_on_disk) {
         const backlog = this.#memory.spillTail(lane);

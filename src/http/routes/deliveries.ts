@@ -1,7 +1,7 @@
 import type { Changes } from '../../changes/changes.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting } from '../../domain/access.ts';
-import { Problem } from '../../domain/problem.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import type { AuditTrail } from '../auth/audit_trail.ts';
 import { responses } from '../responses.ts';
@@ -10,6 +10,8 @@ import {
   DeliveryParams,
   DeliverySchema,
   DeliveryWithAttemptsSchema,
+  DropDeliveriesBody,
+  DroppedSchema,
   ListDeliveriesQuery,
 } from '../schemas/deliveries.ts';
 import { pageOf } from '../schemas/page.ts';
@@ -25,6 +27,7 @@ export interface DeliveryContext {
 export function deliveryRoutes(app: App, context: DeliveryContext): void {
   app.get('/api/v1/deliveries/', LIST_DELIVERIES, (request) => listDeliveries(context, request));
   app.get('/api/v1/deliveries/:delivery_id/', GET_DELIVERY, (request) => getDelivery(context, request));
+  app.post('/api/v1/deliveries/drop/', DROP_DELIVERIES, (request) => dropDeliveries(context, request));
   app.post('/api/v1/deliveries/:delivery_id/retry/', RETRY_DELIVERY, (request) => retryDelivery(context, request));
 }
 
@@ -94,6 +97,31 @@ async function retryDelivery({ changes, audit_trail }: DeliveryContext, request:
   const row = await changes.deliveries.retry(audit_trail.authorOf(request), delivery_id);
   if (row === null) throw deliveryNotFound(delivery_id);
   return wireDeliveryWithAttempts(row);
+}
+
+const DROP_DELIVERIES = {
+  config: { access: ['instance'], audit: { action: 'delivery.drop', target: 'instance' } },
+  schema: {
+    operationId: 'dropDeliveries',
+    tags: ['deliveries'],
+    summary: 'Cancel what waits for an instance, or in a meeting',
+    description:
+      'Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts them. What is sent meanwhile stays, and a push that is in flight may still arrive. A key without the scope admin drops only what waits for its own instances. When `done` is false, call it again.',
+    body: DropDeliveriesBody,
+    response: responses({ 200: ['How many were dropped, or would be.', DroppedSchema], codes: [] }),
+  },
+} satisfies RouteShape;
+
+async function dropDeliveries({ changes, audit_trail }: DeliveryContext, request: RequestFor<typeof DROP_DELIVERIES>) {
+  const { principal, body } = request;
+  const { instance_id, meeting_id, dry_run = false } = body;
+  if (instance_id === undefined && meeting_id === undefined)
+    throw invalidField('instance_id', 'must be given, or meeting_id, or both');
+  if (meeting_id !== undefined) assertMeeting(principal, meeting_id);
+  const of = { ...(instance_id !== undefined && { instance_id }), ...(meeting_id !== undefined && { meeting_id }) };
+  const author = audit_trail.authorOf(request);
+  if (dry_run) return { deliveries: await changes.deliveries.countWaiting(author, of), dry_run, done: true };
+  return { ...(await changes.deliveries.drop(author, of)), dry_run };
 }
 
 function deliveryNotFound(delivery_id: string): Problem {

@@ -21,13 +21,14 @@ import {
   MeetingParams,
   MeetingSchema,
   MembershipSchema,
+  UpdateMeetingBody,
 } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
 import { wireMeeting, wireMeetingInstance, wireMembership } from '../wire.ts';
 
 export interface MeetingContext {
-  store: { meetings: Pick<MeetingStore, 'list' | 'instances'> };
-  changes: Pick<Changes, 'memberships'>;
+  store: { meetings: Pick<MeetingStore, 'get' | 'list' | 'instances'> };
+  changes: Pick<Changes, 'meetings' | 'memberships'>;
   log: Log;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
 }
@@ -36,6 +37,8 @@ export function meetingRoutes(app: App, context: MeetingContext): void {
   app.post('/api/v1/instances/join-meeting/', JOIN_MEETING, (request, reply) => joinMeeting(context, request, reply));
   app.post('/api/v1/instances/leave-meeting/', LEAVE_MEETING, (request) => leaveMeeting(context, request));
   app.get('/api/v1/meetings/', LIST_MEETINGS, (request) => listMeetings(context, request));
+  app.get('/api/v1/meetings/:meeting_id/', GET_MEETING, (request) => getMeeting(context, request));
+  app.patch('/api/v1/meetings/:meeting_id/', UPDATE_MEETING, (request) => updateMeeting(context, request));
   app.get('/api/v1/meetings/:meeting_id/instances/', LIST_MEETING_INSTANCES, (request) =>
     listMeetingInstances(context, request),
   );
@@ -112,6 +115,50 @@ const LIST_MEETINGS = {
 async function listMeetings({ store }: MeetingContext, { query, principal }: RequestFor<typeof LIST_MEETINGS>) {
   const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
   return { data: page.data.map(wireMeeting), next_cursor: page.next_cursor };
+}
+
+const GET_MEETING = {
+  config: { access: ['read'] },
+  schema: {
+    operationId: 'getMeeting',
+    tags: ['meetings'],
+    summary: 'One meeting',
+    description: 'With how many take part, what is pending, and whether it is paused.',
+    params: MeetingParams,
+    response: responses({ 200: ['The meeting.', MeetingSchema], codes: ['meeting_does_not_exist'] }),
+  },
+} satisfies RouteShape;
+
+async function getMeeting({ store }: MeetingContext, { params, principal }: RequestFor<typeof GET_MEETING>) {
+  const { meeting_id } = params;
+  assertMeeting(principal, meeting_id);
+  const row = await store.meetings.get(meeting_id);
+  if (row === null) throw meetingNotFound(meeting_id);
+  return wireMeeting(row);
+}
+
+const UPDATE_MEETING = {
+  config: { access: ['admin'], audit: { action: 'meeting.update', target: 'meeting' } },
+  schema: {
+    operationId: 'updateMeeting',
+    tags: ['meetings'],
+    summary: 'Pause a meeting, or let it go on',
+    description:
+      'While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in flight ends as usual.',
+    params: MeetingParams,
+    body: UpdateMeetingBody,
+    response: responses({
+      200: ['The meeting, as it is now.', MeetingSchema],
+      codes: ['meeting_does_not_exist', 'quota_exceeded'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function updateMeeting({ changes, audit_trail }: MeetingContext, request: RequestFor<typeof UPDATE_MEETING>) {
+  const { meeting_id } = request.params;
+  const row = await changes.meetings.update(audit_trail.authorOf(request), meeting_id, request.body);
+  if (row === null) throw meetingNotFound(meeting_id);
+  return wireMeeting(row);
 }
 
 const LIST_MEETING_INSTANCES = {

@@ -3,6 +3,7 @@ import { DELIVERY_REASONS, DELIVERY_STATES, WAITING_FOR } from '../../domain/del
 import {
   agentIds,
   enumOf,
+  flag,
   instanceId,
   InstanceId,
   madeId,
@@ -24,7 +25,7 @@ const DeliveryReason = enumOf(
   DELIVERY_REASONS,
   named(
     'DeliveryReason',
-    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: cancelled.',
+    'Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody dropped what waited.',
   ),
 );
 
@@ -32,7 +33,7 @@ const WaitingFor = enumOf(
   WAITING_FOR,
   named(
     'WaitingFor',
-    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, an instance that is `switched_off`, or the `connection` of a machine that pulls.',
+    'What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off` of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine that pulls.',
   ),
 );
 
@@ -95,3 +96,26 @@ export const ListDeliveriesQuery = Type.Object(
 );
 
 export const DeliveryParams = Type.Object({ delivery_id: madeId('The key of a delivery.') });
+
+export const DropDeliveriesBody = Type.Object(
+  {
+    instance_id: Type.Optional(instanceId('What waits for this instance.')),
+    meeting_id: Type.Optional(meetingId('What waits in this meeting; with instance_id: only of it for that instance.')),
+    dry_run: flag('Only count what would be dropped.'),
+  },
+  {
+    ...named('DropDeliveriesInput', 'Whose pending deliveries to cancel.'),
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ meeting_id: 'standup-42', dry_run: true }],
+  },
+);
+
+export const DroppedSchema = Type.Object(
+  {
+    deliveries: Type.Integer({ description: 'How many were dropped, or would be.' }),
+    dry_run: Type.Boolean({ description: 'Whether they were only counted.' }),
+    done: Type.Boolean({ description: 'False when more of them wait: call it again.' }),
+  },
+  named('DroppedDeliveries', 'What became of pending deliveries.'),
+);

@@ -80,10 +80,23 @@ export const MeetingSchema = Type.Object(
     instance_count: Type.Integer({ description: 'Instances in the meeting now.' }),
     agent_count: Type.Integer({ description: 'Agents in the meeting now, over all instances.' }),
     pending_deliveries: Type.Integer({ description: 'Deliveries of its messages that are not settled yet.' }),
+    paused: Type.Boolean({ description: 'Whether its deliveries wait until somebody lets it go on.' }),
     created_at: time('The first join or message.'),
     last_activity_at: time('The last join, leave or message.'),
   },
   named('Meeting', 'A conversation. It exists as soon as an instance joins it or a message is sent in it.'),
+);
+
+export const UpdateMeetingBody = Type.Object(
+  {
+    paused: flag('True: nothing of the meeting is pushed until it is set to false.'),
+  },
+  {
+    ...named('UpdateMeetingInput', 'What to change of a meeting; what is absent stays as it is.'),
+    additionalProperties: false,
+    minProperties: 1,
+    examples: [{ paused: true }],
+  },
 );
 
 export const ListMeetingsQuery = Type.Object(

@@ -31,6 +31,11 @@ export type Change =
    * queued again or cancelled. The lanes in memory must then be read again, and deliveries aside looked for at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
+  /**
+   * Another node changed what is set for a meeting, or cancelled some of its deliveries: the settings and the lanes in
+   * memory must be read again.
+   */
+  | { kind: 'meeting'; meeting_id: string }
   /** API keys changed. */
   | { kind: 'keys' }
   /** Any text that one node sends to all others. */

@@ -84,6 +84,14 @@ export interface DeliveryFilter extends PageRequest {
   state?: DeliveryState | undefined;
 }
 
+/** The pending deliveries of an instance, of a meeting, or of one lane. At least one of the two is given. */
+export interface Waiting {
+  instance_id?: string | undefined;
+  meeting_id?: string | undefined;
+  /** Only deliveries of this message and of those before it; null: there is no message. */
+  up_to: string | null;
+}
+
 export interface LaneKey {
   instance_id: string;
   meeting_id: string;
@@ -103,8 +111,8 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
-/** How many deliveries of a lane expired, those aside included. */
-export interface ExpiredInLane extends LaneKey {
+/** How many deliveries of a lane ended at once, those aside included. */
+export interface EndedInLane extends LaneKey {
   count: number;
 }
 
@@ -119,7 +127,10 @@ export interface DeliveryStore {
    * of the lane, and where its deliveries reach LANE_PAGE_CHARS_MAX.
    */
   loadLanes(requests: LaneRequest[]): Promise<QueuedDelivery[][]>;
-  /** A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. */
+  /**
+   * A page of the deliveries of an instance that are aside and due, and the time at which the next one is due. Leaves
+   * out those of meetings that are paused.
+   */
   loadAside(
     instance_id: string,
     now_ms: number,
@@ -170,7 +181,14 @@ export interface DeliveryStore {
     lanes_max: number,
     now_ms: number,
     wall_ms: number,
-  ): Promise<{ expired: ExpiredInLane[]; next: LaneKey | null }>;
+  ): Promise<{ expired: EndedInLane[]; next: LaneKey | null }>;
+  /** How many deliveries `drop` would cancel. */
+  countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
+  /**
+   * Cancels at most `limit` of these deliveries, with the reason `dropped`. Fewer than `limit`: these were the last. A
+   * caller that owns some instances drops only what is pending for those.
+   */
+  drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   /** The time that was noted last; null before the first. */

@@ -15,7 +15,32 @@ export interface MeetingInstance extends Membership {
   health: Health;
 }
 
-export interface MeetingRow {
+/** What was set for a meeting. Null: the default of the service. */
+export interface MeetingSettings {
+  /** Its deliveries wait, and nothing is attempted. */
+  paused: boolean;
+  /** Messages of agents that answer each other, in a row; 0: any number. */
+  hop_limit: number | null;
+  /** Messages from one agent to one other within the window; 0: any number. */
+  pair_limit: number | null;
+  /** In seconds; 0: no window, and so no limit. */
+  pair_window_s: number | null;
+}
+
+/** The settings of a meeting for which nothing was set. */
+export const NO_SETTINGS: MeetingSettings = { paused: false, hop_limit: null, pair_limit: null, pair_window_s: null };
+
+/** What is absent stays as it is. */
+export type MeetingPatch = { [Name in keyof MeetingSettings]?: MeetingSettings[Name] | undefined };
+
+/** Meetings for which something is set. Each node holds all of them in memory. */
+export const MEETINGS_SET_MAX = 20_000;
+
+export interface SetMeeting extends MeetingSettings {
+  meeting_id: string;
+}
+
+export interface MeetingRow extends MeetingSettings {
   meeting_id: string;
   last_seq: number;
   instance_count: number;
@@ -51,6 +76,14 @@ export interface MeetingStore {
     owner_scope?: OwnerScope | null,
   ): Promise<{ left_at: number } | null>;
   list(filter: MeetingFilter, visibility?: Visibility | null): Promise<Page<MeetingRow>>;
+  /** Null when there is no such meeting. */
+  get(meeting_id: string): Promise<MeetingRow | null>;
+  /** Null when there is no such meeting; rejects with `quota_exceeded` beyond MEETINGS_SET_MAX. */
+  patch(meeting_id: string, patch: MeetingPatch, wall_ms: number): Promise<MeetingRow | null>;
+  /** What is set for a meeting; null when nothing is. */
+  settings(meeting_id: string): Promise<MeetingSettings | null>;
+  /** A page of the meetings for which something is set, in the order of their ids; null begins. */
+  allSettings(after: string | null, limit: number): Promise<SetMeeting[]>;
   /** Null when there is no such meeting. */
   instances(
     meeting_id: string,

@@ -14,7 +14,7 @@ import {
   queuedDeliveryOf,
   type QueuedRow,
 } from '../rows/deliveries.ts';
-import { ExpiredInLanes } from '../rows/expired_in_lanes.ts';
+import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
@@ -24,6 +24,7 @@ import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import { CURRENT_EPOCH } from './instances.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
+import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -52,17 +53,21 @@ const LOAD_LANES = statement(`
       WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX}) page
   ORDER BY r.place, page.seq`);
 
+/** Whether the meeting of the delivery `d` is paused. */
+const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
+
 const LOAD_ASIDE = statement(`
   SELECT q.* FROM (
     SELECT lane.*, sum(${CHARS}) OVER (ORDER BY lane.next_attempt_at, lane.delivery_no) - (${CHARS}) AS chars_before FROM (
       SELECT ${QUEUED_COLUMNS} FROM deliveries d JOIN messages m ON m.message_no = d.message_no
-      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1
+      WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.next_attempt_at <= $now_ms AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
       ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
 
 const NEXT_ASIDE = statement(`
-  SELECT min(next_attempt_at) AS next_at FROM deliveries
-  WHERE partition_no = $partition_no AND instance_id = $instance_id AND state = 'pending' AND aside = 1 AND delivery_no <> ALL ($delivery_nos::bigint[])`);
+  SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
+  WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
+    AND d.delivery_no <> ALL ($delivery_nos::bigint[])`);
 
 /** Goes from key to key in the index of the lanes, instead of reading every row. */
 const PENDING_LANES = statement(`
@@ -304,7 +309,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
     },
     async expire(after, lanes_max, now_ms, wall_ms) {
       const lanes = await pendingLanes(after, lanes_max);
-      const expired = new ExpiredInLanes();
+      const expired = new EndedInLanes();
       if (lanes.length > 0) {
         const rows = await session.all<LaneKey>(EXPIRE_LANES, {
           partitions: lanes.map(({ instance_id }) => partitionOf(instance_id)),
@@ -320,6 +325,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       for (const lane of beside) expired.add(lane, 1);
       return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
     },
+    countWaiting: async (waiting, owner_scope) =>
+      waiting.up_to === null ? 0 : countWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
+    drop: async (waiting, limit, wall_ms, owner_scope) =>
+      waiting.up_to === null
+        ? []
+        : dropWaiting(session, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
     async prune({ deliveries_ms, messages_ms, idempotency_ms }, limit) {
       return (
         (await session.run(PRUNE_DELIVERIES, { before_ms: deliveries_ms, limit })) +
@@ -350,8 +361,10 @@ function selectDeliveries(now_ms: number) {
   return build
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
+    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
     .select(of('d', DELIVERY_COLUMNS))
     .select([
+      't.paused',
       'i.is_active',
       'i.webhook_enabled',
       sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),

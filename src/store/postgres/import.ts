@@ -40,6 +40,7 @@ type Row = Record<string, string | number | null>;
 /** These tables have the same names in both databases. */
 const MOVED_TABLES = [
   'meetings',
+  'meeting_settings',
   'instances',
   'memberships',
   'messages',
@@ -190,6 +191,7 @@ function movesOf(
   return {
     // The first message on a node begins a run of that node.
     meetings: { in_order_of: 'meeting_id' },
+    meeting_settings: { in_order_of: 'meeting_id' },
     instances: {
       in_order_of: 'instance_id',
       made(row) {
@@ -311,6 +313,7 @@ const FIGURES: Record<string, string> = {
   memberships: 'SELECT count(*) AS n FROM memberships',
   meetings: 'SELECT count(*) AS n FROM meetings',
   'the last seq of all meetings': 'SELECT sum(last_seq) AS n FROM meetings',
+  'settings of meetings': 'SELECT count(*) AS n FROM meeting_settings',
   messages: 'SELECT count(*) AS n FROM messages',
   'the length of all messages': 'SELECT sum(length(message)) AS n FROM messages',
   deliveries: 'SELECT count(*) AS n FROM deliveries',

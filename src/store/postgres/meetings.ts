@@ -5,9 +5,13 @@ import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
-import type { MeetingRow, MeetingStore } from '../contract/meetings.ts';
+import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
+import type { Page } from '../contract/page.ts';
+import type { Visibility } from '../../domain/access.ts';
+import { settingsOf } from '../rows/meeting_settings.ts';
 import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
+import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 
@@ -51,6 +55,65 @@ const NOTE_ACTIVITY = statement(`UPDATE meetings SET ${ACTIVE} WHERE meeting_id 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
 
 export function meetingOperations(session: Session, { quotas }: { quotas: Quotas }): MeetingStore {
+  async function list(
+    { limit, cursor, q, instance_id, include_left, meeting_id }: MeetingFilter & { meeting_id?: string },
+    visibility?: Visibility | null,
+  ): Promise<Page<MeetingRow>> {
+    let query = build
+      .selectFrom('meetings as m')
+      .leftJoinLateral(
+        (from) =>
+          from
+            .selectFrom('messages')
+            .select(['seq', 'accepted_at'])
+            .whereRef('messages.meeting_id', '=', 'm.meeting_id')
+            .orderBy('seq', 'desc')
+            .limit(1)
+            .as('newest'),
+        (join) => join.onTrue(),
+      )
+      .leftJoin('meeting_settings as t', 't.meeting_id', 'm.meeting_id')
+      .select(['m.meeting_id', 'm.created_at', 't.paused', 't.hop_limit', 't.pair_limit', 't.pair_window_s'])
+      .select([
+        sql<number>`greatest(m.last_seq, newest.seq)`.as('last_seq'),
+        sql<number>`CASE WHEN newest.seq > m.last_seq THEN newest.accepted_at ELSE m.last_activity_at END`.as(
+          'last_activity_at',
+        ),
+      ])
+      .select([
+        sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          'instance_count',
+        ),
+        sql<number>`(SELECT coalesce(sum(coalesce(s.agent_count, json_array_length(s.agent_ids::json))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          'agent_count',
+        ),
+        // Memberships are few where deliveries are many: one probe of the lane index for each.
+        sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
+          + (SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
+          FROM memberships s JOIN instances x ON x.instance_id = s.instance_id WHERE s.meeting_id = m.meeting_id)`.as(
+          'pending_deliveries',
+        ),
+      ])
+      .orderBy('m.meeting_id')
+      .limit(limit + 1);
+    if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
+    if (visibility) query = query.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
+    if (instance_id !== undefined) {
+      query = query.where('m.meeting_id', 'in', (sub) => {
+        const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
+        return include_left === true ? joined : joined.where('left_at', 'is', null);
+      });
+    }
+    if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
+    if (q !== undefined) query = query.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
+    return pageOf(
+      await session.built(query),
+      limit,
+      (row) => [row.meeting_id],
+      (row): MeetingRow => ({ ...row, ...settingsOf(row) }),
+    );
+  }
+
   return {
     async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
@@ -78,59 +141,14 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
       await session.run(NOTE_ACTIVITY, { meeting_id, wall_ms });
       return { left_at: left.left_at };
     },
-    async list({ limit, cursor, q, instance_id, include_left }, visibility) {
-      let query = build
-        .selectFrom('meetings as m')
-        .leftJoinLateral(
-          (from) =>
-            from
-              .selectFrom('messages')
-              .select(['seq', 'accepted_at'])
-              .whereRef('messages.meeting_id', '=', 'm.meeting_id')
-              .orderBy('seq', 'desc')
-              .limit(1)
-              .as('newest'),
-          (join) => join.onTrue(),
-        )
-        .select(['m.meeting_id', 'm.created_at'])
-        .select([
-          sql<number>`greatest(m.last_seq, newest.seq)`.as('last_seq'),
-          sql<number>`CASE WHEN newest.seq > m.last_seq THEN newest.accepted_at ELSE m.last_activity_at END`.as(
-            'last_activity_at',
-          ),
-        ])
-        .select([
-          sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
-            'instance_count',
-          ),
-          sql<number>`(SELECT coalesce(sum(coalesce(s.agent_count, json_array_length(s.agent_ids::json))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
-            'agent_count',
-          ),
-          // Memberships are few where deliveries are many: one probe of the lane index for each.
-          sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
-            + (SELECT count(*) FROM deliveries d WHERE d.partition_no = x.partition_no AND d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
-            FROM memberships s JOIN instances x ON x.instance_id = s.instance_id WHERE s.meeting_id = m.meeting_id)`.as(
-            'pending_deliveries',
-          ),
-        ])
-        .orderBy('m.meeting_id')
-        .limit(limit + 1);
-      if (cursor !== undefined) query = query.where('m.meeting_id', '>', keyOf(cursor, ['string'])[0] as string);
-      if (visibility) query = query.where(sql<boolean>`m.meeting_id = ANY (${visibility.meeting_ids}::text[])`);
-      if (instance_id !== undefined) {
-        query = query.where('m.meeting_id', 'in', (sub) => {
-          const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
-          return include_left === true ? joined : joined.where('left_at', 'is', null);
-        });
-      }
-      if (q !== undefined) query = query.where(sql<boolean>`lower(m.meeting_id) LIKE ${likePattern(lowerCase(q))}`);
-      return pageOf(
-        await session.built(query),
-        limit,
-        (row) => [row.meeting_id],
-        (row): MeetingRow => row,
-      );
+    get: async (meeting_id) => (await list({ limit: 1, meeting_id })).data[0] ?? null,
+    async patch(meeting_id, patch, wall_ms) {
+      if ((await changeSettings(session, meeting_id, patch, wall_ms)) === null) return null;
+      return (await list({ limit: 1, meeting_id })).data[0] ?? null;
     },
+    settings: (meeting_id) => settings(session, meeting_id),
+    allSettings: (after, limit) => allSettings(session, after, limit),
+    list,
     async instances(meeting_id, { limit, cursor, include_left }) {
       if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
       let query = build

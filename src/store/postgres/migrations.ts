@@ -368,4 +368,16 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN connected_client text;
   ALTER TABLE instances ADD COLUMN connected_epoch bigint;
   `,
+  `
+  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
+  -- A node of the version before reads none of it, and pauses nothing.
+  CREATE TABLE meeting_settings (
+    meeting_id text COLLATE "C" PRIMARY KEY,
+    paused smallint NOT NULL,
+    hop_limit bigint,
+    pair_limit bigint,
+    pair_window_s bigint,
+    updated_at bigint NOT NULL
+  );
+  `,
 ];

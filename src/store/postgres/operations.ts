@@ -68,9 +68,12 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 /** The methods that only read, and need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
-  meetings: ['list', 'instances'],
+  meetings: ['get', 'list', 'instances', 'settings', 'allSettings'],
   messages: ['list', 'last', 'since'],
-  deliveries: 'loadLanes loadAside pendingLanes pendingAside get list countPending oldestPending timeNoted'.split(' '),
+  deliveries:
+    'loadLanes loadAside pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
+      ' ',
+    ),
   encryption: ['keyIds'],
   api_keys: ['get', 'list', 'changedSince'],
   invites: ['find', 'list'],

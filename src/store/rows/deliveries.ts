@@ -50,13 +50,14 @@ export function queuedDeliveryOf(
   };
 }
 
-/** A delivery as it is listed, with what its instance may wait for. */
+/** A delivery as it is listed, with what its instance may wait for, and whether its meeting is paused. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
   backing_off: number | null;
   /** 1 when the machine of the instance would have to pull, and does not. */
   unconnected: number | null;
+  paused: number | null;
 };
 
 /** The bytes of the long columns of `d`. */
@@ -84,6 +85,7 @@ export function deliveryRowOf(row: ListedRow, ids: IdCodec): DeliveryRow {
 function waitingFor(row: ListedRow): WaitingFor | null {
   if (row.state !== 'pending') return null;
   if (row.is_active !== 1 || row.webhook_enabled !== 1) return 'switched_off';
+  if (row.paused === 1) return 'paused';
   if (row.unconnected === 1) return 'connection';
   if (row.backing_off === 1) return 'back_off';
   return row.next_attempt_at === null ? 'turn' : 'retry';

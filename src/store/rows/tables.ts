@@ -6,6 +6,7 @@ export interface Tables {
   instances: InstancesTable;
   meetings: MeetingsTable;
   instance_agents: InstanceAgentsTable;
+  meeting_settings: MeetingSettingsTable;
   memberships: MembershipsTable;
   messages: MessagesTable;
   deliveries: DeliveriesTable;
@@ -48,6 +49,16 @@ interface MeetingsTable {
   last_seq: number;
   created_at: number;
   last_activity_at: number;
+}
+
+/** Meetings that are paused, or have limits of their own. */
+export interface MeetingSettingsTable {
+  meeting_id: string;
+  paused: number;
+  hop_limit: number | null;
+  pair_limit: number | null;
+  pair_window_s: number | null;
+  updated_at: number;
 }
 
 /** Kept by triggers on the instances. */

@@ -1,7 +1,7 @@
 import { sql } from 'kysely';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import { ExpiredInLanes } from '../rows/expired_in_lanes.ts';
+import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import {
   DELIVERY_BYTES,
@@ -26,6 +26,7 @@ import type { Sync } from './sync.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
+import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
 
 const SETTLE_DELIVERY = `
   UPDATE deliveries SET state = ?, reason = ?, attempt_count = ?, answered_badly = ?, attempts = ?, next_attempt_at = ?, aside = ?, settled_at = ?
@@ -47,9 +48,12 @@ const LOAD_LANE = `
   WHERE d.instance_id = ? AND d.meeting_id = ? AND d.seq > ? AND d.state = 'pending' AND d.aside = 0
   ORDER BY d.seq LIMIT ?`;
 
+/** Whether the meeting of the delivery `d` is paused. */
+const IS_PAUSED = 'EXISTS (SELECT 1 FROM meeting_settings t WHERE t.meeting_id = d.meeting_id AND t.paused = 1)';
+
 const LOAD_ASIDE = `
   SELECT ${QUEUED_COLUMNS}
-  WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1
+  WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
   ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
 
 const NEXT_LANE = `
@@ -124,8 +128,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const rows = pageOfLane(db.prepare(LOAD_ASIDE).iterate(instance_id, now_ms, limit) as Iterable<QueuedRow>);
       const { next_at } = db
         .prepare(
-          `SELECT min(next_attempt_at) AS next_at FROM deliveries
-           WHERE instance_id = ? AND state = 'pending' AND aside = 1 AND delivery_no NOT IN (SELECT value FROM json_each(?))`,
+          `SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
+           WHERE d.instance_id = ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
+             AND d.delivery_no NOT IN (SELECT value FROM json_each(?))`,
         )
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
       return { deliveries: rows.map((row) => queuedDeliveryOf(row, ids)), next_at };
@@ -229,7 +234,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       };
     },
     expire(after: LaneKey | null, lanes_max: number, now_ms: number, wall_ms: number) {
-      const expired = new ExpiredInLanes();
+      const expired = new EndedInLanes();
       const lanes = pendingLanes(db, after, lanes_max);
       for (const lane of lanes) {
         const up: number[] = [];
@@ -252,6 +257,12 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       }
       return { expired: expired.list(), next: done ? null : (lanes.at(-1) ?? null) };
     },
+    countWaiting: (waiting, owner_scope) =>
+      waiting.up_to === null ? 0 : countWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, owner_scope),
+    drop: (waiting, limit, wall_ms, owner_scope) =>
+      waiting.up_to === null
+        ? []
+        : dropWaiting(db, waiting, ids.decode('msg', waiting.up_to) ?? 0, limit, wall_ms, owner_scope),
     prune(before, limit) {
       const deliveries = db
         .prepare(
@@ -349,7 +360,9 @@ function selectDeliveries(db: Database, now_ms: number) {
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .selectAll('d')
+    .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
     .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')])
     .select(sql<number | null>`i.transport = 'pull' AND i.connected_epoch IS NOT ${db.term}`.as('unconnected'))
+    .select('t.paused')
     .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }

@@ -2,13 +2,15 @@ import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { MeetingFilter, MeetingStore } from '../contract/meetings.ts';
+import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
-import type { PageRequest } from '../contract/page.ts';
+import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import { settingsOf } from '../rows/meeting_settings.ts';
 import type { Sync } from './sync.ts';
+import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
@@ -37,6 +39,52 @@ export function meetingOperations(
   recipients: Recipients,
   quotas: Quotas = NO_QUOTAS,
 ): Sync<MeetingStore> {
+  function list(
+    { limit, cursor, q, instance_id, include_left, meeting_id }: MeetingFilter & { meeting_id?: string },
+    visibility?: Visibility | null,
+  ): Page<MeetingRow> {
+    let query = db.build
+      .selectFrom('meetings as m')
+      .leftJoin('meeting_settings as t', 't.meeting_id', 'm.meeting_id')
+      .selectAll('m')
+      .select(['t.paused', 't.hop_limit', 't.pair_limit', 't.pair_window_s'])
+      .select([
+        sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          'instance_count',
+        ),
+        sql<number>`(SELECT coalesce(sum(max(0, min(s.agent_count, 1000))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
+          'agent_count',
+        ),
+        // Memberships are few where deliveries are many: one probe of the lane index for each.
+        sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
+          + (SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
+          FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),
+      ])
+      .orderBy('m.meeting_id')
+      .limit(limit + 1);
+    if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    if (visibility)
+      query = query.where(
+        'm.meeting_id',
+        'in',
+        sql<string>`(SELECT value FROM json_each(${JSON.stringify(visibility.meeting_ids)}))`,
+      );
+    if (instance_id !== undefined) {
+      query = query.where('m.meeting_id', 'in', (sub) => {
+        const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
+        return include_left === true ? joined : joined.where('left_at', 'is', null);
+      });
+    }
+    if (meeting_id !== undefined) query = query.where('m.meeting_id', '=', meeting_id);
+    if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
+    return pageOf(
+      db.all(query),
+      limit,
+      (row) => [row.meeting_id],
+      (row) => ({ ...row, ...settingsOf(row) }),
+    );
+  }
+
   return {
     join(
       meeting_id: string,
@@ -74,45 +122,12 @@ export function meetingOperations(
       db.prepare('UPDATE meetings SET last_activity_at = ? WHERE meeting_id = ?').run(wall_ms, meeting_id);
       return { left_at: left.left_at };
     },
-    list({ limit, cursor, q, instance_id, include_left }: MeetingFilter, visibility?: Visibility | null) {
-      let query = db.build
-        .selectFrom('meetings as m')
-        .selectAll('m')
-        .select([
-          sql<number>`(SELECT count(*) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
-            'instance_count',
-          ),
-          sql<number>`(SELECT coalesce(sum(max(0, min(s.agent_count, 1000))), 0) FROM memberships s WHERE s.meeting_id = m.meeting_id AND s.left_at IS NULL)`.as(
-            'agent_count',
-          ),
-          // Memberships are few where deliveries are many: one probe of the lane index for each.
-          sql<number>`(SELECT coalesce(sum((SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 0)
-            + (SELECT count(*) FROM deliveries d WHERE d.instance_id = s.instance_id AND d.meeting_id = m.meeting_id AND d.state = 'pending' AND d.aside = 1)), 0)
-            FROM memberships s WHERE s.meeting_id = m.meeting_id)`.as('pending_deliveries'),
-        ])
-        .orderBy('m.meeting_id')
-        .limit(limit + 1);
-      if (cursor !== undefined) query = query.where('m.meeting_id', '>', decodeCursor(cursor, ['string'])[0] as string);
-      if (visibility)
-        query = query.where(
-          'm.meeting_id',
-          'in',
-          sql<string>`(SELECT value FROM json_each(${JSON.stringify(visibility.meeting_ids)}))`,
-        );
-      if (instance_id !== undefined) {
-        query = query.where('m.meeting_id', 'in', (sub) => {
-          const joined = sub.selectFrom('memberships').select('meeting_id').where('instance_id', '=', instance_id);
-          return include_left === true ? joined : joined.where('left_at', 'is', null);
-        });
-      }
-      if (q !== undefined) query = query.where(sql<boolean>`m.meeting_id LIKE ${likePattern(q)} ESCAPE '\\'`);
-      return pageOf(
-        db.all(query),
-        limit,
-        (row) => [row.meeting_id],
-        (row) => row,
-      );
-    },
+    get: (meeting_id) => list({ limit: 1, meeting_id }).data[0] ?? null,
+    patch: (meeting_id, patch, wall_ms) =>
+      changeSettings(db, meeting_id, patch, wall_ms) === null ? null : (list({ limit: 1, meeting_id }).data[0] ?? null),
+    settings: (meeting_id) => settings(db, meeting_id),
+    allSettings: (after, limit) => allSettings(db, after, limit),
+    list,
     instances(
       meeting_id: string,
       { limit, cursor, include_left }: PageRequest & { include_left?: boolean | undefined },

@@ -289,4 +289,15 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN connected_client TEXT;
   ALTER TABLE instances ADD COLUMN connected_epoch INTEGER;
   `,
+  `
+  -- Beside the meetings: few have a row here, and every node holds all of them in memory. Null: the default of the service.
+  CREATE TABLE meeting_settings (
+    meeting_id TEXT PRIMARY KEY,
+    paused INTEGER NOT NULL,
+    hop_limit INTEGER,
+    pair_limit INTEGER,
+    pair_window_s INTEGER,
+    updated_at INTEGER NOT NULL
+  ) STRICT, WITHOUT ROWID;
+  `,
 ];

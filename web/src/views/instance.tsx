@@ -17,11 +17,12 @@ import { client } from '../service.ts';
 import { counted, failureInWords } from '../format.ts';
 import { DeliveryList } from './delivery_list.tsx';
 import { DiagnosisView } from './diagnosis.tsx';
+import { DropDialog } from './drop.tsx';
 import { MeetingsOf } from './memberships.tsx';
 import { SecretDialog } from './register.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 
-type Asking = 'rotate' | 'recover' | 'delete' | null;
+type Asking = 'rotate' | 'recover' | 'drop' | 'delete' | null;
 
 export function InstanceDetail({ instance_id, back }: { instance_id: string; back: string }): JSX.Element {
   // Events still arrive while the instance is being deleted: its data must not be requested any more.
@@ -186,6 +187,9 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
           <button type="button" class="button" onClick={() => setAsking('rotate')}>
             Rotate the secret…
           </button>
+          <button type="button" class="button" onClick={() => setAsking('drop')}>
+            Drop what waits…
+          </button>
           <button type="button" class="button dangerous" onClick={() => setAsking('delete')}>
             Delete…
           </button>
@@ -194,6 +198,15 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
 
       {asking === 'rotate' && <RotateDialog instance_id={instance_id} onClose={close} />}
       {asking === 'recover' && <RecoverDialog instance_id={instance_id} onClose={close} />}
+      {asking === 'drop' && (
+        <DropDialog
+          of={{ instance_id }}
+          onClose={() => {
+            close();
+            again();
+          }}
+        />
+      )}
       {asking === 'delete' && (
         <Dialog title={`Delete ${instance_name || instance_id}?`} onClose={close}>
           <Form

@@ -9,6 +9,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { counted, some } from '../format.ts';
+import { PauseButton, Paused, useMeeting } from './brake.tsx';
 import { Composer } from './composer.tsx';
 import { useConversation } from './conversation.ts';
 import { Attempts, DeliveryStatus, useDelivery } from './delivery.tsx';
@@ -28,6 +29,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
     async () => (await membersOf(meeting_id)) ?? [],
     (event) => event.meeting_id === meeting_id || event.name.startsWith('instance.'),
   );
+  const { value: meeting, again } = useMeeting(meeting_id);
   const present = members?.filter(({ left_at }) => left_at === null) ?? [];
   return (
     <Detail
@@ -40,9 +42,12 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
       back={back}
       back_label="Close the meeting"
       actions={
-        <a class="button" href={addressOf(['deliveries'], { meeting_id })}>
-          Deliveries
-        </a>
+        <>
+          {meeting !== null && <PauseButton meeting={meeting} again={again} />}
+          <a class="button" href={addressOf(['deliveries'], { meeting_id })}>
+            Deliveries
+          </a>
+        </>
       }
     >
       <div class="meeting">
@@ -58,6 +63,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
           </summary>
           {members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
+        {meeting !== null && <Paused meeting={meeting} again={again} />}
         <Transcript meeting_id={meeting_id} members={members ?? []} />
         <Composer meeting_id={meeting_id} members={members === null ? null : present} />
       </div>

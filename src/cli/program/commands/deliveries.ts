@@ -4,15 +4,18 @@ import { DELIVERY_STATES } from '../../../domain/delivery.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
+import { CommandFailure, EXIT } from '../exit.ts';
+import { typed } from '../command_name.ts';
 import { note, plain, print, printFields, printJson, printTable } from '../terminal.ts';
-import { adviceInWords, ago, attemptInWords, STATE_STYLES, stateInWords } from '../format.ts';
+import { adviceInWords, ago, attemptInWords, counted, STATE_STYLES, stateInWords } from '../format.ts';
 
 export function deliveriesCommand(): Command {
   const command = new Command('deliveries')
-    .description('what became of each push: list, show, retry')
+    .description('what became of each push: list, show, retry, drop')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
-    .addCommand(retryCommand());
+    .addCommand(retryCommand())
+    .addCommand(dropCommand());
   return withExamples(command, {
     'convoke deliveries --state failed': 'what did not arrive',
     'convoke deliveries --instance laptop-anna --state pending':
@@ -110,5 +113,44 @@ function retryCommand(): Command {
     });
   return withExamples(withApi(command), {
     'convoke deliveries retry dlv_01JNM8ZK3V7Q4T1X5S9R2WBCDF': 'after the machine was repaired',
+  });
+}
+
+interface DropOptions extends ApiOptions {
+  instance?: string;
+  meeting?: string;
+  yes?: boolean;
+}
+
+function dropCommand(): Command {
+  const command = new Command('drop')
+    .description('cancel what waits for an instance, or in a meeting; without --yes it only counts')
+    .option('--instance <instance_id>', 'what waits for the instance')
+    .option('--meeting <meeting_id>', 'what waits in the meeting')
+    .option('--yes', 'drop it')
+    .action(async ({ instance, meeting, yes = false, ...options }: DropOptions) => {
+      if (instance === undefined && meeting === undefined) {
+        throw new CommandFailure(EXIT.usage, 'give --instance, --meeting, or both');
+      }
+      const client = clientFor(options);
+      const of = { instance_id: instance, meeting_id: meeting };
+      const dropped = await client.dropDeliveries({ ...of, dry_run: !yes });
+      for (let { done } = dropped; !done;) {
+        const more = await client.dropDeliveries(of);
+        dropped.deliveries += more.deliveries;
+        done = dropped.done = more.done;
+      }
+      if (options.json) {
+        printJson(dropped);
+        return;
+      }
+      const deliveries = counted(dropped.deliveries, 'delivery', 'deliveries');
+      if (yes) print(`dropped: ${deliveries}; \`${typed('deliveries --state cancelled')}\` lists what was cancelled`);
+      else print(`would be dropped: ${deliveries}; --yes drops them`);
+    });
+  return withExamples(withApi(command), {
+    'convoke deliveries drop --meeting standup-42': 'how much waits in a meeting',
+    'convoke deliveries drop --meeting standup-42 --yes': 'nobody gets it any more',
+    'convoke deliveries drop --instance laptop-anna --meeting standup-42 --yes': 'only what waits for one instance',
   });
 }

@@ -2,18 +2,21 @@ import { Command } from 'commander';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
-import { note, printJson, printTable } from '../terminal.ts';
-import { ago, HEALTH_STYLES, listInWords } from '../format.ts';
+import { note, print, printJson, printTable } from '../terminal.ts';
+import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
 
 export function meetingsCommand(): Command {
   const command = new Command('meetings')
-    .description('the meetings, and who is in them')
+    .description('the meetings, and who is in them; pause and resume')
     .addCommand(listCommand(), { isDefault: true })
-    .addCommand(showCommand());
+    .addCommand(showCommand())
+    .addCommand(brakeCommand('pause', 'push nothing of a meeting until it is resumed; messages are still accepted'))
+    .addCommand(brakeCommand('resume', 'push what waited in a meeting, in its order'));
   return withExamples(command, {
     'convoke meetings': 'all of them, with their last activity',
     'convoke meetings show standup-42': 'who is in it',
+    'convoke meetings pause standup-42': 'agents that talk without end hear nothing more',
   });
 }
 
@@ -39,7 +42,7 @@ function listCommand(): Command {
         { title: 'MESSAGES', text: (row) => String(row.last_seq) },
         { title: 'INSTANCES', text: (row) => String(row.instance_count) },
         { title: 'AGENTS', text: (row) => String(row.agent_count) },
-        { title: 'PENDING', text: (row) => String(row.pending_deliveries) },
+        { title: 'PENDING', text: (row) => `${row.pending_deliveries}${row.paused ? ', paused' : ''}` },
         { title: 'LAST ACTIVITY', text: (row) => ago(row.last_activity_at, now_ms) },
       ]);
     });
@@ -84,4 +87,26 @@ function showCommand(): Command {
   return withExamples(withApi(command), {
     'convoke meetings show standup-42 --include-left': 'who is in it, and who was',
   });
+}
+
+function brakeCommand(name: 'pause' | 'resume', description: string): Command {
+  const command = new Command(name)
+    .description(description)
+    .argument('<meeting_id>')
+    .action(async (meeting_id: string, options: ApiOptions) => {
+      const meeting = await clientFor(options).updateMeeting(meeting_id, { paused: name === 'pause' });
+      if (options.json) {
+        printJson(meeting);
+        return;
+      }
+      const pending = counted(meeting.pending_deliveries, 'delivery', 'deliveries');
+      if (name === 'resume') {
+        print(`${meeting_id} goes on; pending: ${pending}`);
+        return;
+      }
+      print(`${meeting_id} is paused; pending: ${pending}`);
+      print(`next: ${typed(`meetings resume ${quoted(meeting_id)}`)}, or drop what waits:`);
+      print(`      ${typed(`deliveries drop --meeting ${quoted(meeting_id)}`)}`);
+    });
+  return withExamples(withApi(command), { [`convoke meetings ${name} standup-42`]: description });
 }

@@ -218,6 +218,8 @@ export class Cluster implements ClusterStore, NotifySource {
         const { instance_id, lifts, requeued } = message;
         return this.#onChange({ kind: 'instance', instance_id, resets_backoff: lifts, requeued });
       }
+      case 'meeting':
+        return this.#onChange({ kind: 'meeting', meeting_id: message.meeting_id });
       case 'keys':
         return this.#onChange({ kind: 'keys' });
       case 'broadcast':

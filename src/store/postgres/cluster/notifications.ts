@@ -27,6 +27,8 @@ export type Message =
   /** A batch of messages and deliveries with these numbers was stored; accept_messages sends it. */
   | ({ kind: 'stored' } & Range)
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
+  /** What is set for a meeting was changed, or some of its deliveries were cancelled. */
+  | { kind: 'meeting'; meeting_id: string }
   | { kind: 'keys' }
   | { kind: 'broadcast'; topic: string; text: string };
 
@@ -182,6 +184,10 @@ function signedPart(message: Message): string {
       const { kind, instance_id, lifts, requeued } = message;
       return JSON.stringify({ kind, instance_id, lifts, requeued });
     }
+    case 'meeting': {
+      const { kind, meeting_id } = message;
+      return JSON.stringify({ kind, meeting_id });
+    }
     case 'stored':
       return STORED;
     default:
@@ -212,15 +218,22 @@ function messageIn({ kind, ...fields }: { kind: unknown } & Record<string, unkno
     }
     case 'instance': {
       const { instance_id, lifts, requeued } = fields;
-      const is_id = typeof instance_id === 'string' && instance_id !== '' && instance_id.length <= ID_CHARS_MAX * 2;
-      if (!is_id || typeof lifts !== 'boolean' || typeof requeued !== 'boolean') return null;
+      if (!isId(instance_id) || typeof lifts !== 'boolean' || typeof requeued !== 'boolean') return null;
       return { kind, instance_id, lifts, requeued };
+    }
+    case 'meeting': {
+      const { meeting_id } = fields;
+      return isId(meeting_id) ? { kind, meeting_id } : null;
     }
     case 'keys':
       return { kind };
     default:
       return null;
   }
+}
+
+function isId(value: unknown): value is string {
+  return typeof value === 'string' && value !== '' && value.length <= ID_CHARS_MAX * 2;
 }
 
 function isNumber(value: unknown): value is number {

@@ -1,8 +1,8 @@
-import type { ExpiredInLane, LaneKey } from '../contract/deliveries.ts';
+import type { EndedInLane, LaneKey } from '../contract/deliveries.ts';
 
-/** Counts what expired, lane by lane. */
-export class ExpiredInLanes {
-  readonly #lanes = new Map<string, ExpiredInLane>();
+/** Counts what ended at once, lane by lane. */
+export class EndedInLanes {
+  readonly #lanes = new Map<string, EndedInLane>();
 
   add({ instance_id, meeting_id }: LaneKey, count: number): void {
     const key = JSON.stringify([instance_id, meeting_id]);
@@ -12,7 +12,7 @@ export class ExpiredInLanes {
   }
 
   /** In the order of their keys, the same on every engine. */
-  list(): ExpiredInLane[] {
+  list(): EndedInLane[] {
     return [...this.#lanes].toSorted(([a], [b]) => (a < b ? -1 : 1)).map(([, lane]) => lane);
   }
 }

@@ -1,0 +1,44 @@
+import type { Clock } from '../delivery/clock.ts';
+import type { Engine } from '../delivery/engine.ts';
+import { meetingEvent } from '../feed/events.ts';
+import type { Feed } from '../feed/feed.ts';
+import type { MeetingPatch, MeetingRow } from '../store/contract/meetings.ts';
+import type { Author } from './author.ts';
+
+export interface MeetingChangesParts {
+  engine: Pick<Engine, 'meetingChanged'>;
+  feed: Pick<Feed, 'publish'>;
+  clock: Clock;
+}
+
+export class MeetingChanges {
+  readonly #parts: MeetingChangesParts;
+
+  constructor(parts: MeetingChangesParts) {
+    this.#parts = parts;
+  }
+
+  /**
+   * Changes the settings that `patch` has. When it resolves, they are in force on this node; other nodes read them when
+   * they are notified. Null when there is no such meeting.
+   *
+   * @throws Problem `quota_exceeded`
+   */
+  async update(author: Author, meeting_id: string, patch: MeetingPatch): Promise<MeetingRow | null> {
+    const { engine, feed, clock } = this.#parts;
+    const { paused } = patch;
+    const details = paused === undefined ? {} : { paused };
+    const row = await author
+      .storeFor({ details })
+      .meetings.patch(meeting_id, patch, clock.wall())
+      .catch((error: unknown) => {
+        // The call failed, but the store may have made the change all the same.
+        void engine.meetingChanged(meeting_id);
+        throw error;
+      });
+    if (row === null) return null;
+    await engine.meetingChanged(meeting_id);
+    feed.publish(meetingEvent(row, clock.wall()));
+    return row;
+  }
+}

@@ -1,0 +1,107 @@
+import type { SetMeeting } from '../store/contract/meetings.ts';
+import type { Store } from '../store/store.ts';
+
+/** Meetings read at once. */
+const PAGE = 500;
+
+export interface MeetingsParts {
+  store: Pick<Store, 'meetings'>;
+  /** The storage failed: does it again later. */
+  retryLater: (error: unknown, again: () => void) => void;
+  /** The settings of a meeting were read: they, or its deliveries, may have changed. */
+  onRead: (meeting_id: string) => void;
+  /** Something was read. */
+  onCaughtUp: () => void;
+}
+
+/**
+ * What is set for meetings, in memory. Few meetings have settings, and a node knows all of them, so dispatch never waits
+ * for this. Nothing is attempted before they are read for the first time.
+ *
+ * What changed is always read again: of two changes that arrive over different connections, the later one need not
+ * arrive last.
+ */
+export class Meetings {
+  readonly #parts: MeetingsParts;
+  #set = new Map<string, SetMeeting>();
+  readonly #paused = new Set<string>();
+  #is_loaded = false;
+  #reads_all = false;
+  readonly #to_read = new Set<string>();
+  #reading: Promise<void> | null = null;
+
+  constructor(parts: MeetingsParts) {
+    this.#parts = parts;
+  }
+
+  /** Whether the settings are known. */
+  get is_loaded(): boolean {
+    return this.#is_loaded;
+  }
+
+  isPaused(meeting_id: string): boolean {
+    return this.#paused.size > 0 && this.#paused.has(meeting_id);
+  }
+
+  /** Reads all settings. Resolves when they are in force, or when the store has failed: then it tries again later. */
+  readAll(): Promise<void> {
+    this.#reads_all = true;
+    return this.#read();
+  }
+
+  /** A meeting was changed. Resolves as above. */
+  changed(meeting_id: string): Promise<void> {
+    this.#to_read.add(meeting_id);
+    return this.#read();
+  }
+
+  #read(): Promise<void> {
+    this.#reading ??= this.#readPending().finally(() => (this.#reading = null));
+    return this.#reading;
+  }
+
+  async #readPending(): Promise<void> {
+    while (this.#reads_all || this.#to_read.size > 0) {
+      const [meeting_id] = this.#to_read;
+      const reads_all = this.#reads_all;
+      this.#reads_all = false;
+      if (!reads_all) this.#to_read.delete(meeting_id as string);
+      try {
+        await (reads_all ? this.#readAllPages() : this.#readOne(meeting_id as string));
+      } catch (error) {
+        if (reads_all) this.#reads_all = true;
+        else this.#to_read.add(meeting_id as string);
+        this.#parts.retryLater(error, () => void this.#read());
+        return;
+      }
+    }
+    this.#parts.onCaughtUp();
+  }
+
+  async #readOne(meeting_id: string): Promise<void> {
+    const settings = await this.#parts.store.meetings.settings(meeting_id);
+    if (settings === null) this.#set.delete(meeting_id);
+    else this.#set.set(meeting_id, { meeting_id, ...settings });
+    this.#take(meeting_id);
+  }
+
+  async #readAllPages(): Promise<void> {
+    const found = new Map<string, SetMeeting>();
+    for (let after: string | null = null; ;) {
+      const page: SetMeeting[] = await this.#parts.store.meetings.allSettings(after, PAGE);
+      for (const each of page) found.set(each.meeting_id, each);
+      if (page.length < PAGE) break;
+      after = (page.at(-1) as SetMeeting).meeting_id;
+    }
+    const former = this.#set;
+    this.#set = found;
+    this.#is_loaded = true;
+    for (const meeting_id of new Set([...former.keys(), ...found.keys()])) this.#take(meeting_id);
+  }
+
+  #take(meeting_id: string): void {
+    if (this.#set.get(meeting_id)?.paused === true) this.#paused.add(meeting_id);
+    else this.#paused.delete(meeting_id);
+    this.#parts.onRead(meeting_id);
+  }
+}

@@ -1,0 +1,88 @@
+/** Counts and cancels what waits for an instance, in a meeting, or in one lane. */
+import type { OwnerScope } from '../../domain/access.ts';
+import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
+import { EndedInLanes } from '../rows/ended_in_lanes.ts';
+import { type Session, type Statement, statement } from './database.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
+
+const OF_INSTANCES = 'JOIN deliveries d ON d.partition_no = s.partition_no AND d.instance_id = s.instance_id';
+
+/** Every instance with something pending in a meeting has a membership there, if only one that it has left. */
+const IN_MEETING = `
+  memberships p JOIN instances s ON s.instance_id = p.instance_id ${OF_INSTANCES} AND d.meeting_id = p.meeting_id
+  WHERE p.meeting_id = $meeting_id`;
+const IN_LANE = `${IN_MEETING} AND p.instance_id = $instance_id`;
+const OF_INSTANCE = `instances s ${OF_INSTANCES} WHERE s.instance_id = $instance_id`;
+
+interface Source {
+  /** In the lanes, and aside: each has its index. */
+  count: Statement[];
+  drop: Statement[];
+}
+
+function sourceFrom(from: string): Source {
+  const pending = ([0, 1] as const).map(
+    (aside) => `
+      FROM ${from} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
+        AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`,
+  );
+  return {
+    count: pending.map((each) => statement(`SELECT count(*) AS count ${each}`)),
+    drop: pending.map((each) =>
+      statement(`
+        UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms
+        WHERE state = 'pending' AND delivery_no = ANY (ARRAY(SELECT d.delivery_no ${each} LIMIT $left))
+        RETURNING instance_id, meeting_id`),
+    ),
+  };
+}
+
+const MEETING = sourceFrom(IN_MEETING);
+const INSTANCE = sourceFrom(OF_INSTANCE);
+const LANE = sourceFrom(IN_LANE);
+
+export async function countWaiting(
+  session: Session,
+  waiting: Waiting,
+  up_to_no: number,
+  owner_scope: OwnerScope | null | undefined,
+): Promise<number> {
+  let sum = 0;
+  for (const each of sourceOf(waiting).count) {
+    const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope) };
+    sum += (await session.one<{ count: number }>(each, values))?.count ?? 0;
+  }
+  return sum;
+}
+
+export async function dropWaiting(
+  session: Session,
+  waiting: Waiting,
+  up_to_no: number,
+  limit: number,
+  wall_ms: number,
+  owner_scope: OwnerScope | null | undefined,
+): Promise<EndedInLane[]> {
+  const dropped = new EndedInLanes();
+  let left = limit;
+  for (const each of sourceOf(waiting).drop) {
+    const values = { ...keysOf(waiting), up_to_no, ...ownedBy(owner_scope), wall_ms, left };
+    const rows = await session.all<LaneKey>(each, values);
+    for (const lane of rows) dropped.add(lane, 1);
+    left -= rows.length;
+  }
+  const { instance_id, meeting_id } = waiting;
+  if (left === limit) return [];
+  if (meeting_id !== undefined) session.messages.push({ kind: 'meeting', meeting_id });
+  else session.messages.push({ kind: 'instance', instance_id: instance_id as string, lifts: false, requeued: true });
+  return dropped.list();
+}
+
+function sourceOf({ instance_id, meeting_id }: Waiting): Source {
+  if (instance_id === undefined) return MEETING;
+  return meeting_id === undefined ? INSTANCE : LANE;
+}
+
+function keysOf({ instance_id, meeting_id }: Waiting): Partial<LaneKey> {
+  return { ...(instance_id !== undefined && { instance_id }), ...(meeting_id !== undefined && { meeting_id }) };
+}

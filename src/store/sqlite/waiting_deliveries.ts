@@ -1,0 +1,64 @@
+/** Counts and cancels what waits for an instance, in a meeting, or in one lane. */
+import type { OwnerScope } from '../../domain/access.ts';
+import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
+import { EndedInLanes } from '../rows/ended_in_lanes.ts';
+import type { Database } from './database.ts';
+import { IS_OWNED, ownedBy } from './owner_scope.ts';
+
+/** Every instance with something pending in a meeting has a membership there, if only one that it has left. */
+const IN_MEETING = `
+  memberships s JOIN deliveries d ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
+  WHERE s.meeting_id = $meeting_id`;
+const IN_LANE = `${IN_MEETING} AND s.instance_id = $instance_id`;
+const OF_INSTANCE = `instances s JOIN deliveries d ON d.instance_id = s.instance_id WHERE s.instance_id = $instance_id`;
+
+/** In the lanes, and aside: each has its index. */
+const PLACES = [0, 1] as const;
+
+const pending = (from: string, aside: 0 | 1): string => `
+  FROM ${from} AND d.state = 'pending' AND d.aside = ${aside} AND d.message_no <= $up_to_no
+    AND EXISTS (SELECT 1 FROM instances WHERE instances.instance_id = s.instance_id AND ${IS_OWNED})`;
+
+export function countWaiting(
+  db: Database,
+  waiting: Waiting,
+  up_to_no: number,
+  owner_scope: OwnerScope | null | undefined,
+): number {
+  const { from, keys } = sourceOf(waiting);
+  return PLACES.reduce<number>((sum, aside) => {
+    const values = { ...keys, up_to_no, ...ownedBy(owner_scope) };
+    const { count } = db.prepare(`SELECT count(*) AS count ${pending(from, aside)}`).get(values) as { count: number };
+    return sum + count;
+  }, 0);
+}
+
+export function dropWaiting(
+  db: Database,
+  waiting: Waiting,
+  up_to_no: number,
+  limit: number,
+  wall_ms: number,
+  owner_scope: OwnerScope | null | undefined,
+): EndedInLane[] {
+  const { from, keys } = sourceOf(waiting);
+  const dropped = new EndedInLanes();
+  let left = limit;
+  for (const aside of PLACES) {
+    const rows = db
+      .prepare(
+        `UPDATE deliveries SET state = 'cancelled', reason = 'dropped', next_attempt_at = NULL, settled_at = $wall_ms
+         WHERE delivery_no IN (SELECT d.delivery_no ${pending(from, aside)} LIMIT $left) RETURNING instance_id, meeting_id`,
+      )
+      .all({ ...keys, up_to_no, ...ownedBy(owner_scope), wall_ms, left }) as unknown as LaneKey[];
+    for (const lane of rows) dropped.add(lane, 1);
+    left -= rows.length;
+  }
+  return dropped.list();
+}
+
+function sourceOf({ instance_id, meeting_id }: Waiting): { from: string; keys: Partial<LaneKey> } {
+  if (instance_id === undefined) return { from: IN_MEETING, keys: { meeting_id: meeting_id as string } };
+  if (meeting_id === undefined) return { from: OF_INSTANCE, keys: { instance_id } };
+  return { from: IN_LANE, keys: { instance_id, meeting_id } };
+}

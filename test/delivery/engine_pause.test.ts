@@ -1,0 +1,198 @@
+/** The brake: a paused meeting is pushed nowhere, loses nothing, and holds up nothing else. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { HOUR, MINUTE, SECOND, startNode, temporaryFile } from '../support/node.ts';
+
+const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
+const PAUSED = { paused: true };
+const RESUMED = { paused: false };
+
+describe('a paused meeting', () => {
+  test('is pushed nowhere and spends nothing; resumed, it is delivered in its order', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'j');
+    await node.sendMany('m', 2);
+    await node.clock.advance(SECOND);
+    await node.setMeeting('m', PAUSED);
+    await node.sendMany('m', 3);
+    await node.clock.advance(HOUR);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 2]);
+    const waiting = await node.deliveries({ state: 'pending' });
+    assert.equal(waiting.length, 6);
+    assert.ok(waiting.every((row) => row.waiting_for === 'paused' && row.attempt_count === 0));
+    await node.setMeeting('m', RESUMED);
+    await node.clock.advance(SECOND);
+    for (const instance_id of ['i', 'j']) assert.deepEqual(node.transport.seqsTo(instance_id), upTo(5));
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  });
+
+  test('lets a push in flight end, and tries nothing after it', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [{ says: 500, after_ms: 50 }]);
+    await node.sendMany('m', 2);
+    await node.clock.advance(10);
+    await node.setMeeting('m', PAUSED);
+    await node.clock.advance(HOUR);
+    assert.equal(node.transport.pushes.length, 1);
+    const [first] = await node.deliveries();
+    assert.deepEqual([first?.attempt_count, first?.waiting_for], [1, 'paused']);
+    await node.setMeeting('m', RESUMED);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['delivered', 'delivered']);
+  });
+
+  test('holds up no other meeting of the same instance, and takes no memory', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('held', 'i');
+    await node.meeting('open', 'i');
+    await node.setMeeting('held', PAUSED);
+    for (let k = 0; k < 5; k++) {
+      await node.sendMany('held', 40);
+      await node.sendMany('open', 10);
+      await node.clock.advance(20);
+    }
+    await node.clock.advance(SECOND);
+    assert.equal((await node.states({ meeting_id: 'open' })).filter((state) => state === 'delivered').length, 50);
+    assert.equal(node.engine.stats.queued_in_memory, 0);
+    await node.setMeeting('held', RESUMED);
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  });
+
+  test('stays paused after a restart', async (t) => {
+    const node = await startNode(t, { file: temporaryFile(t) });
+    await node.meeting('m', 'i');
+    await node.setMeeting('m', PAUSED);
+    await node.sendMany('m', 3);
+    await node.crash();
+    await node.clock.advance(HOUR);
+    assert.equal(node.transport.pushes.length, 0);
+    await node.setMeeting('m', RESUMED);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), upTo(3));
+  });
+
+  test('keeps what stepped aside waiting as well, and the others aside go on', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('held', 'i');
+    await node.meeting('open', 'i');
+    node.transport.answer('i', ({ attempt }) => (attempt < 5 ? 500 : 200));
+    await node.send('held');
+    await node.send('open');
+    await node.clock.advance(MINUTE);
+    await node.setMeeting('held', PAUSED);
+    const pushed = node.transport.pushes.filter(({ meeting_id }) => meeting_id === 'held').length;
+    await node.clock.advance(HOUR);
+    assert.equal(node.transport.pushes.filter(({ meeting_id }) => meeting_id === 'held').length, pushed);
+    assert.deepEqual(await node.states({ meeting_id: 'open' }), ['delivered']);
+    await node.setMeeting('held', RESUMED);
+    await node.clock.advance(HOUR);
+    assert.deepEqual(await node.states({ meeting_id: 'held' }), ['delivered']);
+  });
+
+  test('keeps a delivery waiting that is retried by hand', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    node.transport.answer('i', [202]);
+    const message = await node.send('m');
+    await node.clock.advance(SECOND);
+    await node.setMeeting('m', PAUSED);
+    const [delivery] = await node.deliveries({ message_id: message.message_id });
+    await node.retry(delivery!.delivery_id);
+    await node.clock.advance(HOUR);
+    assert.equal(node.transport.pushes.length, 1);
+    await node.setMeeting('m', RESUMED);
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['delivered']);
+  });
+
+  test('expires what waits for too long, as everything else', async (t) => {
+    const node = await startNode(t, { settings: { expire_after_ms: HOUR } });
+    await node.meeting('m', 'i');
+    await node.setMeeting('m', PAUSED);
+    await node.send('m');
+    await node.clock.advance(2 * HOUR);
+    await node.maintenance().run();
+    assert.deepEqual(await node.states(), ['failed expired']);
+  });
+
+  test('is paused here as soon as another node says that it was changed', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    await node.store.meetings.patch('m', PAUSED, node.clock.wall());
+    node.engine.onChange({ kind: 'meeting', meeting_id: 'm' });
+    await node.clock.settle();
+    await node.send('m');
+    await node.clock.advance(HOUR);
+    assert.equal(node.transport.pushes.length, 0);
+    await node.store.meetings.patch('m', RESUMED, node.clock.wall());
+    // The control: nobody says it.
+    await node.clock.advance(MINUTE);
+    assert.equal(node.transport.pushes.length, 0);
+    // A change was missed, and that is noticed.
+    node.engine.onChange({ kind: 'resync' });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states(), ['delivered']);
+  });
+
+  test('is not overlooked while the settings cannot be read: nothing is pushed before', async (t) => {
+    const node = await startNode(t, { file: temporaryFile(t) });
+    await node.meeting('held', 'i');
+    await node.meeting('open', 'i');
+    await node.setMeeting('held', PAUSED);
+    await node.send('held');
+    node.meddle = (name) => (name === 'meetings.allSettings' ? 'fails' : undefined);
+    await node.crash();
+    await node.send('open');
+    await node.clock.advance(MINUTE);
+    assert.equal(node.transport.pushes.length, 0);
+    node.meddle = null;
+    await node.clock.advance(SECOND);
+    assert.deepEqual(await node.states({ meeting_id: 'open' }), ['delivered']);
+    assert.deepEqual(await node.states({ meeting_id: 'held' }), ['pending']);
+  });
+});
+
+describe('what waits', () => {
+  test('is dropped in a meeting, in steps: cancelled, on record, and what is sent later goes on', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'j');
+    await node.meeting('other', 'i');
+    await node.setMeeting('m', PAUSED);
+    await node.setMeeting('other', PAUSED);
+    await node.sendMany('m', 7);
+    await node.send('other');
+    assert.equal(await node.drop({ meeting_id: 'm' }, 3), 14);
+    assert.deepEqual(node.settled_without_attempt, new Map([['cancelled dropped', 14]]));
+    await node.setMeeting('m', RESUMED);
+    await node.setMeeting('other', RESUMED);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('j'), [8]);
+    const states = (await node.states({ meeting_id: 'm' })).toSorted();
+    assert.deepEqual(states, [...Array<string>(14).fill('cancelled dropped'), 'delivered', 'delivered']);
+    assert.deepEqual(await node.states({ meeting_id: 'other' }), ['delivered']);
+  });
+
+  test('is dropped for an instance that is away, from memory and aside too', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i', 'j');
+    node.transport.answer('i', ({ seq }) => (seq === 1 ? 500 : 'connect_refused'));
+    await node.send('m');
+    await node.clock.advance(MINUTE);
+    await node.sendMany('m', 5);
+    await node.clock.advance(SECOND);
+    assert.equal(await node.drop({ instance_id: 'i' }), 6);
+    node.transport.answer('i', 200);
+    await node.heartbeat('i');
+    await node.send('m');
+    await node.clock.advance(HOUR);
+    assert.deepEqual(node.transport.to('i').at(-1)?.seq, 7);
+    assert.deepEqual(await node.states({ instance_id: 'i' }), [
+      ...Array<string>(6).fill('cancelled dropped'),
+      'delivered',
+    ]);
+    assert.deepEqual(new Set(await node.states({ instance_id: 'j' })), new Set(['delivered']));
+  });
+});

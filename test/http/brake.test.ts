@@ -1,0 +1,90 @@
+/** The brake over HTTP: pausing a meeting, and dropping what waits. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { AuditEntry, Delivery, DroppedDeliveries, Meeting, Page } from '@convoke/sdk';
+import { openStream } from '../support/event_stream.ts';
+import { assertProblem, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const DROP = '/api/v1/deliveries/drop/';
+
+describe('a brake', () => {
+  test('pauses a meeting, and lets it go on', async (t) => {
+    const service = await startService(t);
+    const stream = await openStream(`${service.url}/api/v1/events/`);
+    t.after(() => stream.close());
+    const { receiver } = await service.member(t, 'loud');
+    const paused = await service.request<Meeting>('PATCH', '/api/v1/meetings/loud/', { body: { paused: true } });
+    assert.deepEqual([paused.status, paused.body.paused], [200, true]);
+    const sent = await service.send('loud', { n: 1 });
+    const [delivery] = await service.deliveriesOf(sent);
+    assert.deepEqual([delivery?.state, delivery?.waiting_for], ['pending', 'paused']);
+    const { body } = await service.get<Meeting>('/api/v1/meetings/loud/');
+    assert.deepEqual([body.paused, body.pending_deliveries], [true, 1]);
+    assert.equal(receiver.requests.length, 0);
+    await service.request('PATCH', '/api/v1/meetings/loud/', { body: { paused: false } });
+    await receiver.next();
+    const isChange = ({ name }: { name: string }): boolean => name === 'meeting.changed';
+    await stream.some(2, isChange);
+    assert.deepEqual(
+      stream.events.filter(isChange).map(({ data }) => [data['meeting_id'], data['paused']]),
+      [
+        ['loud', true],
+        ['loud', false],
+      ],
+    );
+  });
+
+  test('counts what waits, drops it, and leaves it on record', async (t) => {
+    const service = await startService(t);
+    const stream = await openStream(`${service.url}/api/v1/events/`);
+    t.after(() => stream.close());
+    const { instance_id, receiver } = await service.member(t, 'loud');
+    await service.request('PATCH', '/api/v1/meetings/loud/', { body: { paused: true } });
+    for (let k = 0; k < 3; k++) await service.send('loud', {});
+    const ask = (body: object) => service.request<DroppedDeliveries>('POST', DROP, { body });
+    const preview = await ask({ meeting_id: 'loud', dry_run: true });
+    assert.deepEqual(preview.body, { deliveries: 3, dry_run: true, done: true });
+    assert.equal((await ask({ meeting_id: 'quiet', dry_run: true })).body.deliveries, 0);
+    assert.deepEqual((await ask({ meeting_id: 'loud', instance_id })).body, {
+      deliveries: 3,
+      dry_run: false,
+      done: true,
+    });
+    assert.equal((await ask({ instance_id })).body.deliveries, 0);
+    const { data } = (await service.get<Page<Delivery>>('/api/v1/deliveries/?meeting_id=loud')).body;
+    assert.deepEqual(new Set(data.map(({ state, reason }) => `${state} ${reason}`)), new Set(['cancelled dropped']));
+    const audit = await service.get<Page<AuditEntry>>('/api/v1/audit/?action=delivery.drop');
+    assert.deepEqual(
+      audit.body.data.map(({ target_id, details }) => [target_id, details['meeting_id'], details['deliveries']]),
+      [
+        [instance_id, undefined, undefined],
+        [instance_id, 'loud', 3],
+      ],
+    );
+    const isDrop = ({ name, data: { reason } }: { name: string; data: Record<string, unknown> }): boolean =>
+      name === 'delivery.settled' && reason === 'dropped';
+    await stream.some(1, isDrop);
+    await service.request('PATCH', '/api/v1/meetings/loud/', { body: { paused: false } });
+    await service.send('loud', { last: true });
+    assert.match(String((await receiver.next()).body), /"last":true/);
+    await until(
+      'a metric',
+      () => service.request('GET', '/metrics'),
+      ({ text }) => text.includes('convoke_deliveries_settled_total{state="cancelled",reason="dropped"} 3'),
+    );
+  });
+
+  test('refuses what it does not know, and names the field', async (t) => {
+    const service = await startService(t);
+    await service.send('loud', {});
+    const patch = (body: object, id = 'loud') => service.request('PATCH', `/api/v1/meetings/${id}/`, { body });
+    assertProblem(await patch({ paused: true }, 'nowhere'), 404, 'meeting_does_not_exist');
+    assertProblem(await service.get('/api/v1/meetings/nowhere/'), 404, 'meeting_does_not_exist');
+    assertProblem(await patch({ paused: 1 }), 422, 'invalid_fields');
+    assertProblem(await patch({ pause: true }), 422, 'invalid_fields');
+    assertProblem(await patch({}), 422, 'invalid_fields');
+    assertProblem(await service.request('POST', DROP, { body: { dry_run: true } }), 422, 'invalid_fields');
+    assertProblem(await service.request('POST', DROP, { body: { meeting: 'loud' } }), 422, 'invalid_fields');
+  });
+});

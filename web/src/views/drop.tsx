@@ -1,0 +1,41 @@
+import type { JSX } from 'preact';
+import type { DropDeliveriesInput } from '@convoke/sdk';
+import { Dialog, Form } from '../parts/dialog.tsx';
+import { notify } from '../parts/notice.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { useQuery } from '../queries.ts';
+import { client } from '../service.ts';
+import { counted } from '../format.ts';
+
+/** Counts what waits, and drops it when the user says so. */
+export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: () => void }): JSX.Element {
+  const { value, problem, again } = useQuery(`waiting ${of.instance_id ?? ''} ${of.meeting_id ?? ''}`, () =>
+    client.dropDeliveries({ ...of, dry_run: true }),
+  );
+  const drop = async (): Promise<void> => {
+    let dropped = 0;
+    for (let done = false; !done;) {
+      const step = await client.dropDeliveries(of);
+      dropped += step.deliveries;
+      done = step.done;
+    }
+    notify(`${counted(dropped, 'delivery', 'deliveries')} dropped.`);
+    onClose();
+  };
+  return (
+    <Dialog title="Drop what waits?" onClose={onClose}>
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {problem === null && value === null && <Skeleton lines={2} />}
+      {value !== null && (
+        <Form action="Drop" is_dangerous onSubmit={drop}>
+          <p>
+            {value.deliveries === 0
+              ? 'Nothing waits.'
+              : `${counted(value.deliveries, 'delivery waits', 'deliveries wait')}. Dropped ones are cancelled and stay on record.`}{' '}
+            The messages stay in the history.
+          </p>
+        </Form>
+      )}
+    </Dialog>
+  );
+}
