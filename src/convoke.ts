@@ -256,7 +256,7 @@ export async function createConvoke(
     engine.onChange(change);
     if (change.kind === 'broadcast') feed.heard(change.topic, change.text);
     else if (change.kind === 'resync') feed.onResync();
-    // What was missed may have been a key that was revoked.
+    // Among the missed changes there may be a revoked key.
     if (change.kind !== 'keys' && change.kind !== 'resync') return;
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
@@ -282,7 +282,7 @@ export async function createConvoke(
       const clients_gone = once(server.server, 'close');
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
-      // Listeners of the feed now resume on a new connection, and so on another node.
+      // Ending the feeds makes their listeners connect again, and so to another node.
       feed.stop();
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
@@ -300,7 +300,7 @@ export async function createConvoke(
   };
 }
 
-/** The audit entry of a start: of the settings only the names. */
+/** The audit entry of a start. It names the settings that were changed, without their values. */
 function startOf({ changed_settings }: Config): NewAuditEntry {
   return {
     principal: 'service',
@@ -314,7 +314,7 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
-/** Convoke cannot know whether the clock is wrong, or the service was off. */
+/** The clock may be wrong, or the service was off for long: Convoke cannot know which. */
 function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(

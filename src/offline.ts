@@ -18,7 +18,7 @@ import type { Imported } from './store/postgres/import.ts';
 /** The API on a data file that no service has open, for keys and the audit log. */
 export interface KeysOfFile {
   url: string;
-  /** Opens the API for this moment. Nobody else has it. */
+  /** The key to the API while the file is open. Nobody else has it. */
   token: string;
   close(): Promise<void>;
 }
@@ -71,12 +71,12 @@ export async function schemaOf({ data, database_url }: Config): Promise<{ presen
 }
 
 /**
- * Does to the schema of the data what a start does before anything is served.
+ * Brings the schema of the data up to date, as a start does.
  *
  * @throws StoreError when it cannot be used, or was written by a newer Convoke
  */
 export async function migrateStore(config: Config): Promise<void> {
-  // Nodes of the version before may be at work on it: nothing but the schema is touched.
+  // Nodes of the previous version may work on the database, so only the schema is changed.
   if (config.database_url !== null) {
     const { migrateDatabase } = await import('./store/postgres/schema.ts');
     await migrateDatabase(config.database_url);

@@ -28,7 +28,7 @@ export class DeliveryChanges {
   }
 
   /**
-   * Queues a delivery again. Returns it as it is before its next attempt; null when there is no such delivery.
+   * Queues a delivery again. Returns its state before the next attempt; null when there is no such delivery.
    *
    * @throws Problem `delivery_not_retryable`
    */

@@ -79,7 +79,8 @@ export class InstanceChanges {
     const { store, engine, feed, clock } = this.#parts;
     let existed = false;
     let cancelled = 0;
-    // The first step switches the instance off for good and has the audit entry; the other steps complete it.
+    // The first step switches the instance off for good and writes the audit entry. The other steps complete the
+    // removal.
     let step: Pick<InstanceStore, 'remove'> = author.storeFor().instances;
     for (let done = false; !done; step = store.instances) {
       const removed = await step
@@ -89,7 +90,7 @@ export class InstanceChanges {
           engine.invalidateInstance(instance_id);
           throw error;
         });
-      // An instance of another owner is left alone.
+      // Does nothing for an instance of another owner.
       if (removed.existed) engine.invalidateInstance(instance_id);
       existed ||= removed.existed;
       cancelled += removed.cancelled;
@@ -104,7 +105,7 @@ export class InstanceChanges {
   }
 }
 
-/** The audit log tells a hand-over from other changes, and says to whom. */
+/** The audit log names a hand-over to another owner as such, and its new owner. */
 function handOver({ owner_key_id }: InstancePatch): Partial<AuditSubject> {
   return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
 }

@@ -4,12 +4,12 @@ import type { NewApiKey } from '../store/contract/api_keys.ts';
 import type { Author } from './author.ts';
 
 export interface KeyChangesParts {
-  /** What this node knows of the keys. It ends the feeds that stand on a key that changed. */
+  /** The keys as this node knows them. A changed key ends the feeds that depend on it. */
   keyring: { put(key: ApiKey): void };
   clock: Clock;
 }
 
-/** The feed has no event for keys, and the engine needs none: the keyring is what has to know of a change. */
+/** Keys have no event in the feed, and the engine does not use them: only the keyring must know of a change. */
 export class KeyChanges {
   readonly #parts: KeyChangesParts;
 

@@ -4,7 +4,7 @@ import type { BackupStore } from '../store/contract/backups.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 
-/** Instances whose secrets one transaction encrypts: other calls wait for some 2 ms. */
+/** Instances whose secrets one transaction encrypts. Other calls wait some 2 ms for it. */
 const ROWS_PER_STEP = 50;
 /** One call responds after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
@@ -14,7 +14,7 @@ export interface ServiceChangesParts {
   clock: Clock;
 }
 
-/** What changes the service as a whole. It changes nothing that the feed shows or the engine keeps. */
+/** Changes of the service as a whole. Neither the feed nor the engine is concerned. */
 export class ServiceChanges {
   readonly #parts: ServiceChangesParts;
 
@@ -23,7 +23,7 @@ export class ServiceChanges {
   }
 
   /**
-   * Changes the data key, and encrypts every secret with the new one, as far as one call gets: call again until `done`.
+   * Changes the data key and encrypts every secret with the new one. One call does a part: call again until `done`.
    *
    * @throws Problem `encryption_key_given`
    */

@@ -38,7 +38,7 @@ export interface Config {
   register_rate_per_address: Rate | null;
   change_rate: Rate | null;
   auth_failure_rate: Rate | null;
-  /** 0: no limit; the same for the three fields after it. */
+  /** 0: no limit. The next three fields are like it. */
   max_instances: number;
   max_instances_per_key: number;
   max_instances_per_meeting: number;

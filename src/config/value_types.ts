@@ -11,12 +11,14 @@ interface ValueType<T> {
   expects: string;
   /** Undefined when the text is not of this type, or out of bounds. */
   parse: (text: string) => T | undefined;
-  /** Never shown, and has no flag: every user of a host can read a command line. */
+  /**
+   * A secret is never shown. It has no flag, because every user of a host can read the command lines of all processes.
+   */
   is_secret?: boolean;
 }
 
 interface Setting<T> extends ValueType<T> {
-  /** As one would write it. The sentence names what it depends on. */
+  /** The default as a user would write it. The sentence of the setting says what it depends on. */
   default: string;
   sentence: string;
 }

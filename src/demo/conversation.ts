@@ -17,7 +17,7 @@ export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
 const NAME_BYTES = 3;
-/** A node that holds one of 64 partitions delivers to one name in 64. */
+/** How many names are tried. A node that holds one of 64 partitions delivers to one name in 64. */
 const NAMES_TRIED_MAX = 2_000;
 
 /** An agent as it is registered. */
@@ -97,7 +97,9 @@ export class Conversation {
     return this.#options.service.sendMessage(this.meeting_id, messageFrom(from, OPENING, 0));
   }
 
-  /** Ends it: removes the instances; the messages stay until their retention ends, as all messages do. */
+  /**
+   * Ends the conversation and removes its instances. The messages stay until their retention ends, as all messages do.
+   */
   async end(onError: (error: unknown) => void = () => {}): Promise<void> {
     for (const timer of this.#timers) timer.cancel();
     this.#timers.clear();
@@ -141,7 +143,7 @@ export class Conversation {
     return response;
   }
 
-  /** Called with pushes whose signature was verified; what is thrown or not called means no 200. */
+  /** Called with each push whose signature is right. If it throws, the response is no 200. */
   #hear(agent_id: string, push: Push): void {
     this.#options.observer.heard(agent_id, push);
     const { from, turn } = push.message;
@@ -169,7 +171,7 @@ export class Conversation {
     this.#send(messageFrom(agent_id, content, this.#turn), [to]);
   }
 
-  /** The agent that gets it first answers. */
+  /** Of several agents that get the message, the first one answers. */
   #answer(agent_id: string, { seq, message }: Push): void {
     const { answers_max } = this.#options;
     if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;

@@ -14,7 +14,9 @@ import { TURNS } from './script.ts';
 
 /** Slow enough to be watched. */
 const PAUSE_MS = 1_000;
-/** An agent of somebody else that responds to everything would otherwise never stop. */
+/**
+ * How many messages of others the demo answers: with an agent that also responds to everything, it would never stop.
+ */
 const ANSWERS_MAX = 100;
 
 /** The name under which the demo opens its meeting. */
@@ -41,10 +43,10 @@ interface DemoParts {
 export class DemoMeeting {
   readonly #parts: DemoParts;
   #conversation: Conversation | null = null;
-  /** Started or stopped it last: the audit log has its instances under their name. */
+  /** Who started or stopped the demo last: the audit log names them as the author of its changes. */
   #author: Author;
   #is_closed = false;
-  /** Starts and stops one after the other. */
+  /** The last call of `start` or `stop`: each waits for the one before. */
   #turn: Promise<unknown> = Promise.resolve();
 
   constructor(parts: DemoParts) {
@@ -60,9 +62,9 @@ export class DemoMeeting {
   }
 
   /**
-   * Starts it unless it runs. Returns whether it was started.
+   * Starts the demo unless it runs. Returns whether it was started.
    *
-   * @throws Problem `demo_not_possible` when the egress policy allows no push to this machine; those of registering
+   * @throws Problem `demo_not_possible` when the egress policy allows no push to this machine; those of a registration
    */
   start(author: Author): Promise<boolean> {
     return this.#inTurn(async () => {
@@ -190,7 +192,7 @@ export class DemoMeeting {
       key_id: null,
       owner_scope: null,
       storeFor: (more) => store.audited({ subject: { ...stopping, ...more }, wall_ms: clock.wall() }),
-      // The demo ends because the service stops.
+      // No entry: the demo ends because the service stops.
       record: async () => {},
     };
   }

@@ -4,7 +4,7 @@ export const AGENTS = ['ada', 'ben'] as const;
 
 export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
 
-/** In turns; Ada begins. The first four are a conversation by themselves. */
+/** What they say in turns; Ada begins. The first four turns also work as a conversation of their own. */
 export const TURNS = [
   'An address. A machine that registers a webhook hears every message of the meeting.',
   'And a way to know that it was Convoke who knocked: I verify the signature first.',

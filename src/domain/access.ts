@@ -1,4 +1,4 @@
-/** Who may do what. The scope of a key travels with each call of the store, which checks nothing else. */
+/** Who may do what. Each call of the store gets the limits of the key, and checks only these. */
 import type { ApiKey, Scope } from './api_key.ts';
 import { Problem } from './problem.ts';
 
@@ -83,7 +83,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not check whether the meeting exists: the response is the same.
+ * Does not check whether the meeting exists, so the response does not show it.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */
@@ -95,15 +95,15 @@ export function assertMeeting({ meeting_ids }: Principal, meeting_id: string): v
   );
 }
 
-/** @throws Problem `not_permitted` for a key that is limited to meetings, where the response is about the whole service */
+/** For responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings */
 export function assertNoMeetingLimit({ meeting_ids }: Principal): void {
   if (meeting_ids === null) return;
   throw new Problem('not_permitted', 'This key is limited to certain meetings, and this is about all of them.');
 }
 
 /**
- * A registration is the only place where a key learns that an id is taken. A key that is limited to one instance does not
- * learn even that about other ids.
+ * Only a registration shows a key that an id is taken. A key that is limited to one instance does not even learn that
+ * about other ids.
  *
  * @throws Problem `not_permitted` for another instance than the one that the key is limited to
  */

@@ -11,7 +11,7 @@ export interface Cidr {
   prefix_bits: number;
 }
 
-/** How far from this host a push may go: see the lists below. */
+/** How far from this host a push may go; the lists below say which addresses that are. */
 export type EgressMode = 'local' | 'lan' | 'public';
 
 export interface EgressPolicy {
@@ -155,7 +155,10 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [4, 5, 6, 7] },
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
-/** The 4 bytes before an embedded IPv4 address, in the lower half: of a translator (RFC 6052), and of ISATAP (RFC 5214). */
+/**
+ * The 4 bytes before an IPv4 address in the lower half of an IPv6 address: those of a translator (RFC 6052) and of
+ * ISATAP (RFC 5214).
+ */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],
   [0, 0, 0x5e, 0xfe],
@@ -252,7 +255,7 @@ function parseIPv6(text: string): AddressBytes | null {
   const tail = halves.length === 2 ? parseGroups(halves[1]!, true) : [];
   if (head === null || tail === null) return null;
   const missing = 16 - head.length - tail.length;
-  // "::" stands for one group or more; without it there are eight.
+  // "::" replaces at least one group. Without it there are eight groups.
   if (halves.length === 1 ? missing !== 0 : missing < 2) return null;
   const bytes = new Uint8Array(16);
   bytes.set(head, 0);

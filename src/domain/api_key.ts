@@ -15,21 +15,21 @@ export interface ApiKey {
   instance_id: string | null;
   /** See `digestOf`. */
   digest: string;
-  /** Also valid until `previous_until`, after a rotation. */
+  /** The digest of the token before a rotation; it is valid until `previous_until`. */
   previous_digest: string | null;
   previous_until: number | null;
   created_at: number;
   expires_at: number | null;
   revoked_at: number | null;
   last_used_at: number | null;
-  /** Rises with every change of any key; a recorded use is no change. */
+  /** Rises with every change of any key. A use of the key is not a change. */
   change_no: number;
 }
 
 /**
- * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum tells a mistyped or
- * truncated token from a revoked one without a look into the store, and lets a secret scanner be sure.
- * docs/keys.md gives the pattern to others.
+ * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum shows, without a
+ * look into the store, that a token was mistyped or cut off. It also lets a secret scanner be sure. docs/keys.md gives
+ * the pattern to others.
  */
 const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
 

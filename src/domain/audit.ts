@@ -74,7 +74,7 @@ export interface AuditEntry extends NewAuditEntry {
   hash: string;
 }
 
-/** The last entry. A copy of it elsewhere proves later that nothing before it was changed or cut off. */
+/** The last entry. Who keeps a copy of it elsewhere can prove later that nothing before it was changed or cut off. */
 export interface AuditHead {
   seq: number;
   hash: string;
@@ -112,7 +112,7 @@ export interface ChainFault {
 
 /** The details of an entry `audit.prune`: all entries up to `removed_to` were removed, in the same transaction. */
 export interface Removal {
-  /** How many it removed; earlier prunes may have removed others. */
+  /** The number of entries that this prune removed; earlier ones may have removed others. */
   removed: number;
   removed_to: number;
   /** The hash of the last removed entry: the first remaining entry follows it. */
@@ -175,7 +175,7 @@ export class ChainVerifier {
     return null;
   }
 
-  /** The first entries are gone. At the end it is clear whether an `audit.prune` accounts for them. */
+  /** The first entries are missing. Only the end of the log shows whether an `audit.prune` removed them. */
   #begin(start: AuditHead): void {
     this.#start = this.#head = start;
   }

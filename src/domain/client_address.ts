@@ -4,13 +4,13 @@ import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } f
 /** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
 const NETWORK_BYTES = 8;
 
-/** The beginning of a longer header is not read: no chain of proxies is that long. */
+/** The most addresses that are read, from the end of the header: no chain of proxies is longer. */
 const HOPS_MAX = 32;
 
 /**
- * The address of the client: that of the connection, or, when a trusted proxy made the connection, the last address in
- * X-Forwarded-For that is no trusted proxy. The client can write anything before it. Where the header ends or cannot be read, the
- * last certain address counts.
+ * The address of the client. It is that of the connection, unless a trusted proxy made the connection. Then it is the
+ * last address in X-Forwarded-For that is not a trusted proxy: what stands before it, the client could have written. If
+ * the header ends or cannot be read, the last certain address counts.
  */
 export function clientAddress(
   connected: string | undefined,
@@ -29,8 +29,8 @@ export function clientAddress(
 }
 
 /**
- * Whether the client spoke https. A trusted proxy says so; of several, the client spoke to the first in the header. A client that
- * forges the header harms only itself: its browser holds back the cookie.
+ * Whether the client used https, as a trusted proxy says. With several proxies, the client spoke to the first one in
+ * the header. A client that forges the header harms only itself: its browser keeps back the cookie.
  */
 export function isForwardedHttps(
   connected: string | undefined,
@@ -44,7 +44,7 @@ export function isForwardedHttps(
 }
 
 /**
- * What is limited together: an IPv4 address, or a /64 of IPv6, because a customer has all addresses of it.
+ * What shares one limit: an IPv4 address, or a /64 of IPv6, because one customer has all addresses in it.
  *
  * @param address as `clientAddress` returns it
  */

@@ -3,7 +3,7 @@
  * port, separated by commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
  */
 
-/** A sender waits while each of them may fail to respond. */
+/** The most servers. If none responds, a sender waits for all of them, one after the other. */
 export const DATABASE_SERVERS_MAX = 8;
 
 /** What `target_session_attrs` may ask for, and whether the server then has to write. Convoke has no use for the others. */
@@ -16,9 +16,9 @@ const SESSION_ATTRS = new Map([
 const PARTS = /^(postgres(?:ql)?:\/\/(?:[^/?#]*@)?)([^/?#]*)(.*)$/i;
 
 export interface DatabaseServers {
-  /** What to connect to, and what to call it, without the password. */
+  /** The connection string of each server, and a name for messages, without the password. */
   servers: { url: string; where: string }[];
-  /** Whether to pass over a server that only reads. Always true for several servers, because one of them writes. */
+  /** Whether to skip a server that cannot be written. Always true for several servers: one of them can. */
   must_write: boolean;
 }
 

@@ -17,7 +17,9 @@ export type WaitingFor = (typeof WAITING_FOR)[number];
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
-/** A clock that jumped ahead at the start by more than this share of the time until deliveries expire is not believed. */
+/**
+ * At a start, a clock that has jumped ahead by more than this share of the time until deliveries expire is not trusted.
+ */
 export const BELIEVED_SHARE = 1 / 3;
 
 export const BACKOFF_FIRST_MS = 10_000;
@@ -31,7 +33,7 @@ const ATTEMPTS_KEPT_LAST = 90;
 export type Verdict =
   | { state: 'delivered' }
   | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }
-  /** The receiver gave a bad response: again after `delay_ms`, in the lane or aside. */
+  /** The receiver gave a bad response: the delivery is tried again after `delay_ms`, in its lane or aside. */
   | { state: 'retry'; delay_ms: number; aside: boolean }
   /** The receiver was not reached: the delivery keeps its place and the instance backs off. */
   | { state: 'not_reached' };
@@ -98,7 +100,7 @@ export function healthAfter(
   return next;
 }
 
-/** Whether an attempt changed only the time of the last success of an instance that was up. */
+/** Whether an instance was up before and after an attempt, so that only the time of its last success changed. */
 export function isSuccessAgain(before: InstanceHealth, after: InstanceHealth): boolean {
   return (
     before.last_success_at !== null &&
@@ -114,7 +116,10 @@ export function isProbed(health: InstanceHealth): boolean {
   return health.backoff_step > 0 || health.consecutive_failures >= DOWN_AFTER_FAILURES;
 }
 
-/** Appends an attempt to those kept with the delivery; drops from the middle, never the first or the latest. */
+/**
+ * Appends an attempt to those kept with the delivery. If there are too many, one in the middle is dropped, never the
+ * first or the latest.
+ */
 export function withAttempt(attempts: readonly Attempt[], attempt: Attempt): Attempt[] {
   const all = [...attempts, attempt];
   if (all.length > ATTEMPTS_KEPT_FIRST + ATTEMPTS_KEPT_LAST) all.splice(ATTEMPTS_KEPT_FIRST, 1);

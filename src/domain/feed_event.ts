@@ -11,7 +11,7 @@ export interface FeedData {
     meeting_id: string;
     seq: number;
     accepted_at: string;
-    /** Null: a broadcast. At most the first TARGETS_TOLD_MAX. */
+    /** The first TARGETS_TOLD_MAX at most; null for a message to all agents. */
     target_agents: string[] | null;
     /** Absent when the sender gave none of them. */
     from_agent?: string;
@@ -74,9 +74,9 @@ export interface FeedData {
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;
-  /** Events are missing: a client that shows something reads it again. */
+  /** Events are missing: a client reads again what it shows. */
   gap: {
-    /** Since when; null when that is not known. */
+    /** The time from which on events may be missing; null when it is not known. */
     since: string | null;
     /** The names of the events of this time that are replayed. */
     replayed: FeedEventName[];
@@ -101,9 +101,12 @@ export interface About {
   kind: 'message' | 'delivery' | 'instance' | 'everybody';
   meeting_id: string | null;
   instance_ids: readonly string[];
-  /** When what happened began, in milliseconds since the epoch: an attempt with the message that it delivers. */
+  /**
+   * When the event began, in milliseconds since the epoch. For an attempt that is the time of the message that it
+   * delivers.
+   */
   since?: number;
-  /** For changes of an instance: its owner now, and when this instance of its id began. */
+  /** For changes of an instance: its present owner, and when it was first registered under this id. */
   owner_key_id?: string | null;
   created_at?: number;
 }
@@ -156,7 +159,7 @@ export function feedEventsIn(text: string): FeedEvent[] {
   return Array.isArray(list) ? list.filter(isFeedEvent) : [];
 }
 
-/** Checks the fields that this node reads; the rest is passed on as JSON. */
+/** Checks only the fields that this node reads. The others are passed on as they are. */
 function isFeedEvent(value: unknown): value is FeedEvent {
   if (!isObject(value)) return false;
   const { name, data, about } = value;

@@ -20,7 +20,7 @@ const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1
 /** Stands for too many attempts. It is too short to be the name of one. */
 const CROWDED = 'x';
 
-/** Enough of an id to tell it from the ids of the seconds before. */
+/** How many of the last characters of an id are kept: enough to distinguish it from the ids of the seconds before. */
 const ID_END_CHARS = 5;
 
 const MESSAGE_PREFIX = 'msg_';
@@ -71,7 +71,7 @@ export class FeedPosition {
   /** A message was published. */
   accepted(message_id: string): void {
     const message = message_id.slice(MESSAGE_PREFIX.length);
-    // Two batches may be published in another order than they were stored.
+    // Batches may be published in another order than they were stored, so the highest id counts.
     if (message.length > this.#message.length || message > this.#message) this.#message = message;
     this.#write();
   }
@@ -89,7 +89,7 @@ export class FeedPosition {
     this.#write();
   }
 
-  /** An event was published that is stored with this time. */
+  /** Notes that an event with this stored time was published. */
   passed(at: number): void {
     this.#at = Math.max(this.#at, at);
     this.#forget();
@@ -126,7 +126,7 @@ export class FeedPosition {
     const [, memory = '', number = '', message = '', at = '', near = ''] = match;
     const position = new FeedPosition(message === '' ? null : MESSAGE_PREFIX + message, parseInt(at, RADIX));
     if (near === CROWDED) position.#crowded_until = position.#at;
-    // They ended in the millisecond of `at` at the latest.
+    // These attempts ended in the millisecond of `at`, or before it.
     else if (near !== '') position.#near = near.split('-').map((name) => ({ name, end: position.#at + 1 }));
     position.#write();
     return { memory, number: parseInt(number, RADIX), position };

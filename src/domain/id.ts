@@ -20,7 +20,7 @@ export function assertAddressable(field: string, id: string): void {
     throw invalidField(field, 'must be another one than . and .., which no client can put into a path');
 }
 
-/** Drops repeated ids; the first of each stays where it was. */
+/** Drops repeated ids. The first of each keeps its place. */
 export function uniqueIds(ids: readonly string[]): string[] {
   return ids.length < 2 ? [...ids] : [...new Set(ids)];
 }
@@ -60,10 +60,12 @@ const DIGITS = '0123456789abcdefghijklmnopqrstuv';
 const UPPER_CHARS = 5;
 const NUMBER_CHARS = 11;
 const LOWER = 2 ** 30;
-/** The upper bits of the largest safe integer. */
+/** The largest value of the upper bits, as the largest safe integer has them. */
 const UPPER_MAX = 2 ** 23 - 1;
 
-/** Two characters for each ten bits: four times as fast as `toString(32)`, of which every delivery needs several. */
+/**
+ * Two characters for each ten bits. That is four times as fast as `toString(32)`, and every delivery needs several ids.
+ */
 const PAIRS = Array.from({ length: RADIX * RADIX }, (_, bits) => `${DIGITS[bits >> 5]}${DIGITS[bits & 31]}`);
 /** The value of each digit, by its character code; -1 for other characters. */
 const VALUES = Int8Array.from({ length: 128 }, (_, code) => DIGITS.indexOf(String.fromCharCode(code)));

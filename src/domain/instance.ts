@@ -61,7 +61,7 @@ export interface Instance extends InstanceHealth {
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;
-  /** Also signs until `previous_secret_until`, after a rotation. */
+  /** The secret before a rotation. Until `previous_secret_until`, pushes are signed with it too. */
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: SuccessStatuses;

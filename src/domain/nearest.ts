@@ -1,4 +1,4 @@
-/** The known name that a mistyped one most likely means; null when none is near. */
+/** The known name that is most similar to a mistyped one; null when none is similar. */
 export function nearestName(name: string, known: readonly string[]): string | null {
   let nearest: string | null = null;
   let nearest_distance = Math.max(2, Math.floor(name.length / 3)) + 1;

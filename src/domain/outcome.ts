@@ -1,5 +1,5 @@
 /**
- * How an attempt ended. The list is a ladder: an attempt gets as far as some stage and fails there.
+ * How an attempt ended. The list follows the stages of an attempt: each outcome means that it failed at that stage.
  * `reached` says whether the receiver may have seen the push; see the table in docs/delivery.md.
  */
 export const OUTCOMES = {

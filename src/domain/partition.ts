@@ -1,10 +1,10 @@
 /**
- * Instances fall into partitions, and a partition belongs to one node at a time. That node has in its memory what only one
- * node may decide: the order of lanes, attempts in flight, a back-off. The store records which node it is.
+ * Each instance belongs to a partition, and one node at a time holds a partition. That node keeps in memory what only
+ * one node may decide: the order of lanes, the attempts in flight, the back-off. The store records which node it is.
  */
 import { crc32 } from 'node:zlib';
 
-/** Never changed: rows and nodes of a neighbouring version must agree on it. */
+/** This number never changes: stored rows, and nodes of neighbouring versions, depend on it. */
 export const PARTITIONS = 64;
 
 /** How long a lease lasts, from its renewal. */
@@ -15,8 +15,9 @@ export const LEASE_MS = 15_000;
  */
 export const LEASE_SAFE_MS = 9_500;
 /**
- * A node is gone when another node, by its own clock, sees its row unchanged for this long: the lease that it trusted has ended,
- * and so have its attempts. A little less than five renewals, so that the fifth look decides and not the sixth.
+ * A node counts as gone when another node, by its own clock, sees its row unchanged for this long. By then the lease
+ * that it trusted has ended, and so have its attempts. The time is a little less than five renewals, so that the fifth
+ * look decides and not the sixth.
  */
 export const LEASE_WATCHED_MS = 14_700;
 
@@ -26,10 +27,10 @@ export function partitionOf(instance_id: string): number {
 }
 
 /**
- * How many partitions a node should hold: those that stay share them evenly, and where that leaves some over, the nodes
- * that joined first have one more. A node that is stopping should hold none.
+ * How many partitions a node should hold. The staying nodes share all partitions evenly; those that joined first hold
+ * one more where that leaves some over. A node that is stopping should hold none.
  *
- * @param staying the numbers of the nodes that live and are not stopping
+ * @param staying the numbers of the nodes that are neither gone nor stopping
  */
 export function fairShare(node_no: number, staying: readonly number[]): number {
   if (!staying.includes(node_no)) return 0;

@@ -1,4 +1,4 @@
-/** Retry-After is never obeyed beyond this. */
+/** A longer Retry-After counts as this. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**

@@ -1,4 +1,4 @@
-/** A sign-in on a page: a cookie, and a value that only the page knows, together stand for a key. */
+/** A sign-in on a page. A cookie and a value that only the page knows together stand for a key. */
 
 /** A session as it is stored. It has neither the token in the cookie nor the page's value, so the data alone opens no session. */
 export interface Session {
@@ -6,7 +6,7 @@ export interface Session {
   digest: string;
   /** Digest of the value that the page sends with every request. A browser adds the cookie to requests of any page. */
   csrf_digest: string;
-  /** The key that it ends with; null for a session by the link that `convoke serve` prints. */
+  /** The session ends with this key; null when it began with the link that `convoke serve` prints. */
   key_id: string | null;
   /** Digest of the token that began the session: when that token is refused, the session ends. */
   token_digest: string | null;
@@ -19,7 +19,7 @@ export interface Session {
 /** How long a session lasts, even when the page stays open. */
 const SESSION_MS = 12 * 3_600_000;
 
-/** Enough of the digest to distinguish sessions, and too little to open one. */
+/** So many characters of the digest distinguish sessions, and are too few to use one. */
 export const SESSION_ID_CHARS = 20;
 
 /** The id of a session, for admins. */

@@ -1,7 +1,9 @@
-/** RFC 3339, section 5.6: a day, a time of it, and how far that is from UTC. */
+/** RFC 3339, section 5.6: a date, a time, and the offset from UTC. */
 const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
 
-/** Its year has four digits in UTC too, so that what Convoke returns is a time that it accepts. */
+/**
+ * The first and the last time whose year has four digits in UTC too. So Convoke accepts every time that it returns.
+ */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');
 

@@ -6,7 +6,7 @@ export interface Rate {
   burst: number;
 }
 
-/** At most so many buckets are kept: a client with a million addresses takes no more memory. */
+/** The most buckets that are kept, so that a client with a million addresses takes no more memory. */
 export const BUCKETS_MAX = 65_536;
 
 /** Sums of fractions are not exact. */

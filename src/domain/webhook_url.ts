@@ -70,7 +70,7 @@ export function isRefusal(parsed: WebhookTarget | WebhookUrlRefusal): parsed is 
   return 'policy_denied' in parsed;
 }
 
-/** Why a push may not go there, and what would change that, in one sentence. */
+/** One sentence that says why a push may not go there, and which setting would allow it. */
 export function describeDenial(denial: Denial): string {
   return `is not allowed: ${denial.reason}; ${denial.allowed_by} would allow it`;
 }
@@ -102,7 +102,7 @@ function faultOfName(hostname: string): string | null {
   if (hostname.length > 253) return 'names a host of over 253 characters';
   const labels = hostname.split('.');
   if (labels.some((label) => label === '' || label.length > 63)) return 'names a host with an empty or overlong part';
-  // The URL parser makes an IPv4 address of every host that ends in a number: do not trust one that remains.
+  // The URL parser turns every host that ends in a number into an IPv4 address. One that still ends so is refused.
   if (/^(?:[0-9]+|0x[0-9a-f]*)$/i.test(labels.at(-1)!)) return 'names a host that is neither an address nor a name';
   return null;
 }
@@ -112,7 +112,7 @@ function faultOfName(hostname: string): string | null {
  * ICANN does not delegate because private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
-/** Names of the metadata services of clouds, as far as they stand for one address. */
+/** Names of the metadata services of clouds that have one fixed address. */
 const METADATA_NAMES = new Set(['metadata.google.internal', 'metadata.goog', 'instance-data.ec2.internal']);
 const METADATA_ADDRESS = Uint8Array.of(169, 254, 169, 254);
 
@@ -129,7 +129,7 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
     }
     return null;
   }
-  // It may resolve to an address in the allow-list.
+  // With an allow-list, the name may resolve to an address in it.
   if (policy.mode !== 'public' || policy.allow.length > 0) return null;
   const is_private = !hostname.includes('.') || PRIVATE_SUFFIXES.some((suffix) => hostname.endsWith(`.${suffix}`));
   if (!is_private) return null;

@@ -118,7 +118,7 @@ export function connectionEvent(instance_id: string, connection: Connection | nu
   return { name: 'instance.connected', data: { instance_id, since: isoTime(since), address, client, at }, about };
 }
 
-/** A response of 410 has switched an instance off. */
+/** The event of an instance that a response of 410 has switched off. */
 export function goneEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   wall_ms: number,

@@ -19,16 +19,16 @@ import { type ReplayedEvent, replayOf } from './replay.ts';
 import { FeedRelay, type TellNodes } from './relay.ts';
 import { FeedView, type FeedViewer } from './view.ts';
 
-/** How long events gather before they are given out together. */
+/** Events gather for this long, then they are sent together. */
 const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
 /** The memory stays after the last listener has left: it may only have lost the connection, and come back. */
 const MEMORY_KEPT_MS = 120_000;
-/** After this time the memory has published everything that the store already held. */
+/** After this time, everything that was in the store at the beginning has also been published. */
 const SKIPPED_MS = 10_000;
-/** A stop waits no longer than this for a listener that does not read. */
+/** How long a stop waits for a listener that does not read. */
 const LAST_WORD_MS = 250;
 const RETRY_AFTER_S = 5;
 
@@ -58,7 +58,7 @@ export class Feed {
   is_active = false;
   readonly #parts: FeedParts;
   readonly #listeners = new Set<FeedListener>();
-  /** Places reserved for requests that are still being checked. */
+  /** Listeners that are being opened; they count against the limit. */
   #opening = 0;
   #memory: FeedMemory | null = null;
   #memory_until: number | null = null;
@@ -183,7 +183,7 @@ export class Feed {
     if (this.#memory === null) {
       const { clock, store } = this.#parts;
       const last = await store.messages.last();
-      // Another call may have made it while this one waited.
+      // Another call may have made the memory while this one waited.
       this.#memory ??= new FeedMemory(nameOfMemory(), new FeedPosition(last, clock.wall()));
     }
     this.#memory_until = null;
@@ -275,7 +275,7 @@ interface Beginning {
   /** From the store. */
   replayed: readonly ReplayedEvent[];
   gap: FeedData['gap'] | null;
-  /** The id to resume with when no more events follow; null when the listener has it. */
+  /** The id to resume with if no more events follow; null when the listener has it already. */
   id: string | null;
 }
 

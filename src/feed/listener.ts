@@ -4,7 +4,7 @@ import type { Session } from '../domain/session.ts';
 import type { FeedMemory, Told } from './memory.ts';
 import type { FeedView } from './view.ts';
 
-/** How much may happen while a connection takes nothing. When it is more, the connection is cut off. */
+/** The characters of events that may happen while a connection takes nothing. Beyond it, the connection is cut off. */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
 const DRAIN_MS = 5_000;
@@ -45,7 +45,7 @@ export class FeedListener {
   #sink: FeedSink | null = null;
   /** The first event that was not written. */
   #next: number;
-  /** The keys of events that were already sent from the store. */
+  /** The keys of the events that a replay has sent: the live ones with these keys are skipped. */
   #skipped: Set<string> | null = null;
   #skipped_until = 0;
   /** Events from the store that were not written yet. */
@@ -138,7 +138,10 @@ export class FeedListener {
     this.#blocked_at_chars = this.#memory.chars_put;
   }
 
-  /** Keeps a silent connection alive, and sends an id that is after the events that were not for this listener. */
+  /**
+   * Keeps a silent connection alive. Also sends the latest id, so that a listener that sees few events resumes from
+   * there.
+   */
   heartbeat(): void {
     if (this.#sink === null || this.#ended || this.#is_blocked || this.#beginning.length > 0) return;
     const id = this.#memory.get(this.#next - 1)?.id;

@@ -1,12 +1,12 @@
 import type { About, FeedEvent } from '../domain/feed_event.ts';
 import type { FeedPosition } from '../domain/feed_position.ts';
 
-/** What is kept of the last events: some ten seconds at a thousand messages a second. */
+/** The most events that are kept: some ten seconds at a thousand messages a second. */
 const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
 /** Given out at once. */
 const CHUNK_CHARS = 65_536;
-/** A text joined for one listener serves all listeners at the same place. */
+/** Texts that were joined for one listener are kept for others at the same place. So many are. */
 const CHUNKS_KEPT = 4;
 
 export interface Told {
@@ -14,7 +14,10 @@ export interface Told {
   id: string;
   /** As it goes over the wire. */
   text: string;
-  /** Identifies what happened: the event from the store has the same key. Null when the store does not keep it. */
+  /**
+   * The identity of the event: a replay from the store gives the same event the same key. Null when the store does not
+   * keep it.
+   */
   key: string | null;
   about: About;
 }
@@ -27,7 +30,7 @@ export class FeedMemory {
   #events: Told[] = [];
   #first = 1;
   #chars = 0;
-  /** The characters of all events so far, also of those that were dropped. */
+  /** The characters of all events so far, dropped ones included. */
   #chars_put = 0;
   /** Instances that were removed: for each id, the number of the last event that says so. */
   readonly #removed = new Map<string, number>();
@@ -81,7 +84,7 @@ export class FeedMemory {
     if (this.#events.length > EVENTS_MAX || this.#chars > CHARS_MAX) this.#dropSome();
   }
 
-  /** Drops an eighth at a time, because all that is left moves. */
+  /** Drops an eighth at a time, because all remaining events must move. */
   #dropSome(): void {
     const dropped = this.#events.slice(0, Math.ceil(this.#events.length / 8));
     this.#events = this.#events.slice(dropped.length);
@@ -90,7 +93,7 @@ export class FeedMemory {
     for (const [instance_id, number] of this.#removed) if (number < this.#first) this.#removed.delete(instance_id);
   }
 
-  /** Events of an id up to this number belong to an instance that was removed; 0 for none. */
+  /** Events about this id up to the returned number belong to an instance that was removed; 0 when none was. */
   removalOf(instance_id: string): number {
     return this.#removed.get(instance_id) ?? 0;
   }

@@ -1,6 +1,7 @@
 /**
- * The live feed over several nodes. A node with a listener broadcasts again and again that it has one. Nodes that
- * received this lately broadcast their events, several in one text. They drop what is too much, and say so: `lost`.
+ * The live feed over several nodes. A node that has a listener says so to all others, again and again. Nodes that heard
+ * it lately broadcast their events, several in one text. When there are too many events, they drop some and say so:
+ * `lost`.
  */
 import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
@@ -16,7 +17,7 @@ const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
 const TEXT_BYTES_MAX = 5_600;
-/** How much a node sends to the others at a time; the rest is lost. */
+/** The bytes that a node sends to the others at a time. What is more is lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {
@@ -114,7 +115,7 @@ export class FeedRelay {
   }
 }
 
-/** Lists of the texts, each as long as one may be. */
+/** Packs the texts into lists, each as long as a broadcast can be. */
 function packed(texts: string[]): string[] {
   const lists: string[] = [];
   let list: string[] = [];

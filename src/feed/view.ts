@@ -31,10 +31,13 @@ export class FeedView {
   readonly #clock: Pick<Clock, 'wall'>;
   readonly #onError: (error: unknown) => void;
   readonly #meetings: ReadonlySet<string>;
-  /** With the time of the registration: an id may have had another owner earlier. */
+  /** The ids with the time of their registration: an id may have had another owner before. */
   readonly #owned = new Map<string, number>();
   readonly #in_meetings = new Map<string, number>();
-  /** For ids from the store: events up to this number belong to an instance that has been removed since then. */
+  /**
+   * For ids that were read from the store: events up to this number belong to an instance that has been removed since
+   * then.
+   */
   readonly #removals = new Map<string, number>();
 
   constructor(
@@ -85,7 +88,7 @@ export class FeedView {
   sees({ about, number }: Pick<Told, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
-    // Before the filters, because the view learns from every event.
+    // Judged before the filters, because the view learns from every event.
     const is_visible = visibility === null || this.#isVisible(about, number, visibility);
     if (instance_id !== undefined && !about.instance_ids.includes(instance_id)) return false;
     if (meeting_id !== undefined && about.meeting_id !== meeting_id) return false;
@@ -100,7 +103,7 @@ export class FeedView {
     }
     if (kind === 'message') return false;
     if (kind === 'instance' && about.owner_key_id !== undefined) this.#learnOwner(about, visibility);
-    // Of an instance in its meetings the listener sees the state, but not which other meetings it is in.
+    // The listener sees the state of an instance in one of its meetings, but not which other meetings it is in.
     const of_itself = kind === 'instance' && meeting_id === null;
     return instance_ids.some((id) => {
       const created_at = this.#owned.get(id) ?? (of_itself ? this.#in_meetings.get(id) : undefined);
@@ -110,8 +113,8 @@ export class FeedView {
   }
 
   /**
-   * Whether an attempt may still end that was in flight when the id was removed; the id now belongs to another owner.
-   * Later the two times are not compared: they come from wall clocks, which people set, and which differ between nodes.
+   * Whether the instance is so young that an attempt of the removed instance with the same id may still end. Later the
+   * two times are not compared: they are from wall clocks, which people set and which differ between nodes.
    */
   #isYoung(created_at: number): boolean {
     const age_ms = this.#clock.wall() - created_at;

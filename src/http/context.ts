@@ -23,7 +23,7 @@ import type { Connections } from './intake/connections.ts';
 import type { JsonBody } from './intake/json_body.ts';
 import type { Pages } from './pages.ts';
 
-/** What the server does for every request needs these; each file of routes names what it needs besides. */
+/** What the server needs for every request. Each file of routes names what it needs besides. */
 export interface HttpContext {
   clock: Clock;
   log: Log;
@@ -69,7 +69,7 @@ export type RequestFor<Shape extends RouteShape> = FastifyRequest<
 declare module 'fastify' {
   interface FastifyInstance {
     connections: Connections;
-    /** Every route, for those who have to look at all of them. */
+    /** All routes, for tests that check each of them. */
     route_table: { methods: string[]; url: string; access: Access }[];
   }
   interface FastifyRequest {

@@ -10,22 +10,22 @@ import { fileURLToPath } from 'node:url';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { VERSION } from '../version.ts';
 
-/** In a clone where the build leaves them, in the package beside the bundle. */
+/** In a clone, the directory of the build; in the package, a directory beside the bundle. */
 const DIRECTORY = fileURLToPath(
   new URL(import.meta.url.endsWith('.ts') ? '../../web/dist/' : './pages/', import.meta.url),
 );
 const INDEX = 'index.html';
-/** The API to read: a page of its own. */
+/** The page that documents the API. */
 const REFERENCE = 'docs.html';
 const REFERENCE_PATH = /^\/docs\/?$/;
 
-/** Every view is a path. What a segment says is for the page to judge. */
+/** Every view has a path. The page itself judges the segments after it. */
 const VIEW = /^\/(?:$|(?:now|start|meetings|instances|deliveries|keys|audit|nodes)(?:\/|$))/;
 
 /** An icon, a manifest. */
 const BESIDE_INDEX = /^\/[\w-]+\.\w+$/;
 
-/** Files with a hash of what is in them in their name. */
+/** Files whose name contains a hash of their content. */
 const IMMUTABLE = /^assets\//;
 
 const TYPES: Record<string, string> = {
@@ -46,7 +46,7 @@ const ENCODINGS = [
   { name: 'gzip', suffix: '.gz' },
 ] as const;
 
-/** Nothing inline, nothing from elsewhere, no text that becomes markup. */
+/** They allow nothing inline, nothing from another site, and no text that becomes markup. */
 export const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
@@ -75,7 +75,7 @@ const NOT_BUILT =
   'The pages are being built, which takes some seconds; this loads again by itself.\n\n' +
   'If they do not come: the build failed, and where Convoke was started it said why; or nobody began one, and\n' +
   '`npm run build` where Convoke is installed does. The service itself runs.\n';
-/** What is at / for a program, or for a person with curl. */
+/** The response at / for a program, or for a person with curl. */
 const IN_WORDS = `Convoke ${VERSION} pushes every message of a meeting, in order and signed, to the machines whose agents take part in it.
 
   /               in a browser: the pages
@@ -104,7 +104,7 @@ interface File {
   encoded: { name: string; variant: Variant }[];
 }
 
-/** What was built, as it was when the index was written. */
+/** The built files, as they were when the index was written. */
 interface Built {
   index_mtime_ms: number;
   files: ReadonlyMap<string, File>;
@@ -129,7 +129,7 @@ export class Pages {
     return BESIDE_INDEX.test(path);
   }
 
-  /** Answers it; false when there is no such file. */
+  /** Responds with a page or a file; false when there is no such file. */
   async answer(request: FastifyRequest, reply: FastifyReply): Promise<boolean> {
     const path = pathOf(request.url);
     if (path === '/' && !isNavigation(request.headers)) {
@@ -166,7 +166,9 @@ export class Pages {
     return file.plain.bytes.toString().replaceAll(/\{\{(\w+)\}\}/g, (_, place: string) => escaped(texts[place] ?? ''));
   }
 
-  /** What was built; read again when the index is another one. Only a request for a view makes us look. */
+  /**
+   * The built files. They are read again when the index has changed, which is checked only for a request for a view.
+   */
   async #read(is_view: boolean): Promise<Built | null> {
     if (this.#built !== null && !is_view) return this.#built;
     this.#reading ??= this.#readAnew().finally(() => (this.#reading = null));
@@ -224,12 +226,12 @@ function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File):
   void reply.send(bytes);
 }
 
-/** Also for the value of an attribute in quotes. */
+/** Escapes text for HTML, also for the value of an attribute in quotes. */
 function escaped(text: string): string {
   return text.replaceAll(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
-/** RFC 9110, section 12.5.3: named, and not with the weight 0. */
+/** Whether the header names the encoding with a weight above 0 (RFC 9110, section 12.5.3). */
 function accepts(accept_encoding: string, name: string): boolean {
   return accept_encoding.split(',').some((part) => {
     const [coding = '', ...parameters] = part.split(';').map((piece) => piece.trim().toLowerCase());
@@ -237,7 +239,7 @@ function accepts(accept_encoding: string, name: string): boolean {
   });
 }
 
-/** Somebody opens a page, and no program asks for JSON. */
+/** Whether a person opens a page, rather than a program asking for JSON. */
 export function isNavigation(headers: FastifyRequest['headers']): boolean {
   return headers['sec-fetch-mode'] === 'navigate' || (headers.accept ?? '').includes('text/html');
 }

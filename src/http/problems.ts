@@ -15,7 +15,7 @@ export function sendProblem(reply: FastifyReply, problem: Problem): FastifyReply
     .send(documentOf(problem));
 }
 
-/** The whole response as text, for a connection without a request that could get one. */
+/** The whole response as text, for a connection that has no request to respond to. */
 export function answerOf(problem: Problem): string {
   const document = documentOf(problem);
   const head = Object.entries(lastHeadersOf(problem, document)).map(([name, value]) => `${name}: ${value}\r\n`);
@@ -50,7 +50,9 @@ function documentOf({ code, message: detail, errors }: Problem): string {
   });
 }
 
-/** RFC 6750, section 3: a client that sent a key learns that the key is the problem. */
+/**
+ * The value of WWW-Authenticate (RFC 6750, section 3). A client that sent a key learns that the key is the problem.
+ */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }

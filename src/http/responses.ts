@@ -2,7 +2,7 @@ import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { PROBLEM_HEADERS, ProblemSchema } from './schemas/problem.ts';
 
-/** The problems of a request before its route sees it, and of what all routes need. */
+/** The problems that every route can have: of the checks before it, and of what all routes need. */
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',

@@ -11,17 +11,22 @@ import { sendProblem } from './problems.ts';
 import { addStalls } from './intake/stalls.ts';
 import { validatorCompiler } from './intake/validate.ts';
 
-/** Bodies of routes that name no limit of their own: a few ids with every character escaped. */
+/** The largest body of a route without a limit of its own: room for a few ids with every character escaped. */
 const BODY_BYTES_MAX = 16_384;
 /** A percent-encoded id of 200 characters of four bytes each. */
 const PARAM_CHARS_MAX = 200 * 4 * 3;
-/** A slow request is cut off: its headers after 5 s, all of it after 30 s. Without the interval nothing checks. */
+/**
+ * A slow request is cut off: after 5 s without all headers, after 30 s without all of it. Without the interval, Node
+ * checks nothing.
+ */
 const HEADERS_TIMEOUT_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 30_000;
 const CONNECTIONS_CHECK_MS = 500;
-/** A connection without a request. Longer than proxies keep theirs (60 s), because the proxy must close first. */
+/**
+ * How long a connection without a request stays open. Proxies keep theirs for 60 s, and the proxy must close first.
+ */
 const KEEP_ALIVE_MS = 72_000;
-/** A connection on which no byte moves while its response is made or written. */
+/** A connection is closed when no byte moves on it for this long while its response is made or written. */
 const STALLED_MS = 60_000;
 
 /**
@@ -30,10 +35,15 @@ const STALLED_MS = 60_000;
  */
 const LOOPBACK_HOST = /^(localhost|127(\.\d{1,3}){3}|\[::1\])\.?(:\d{1,5})?$/i;
 
-/** The same as an origin (RFC 6454). A page elsewhere could otherwise make changes that need no body. */
+/**
+ * The same, as an origin (RFC 6454). Without this check, a page of another site could make changes that need no body.
+ */
 const LOOPBACK_ORIGIN = /^https?:\/\/(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?$/i;
 
-/** Given to the constructor: without them it loads compilers of its own, 3 MiB of memory. Its types know only those. */
+/**
+ * Given to the constructor, because Fastify would otherwise load compilers of its own (3 MiB of memory). Its types know
+ * only those.
+ */
 const COMPILERS = {
   buildValidator: () => validatorCompiler as never,
   buildSerializer: () => () => (body: unknown) => JSON.stringify(body),
@@ -67,7 +77,7 @@ export async function createServer(
     },
     schemaController: { compilersFactory: COMPILERS },
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: PARAM_CHARS_MAX },
-    // Errors before a route is found: a path that is no path, too long a parameter.
+    // Errors before a route is found, such as a malformed path or a parameter that is too long.
     frameworkErrors: (error, _, reply) => void sendProblem(reply, problemOf(error)),
     clientErrorHandler: (error, socket) => connections.refuse(error, socket),
     forceCloseConnections: 'idle',

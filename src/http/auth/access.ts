@@ -19,7 +19,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Who makes the request; null on public routes. */
     principal: Principal;
-    /** What the request depends on; null on public routes. */
+    /** The key or session that the request depends on; null on public routes. */
     standing: Standing | null;
   }
 }
@@ -51,14 +51,14 @@ export function guard(
         request.principal = standing.principal;
         assertScope(request.principal, access);
         if (limited !== undefined) limits.assertWithinRate(limited, request.principal, request);
-        // Admins may fill the audit log: each entry has their name.
+        // Admins are not limited: each entry in the audit log names them.
         if (is_audited && !isAdmin(request.principal)) limits.assertWithinRate('change', request.principal, request);
         done();
       } catch (error) {
         done(error as Error);
       }
     };
-    // The store has the sessions; the keys are in memory.
+    // A session is read from the store; a key is in memory.
     if (sessions.isUsedBy(request)) sessions.identify(request).then(admit, done);
     else admit(null);
   };
@@ -84,7 +84,7 @@ const READING = new Set(['GET', 'HEAD']);
 
 /** Who may call a route. */
 export function accessOf({ config, method, url }: RouteOptions): Access {
-  // The page of the documents and its files come from a package, and hold nothing but what is in the repository.
+  // The page of the documents contains only what is in the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';
   if (config?.access !== undefined) return config.access;
   throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);
@@ -97,7 +97,7 @@ export function assertAudited({ config, method, url }: RouteOptions): void {
   throw new Error(`${String(method)} ${url} does not say what it writes to the audit log: give it config.audit`);
 }
 
-/** One alternative for each scope that is enough. */
+/** One alternative for each scope that permits the call. */
 function securityOf(access: Access) {
   if (access === 'public') return [];
   return [...new Set<Scope>([...access, 'admin'])].map((scope) => ({ [SECURITY_SCHEME]: [scope] }));

@@ -25,10 +25,13 @@ export interface AuditTrailParts {
   onError: (error: unknown) => void;
 }
 
-/** Equal refusals are written once in this time, and at its end their number. */
+/** Equal refusals are written once in this time. At its end, their number is written. */
 const REFUSALS_MS = 60_000;
 
-/** Kinds of refusals that are told apart in that time. The others are only counted, so that a flood cannot fill the disk. */
+/**
+ * Different refusals that are written in that time. Further ones are only counted, so that a flood cannot fill the
+ * disk.
+ */
 const REFUSALS_MAX = 100;
 
 export class AuditTrail {
@@ -43,7 +46,7 @@ export class AuditTrail {
     this.#of_keys = new Refusals(parts);
   }
 
-  /** Who makes the changes of a request, whose route has asked for a key. */
+  /** The author of the changes that a request with a key makes. */
   authorOf(request: FastifyRequest): Author {
     const { key_id, owner_scope } = request.principal;
     return {
@@ -87,7 +90,7 @@ export class AuditTrail {
     (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
-  /** Writes what is only counted so far; call it before the store is closed. */
+  /** Writes the refusals that are only counted so far. Call it before the store is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
   }
@@ -134,7 +137,7 @@ interface Refusal {
   again: number;
 }
 
-/** Refusals; equal ones are written once a minute. */
+/** Collects refusals: equal ones are written once a minute. */
 class Refusals {
   readonly #parts: Pick<AuditTrailParts, 'store' | 'clock' | 'onError'>;
   #kinds = new Map<string, Refusal>();
@@ -189,7 +192,7 @@ class Refusals {
   }
 }
 
-/** The entry for refusals of more kinds than are told apart. */
+/** The entry for refusals beyond REFUSALS_MAX, which are only counted. */
 const OTHERS = {
   principal: 'unknown',
   address: null,

@@ -6,7 +6,7 @@ import { Problem, type ProblemCode } from '../../domain/problem.ts';
 import type { ApiKeyStore } from '../../store/contract/api_keys.ts';
 import type { Standing, Token } from './standing.ts';
 
-/** A key as the keyring finds it: its digests as bytes, and the standing of a request with each of its tokens. */
+/** A key as the keyring holds it: its digests as bytes, and the standing of requests with each of its tokens. */
 interface KnownKey {
   key: ApiKey;
   digest: Buffer;
@@ -15,7 +15,7 @@ interface KnownKey {
   by_previous: TokenStanding;
   /** When its last use was recorded. */
   noted_at: number;
-  /** The end of the last token that was right. */
+  /** The last characters of the last right token. */
   right_end: string | null;
 }
 
@@ -49,15 +49,18 @@ class TokenStanding implements Standing {
 const END_CHARS = 6;
 
 const BEARER = /^Bearer +(\S+) *$/i;
-/** The use of a key is recorded once in this time, and written this much later, together with the use of other keys. */
+/**
+ * The use of a key is recorded at most once in this time, and written this much later, together with the use of other
+ * keys.
+ */
 const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;
 const DIGEST_BYTES = 32;
 
-/** How old a node's knowledge of the keys can be when a message of another node is lost. */
+/** How often a node reads the changed keys, in case a message of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** No token has this digest, as far as anybody knows. */
+/** Stands for a missing digest: nobody knows a token with it. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
@@ -71,7 +74,7 @@ export class Keyring {
   readonly #onError: (error: unknown) => void;
   readonly #keys = new Map<string, KnownKey>();
   readonly #uses = new Map<string, number>();
-  /** The standing of every request as long as no key was ever made. */
+  /** The standing of every request while no key was ever made. */
   readonly #open: Standing = {
     principal: EVERYTHING_ALLOWED,
     token: null,
@@ -99,7 +102,8 @@ export class Keyring {
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {
       this.put(key);
-      // Not in `put`: a change of this node may have a higher number than one of another node that is still to be read.
+      // Set here and not in `put`: a change of this node may have a higher number than an earlier change of another
+      // node, which must still be read.
       this.#change_no = key.change_no;
     }
   }
@@ -161,7 +165,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** What a request claims; null when the header holds nothing that looks like a token. Computes no digest. */
+  /** What a request claims about its key; null when the header has nothing like a token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
@@ -189,7 +193,7 @@ export class Keyring {
     return this.#standingOf(token, key_id);
   }
 
-  /** The same steps whether there is such a key or not: always one digest, and always two comparisons. */
+  /** Takes the same steps whether the key exists or not: one digest and two comparisons. So the time shows nothing. */
   #standingOf(token: string, key_id: string): Standing {
     const now = this.#clock.wall();
     const digest = Buffer.from(digestOf(token), 'hex');
@@ -221,7 +225,7 @@ export class Keyring {
     try {
       await this.#store.recordUse(uses);
     } catch (error) {
-      // A use that is not recorded does no harm; the next one is.
+      // It does no harm when a use is not recorded: the next one will be.
       this.#onError(error);
     }
   }
@@ -240,7 +244,9 @@ function digestIn(hex: string): Buffer {
   return bytes.length === DIGEST_BYTES ? bytes : NO_DIGEST;
 }
 
-/** For the owner of the data file: one token, made for this process, may do everything, whatever keys there are. */
+/**
+ * The keyring for the owner of the data file: one token, made for this process, may do everything, whatever keys exist.
+ */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');
   readonly #standing: Standing = { principal: EVERYTHING_ALLOWED, token: null, revocationReason: () => null };

@@ -1,4 +1,4 @@
-/** How often a key or an address may do something: one place for all routes. */
+/** Limits how often a key or an address may do something, for all routes. */
 import type { FastifyRequest } from 'fastify';
 import type { Config } from '../../config/config.ts';
 import type { Clock } from '../../delivery/clock.ts';
@@ -21,13 +21,16 @@ export type LimitSettings = Pick<
   | 'trust_proxy'
 >;
 
-/** What a route may be limited in. `change`: every request that leaves an entry in the audit log, because nothing removes entries. */
+/**
+ * The limits that a route may have. `change` is for every request that leaves an entry in the audit log: an attacker
+ * could fill it.
+ */
 export type Limited = 'send' | 'register' | 'change';
 
 /** The request had a token, and it was wrong. A request without a token guesses nothing. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
 
-/** A client without an address is on this machine and does not use TCP. */
+/** Stands for the address of a client that does not use TCP: it is on this machine. */
 const NO_ADDRESS = 'none';
 
 interface Limit {
@@ -102,7 +105,9 @@ export class Limits {
     }
   }
 
-  /** @throws Problem `rate_limited` when the key or the address does it too often; then it counts for neither */
+  /**
+   * @throws Problem `rate_limited` when the key or the address does it too often. A refused request counts for neither.
+   */
   assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
     const { key, address } = this.#pairs[limited];
     // Without limits there is nothing to check.

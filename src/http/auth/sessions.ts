@@ -32,7 +32,7 @@ export const CSRF_HEADER = 'convoke-csrf';
 const TOKEN_BYTES = 32;
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
-/** How long a link can be used, and how many there are at a time. */
+/** How long a sign-in link can be used, and the most links at a time. */
 const LINK_MS = 5 * 60_000;
 const LINKS_MAX = 10;
 
@@ -54,14 +54,14 @@ declare module 'fastify' {
 
 export interface SessionParts {
   store: Pick<Store, 'sessions' | 'cluster'>;
-  /** Tells this start of a node from every other. */
+  /** Differs from every other start of a node. */
   node_id: string;
   keyring: Keyring;
   limits: Limits;
   clock: Clock;
 }
 
-/** Depends on a session, and on the token of the key that began it. */
+/** The standing of a request with a session. It depends on the session and on the token that began it. */
 class SessionStanding implements Standing {
   readonly principal: Principal;
   /** A session begins no other. */
@@ -83,7 +83,7 @@ class SessionStanding implements Standing {
   revocationReason(): ProblemCode | null {
     if (this.#session.expires_at <= this.#clock.wall()) return 'session_ended';
     const code = this.#by === null ? null : this.#keyring.revocationReason(this.#by);
-    // The key is valid; the token that began the session is not.
+    // The key is valid, but not the token that began the session.
     return code === 'api_key_unknown' ? 'session_ended' : code;
   }
 }

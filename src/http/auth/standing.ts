@@ -9,7 +9,10 @@ export interface Token {
   readonly digest: string;
 }
 
-/** What a request, a session or a feed depends on: a token of a key, a session, or that no key was made. When it ends, they end. */
+/**
+ * What a request, a session or a feed depends on: a token of a key, a session, or that no key was ever made. When that
+ * ends, they end.
+ */
 export interface Standing {
   readonly principal: Principal;
   /** Null when it is a session, or when no key was made. */

@@ -1,7 +1,7 @@
 import type { App } from '../context.ts';
 
 interface Route {
-  /** Matches the raw path, with its percent-encoding. */
+  /** Matches the path as it was sent, with its percent-encoding. */
   path: RegExp;
   methods: string[];
 }

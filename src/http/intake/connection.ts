@@ -4,9 +4,9 @@ import { type IntrusiveList, ListNode } from '../../delivery/intrusive_list.ts';
 import type { Problem } from '../../domain/problem.ts';
 
 /**
- * Requests of one connection that have no response yet, or that arrived in one turn of the loop. Node reads up to 64 KiB at a time and
- * makes a request of each 26 bytes in it: all of them at once would be one long turn. The next one gets 503, and the connection
- * closes.
+ * The most requests of one connection that have no response yet, or that arrived in one turn of the event loop. Node
+ * reads up to 64 KiB at a time and makes a request of each 26 bytes in it: all of them at once would be one long turn.
+ * One more request gets 503, and the connection closes.
  */
 export const PIPELINED_MAX = 8;
 
@@ -41,18 +41,21 @@ export class Connection extends ListNode {
   readonly #idle: IntrusiveList<Connection>;
   /** Requests without a response: more than one when they are pipelined. */
   #unanswered = 0;
-  /** The turn in which the latest requests arrived, and how many in it, with those that got a response at once. */
+  /**
+   * The turn of the event loop in which the latest requests arrived, and how many did, including those that got a
+   * response at once.
+   */
   #turn = -1;
   #in_turn = 0;
-  /** There were too many: what arrives now is ignored. */
+  /** There were too many requests: everything that arrives now is ignored. */
   is_over = false;
-  /** How many requests arrived all the same. */
+  /** The requests that were ignored. */
   ignored = 0;
   /** Since when it waits for its client, to read or to write; null while it does not. */
   waits_since: number | null = null;
-  /** How many bytes the client had read by that time. */
+  /** How many bytes the client had read when it began to wait. */
   #read_bytes = 0;
-  /** The latest, until it has a response. */
+  /** The latest request, until it has a response. */
   exchange: Exchange | null = null;
   was_asked = false;
   closing = false;
@@ -106,7 +109,7 @@ export class Connection extends ListNode {
       this.waits_since = now;
       this.#read_bytes = written - unread;
     }
-    // Bodies have their own rate (request_body.ts).
+    // Only responses count here: request_body.ts limits bodies.
     return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
   }
 }

@@ -17,8 +17,8 @@ import { hasBody } from './framing.ts';
 import { answerOf, endWithProblem } from '../problems.ts';
 
 /**
- * How long, and how many bytes of, a refused request is still read. A connection that closes with unread bytes is reset, and the reset
- * overtakes the response: a client that is still writing would never see it.
+ * A refused request is still read for this long, and up to this many bytes. A connection that closes with unread bytes
+ * is reset, and the reset overtakes the response: a client that is still writing would never see it.
  */
 const LINGER_MS = 2_000;
 const LINGER_BYTES_MAX = 16 << 20;
@@ -71,7 +71,7 @@ export class Connections {
     this.#read_limits = read_limits;
   }
 
-  /** Looks after the connections of a server that does not listen yet. */
+  /** Watches the connections of a server. Call it before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
     // This runs before the routes, so that a request that gets no response costs nothing more.
@@ -87,7 +87,7 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // One place judges all heads, and refuses this one too: Node's own response would be only a status.
+    // The checks of all heads also refuse this one, with a problem. Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -128,8 +128,8 @@ export class Connections {
   }
 
   /**
-   * Called when the server stops. Node closes connections that had a request, and waits 5 s for those that never had one. Here they get
-   * only a moment, in which a request that is on its way still arrives.
+   * Called when the server stops. Node closes idle connections that had a request before, but waits 5 s for those that
+   * never had one. Here they get a moment, in which a request that is on its way can still arrive.
    */
   closeUnused(): void {
     for (const connection of this.#idle.toArray()) {
@@ -155,14 +155,14 @@ export class Connections {
     return true;
   }
 
-  /** What is not HTTP, or took too long to become it. */
+  /** Refuses what is not HTTP, or did not become a request in time. */
   refuse(error: Error & { code?: string }, socket: Socket): void {
     const connection = this.#open.get(socket);
     if (connection === undefined || connection.closing || !socket.writable || error.code === 'ECONNRESET') {
       socket.destroy();
       return;
     }
-    // It has its last response.
+    // The connection has its last response already.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
@@ -172,7 +172,7 @@ export class Connections {
     } else if (connection.is_idle) {
       this.#end(connection, problem);
     } else if (exchange?.request.complete) {
-      // These bytes follow the request, which gets its own response first.
+      // The bad bytes come after a whole request, which gets its own response first.
       exchange.response.once('close', () => this.#end(connection, problem));
     } else {
       socket.destroy();
@@ -206,7 +206,7 @@ export class Connections {
     return null;
   }
 
-  /** One timer for all of them, while requests are in progress. */
+  /** One timer for all connections, while requests are in progress. */
   #look(): void {
     const now = this.#clock.now();
     this.#slow = [];
@@ -230,7 +230,10 @@ export class Connections {
     if (this.#open.size === 0) this.#onLastGone?.();
   }
 
-  /** Null when it gets no response here: its connection is gone, or has too many requests in progress. */
+  /**
+   * Begins the exchange of a request. Null when the request gets no response from a route: its connection is gone, or
+   * has too many requests in progress.
+   */
   #begin(request: IncomingMessage, response: ServerResponse): Exchange | null {
     const known = (request as Watched)[EXCHANGE];
     if (known !== undefined) return known;
@@ -298,7 +301,7 @@ export class Connections {
     this.#leaveSlowly(socket);
   }
 
-  /** Node closes the connection by destroySoon when the response is written. */
+  /** Node calls destroySoon when the response is written, and that closes the connection too early. */
   #leaveSlowly(socket: Socket): void {
     socket.destroySoon = () => {
       socket.end();

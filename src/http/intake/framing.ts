@@ -6,7 +6,9 @@
 import type { IncomingMessage } from 'node:http';
 import { Problem } from '../../domain/problem.ts';
 
-/** Programs send about a dozen. Node drops the headers after the first 2,000, and does not say so. */
+/**
+ * The most headers of a request. Programs send about a dozen. Node silently drops the headers after the first 2,000.
+ */
 const HEADERS_MAX = 100;
 
 /** Node keeps the first of these headers, or joins them. A proxy in between may keep the last. */

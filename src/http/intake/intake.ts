@@ -1,4 +1,7 @@
-/** What every request has to pass, whatever its route: strict where being lenient would help only an attacker. */
+/**
+ * The checks that every request must pass, whatever its route. They are strict where leniency would help only an
+ * attacker.
+ */
 import Type from 'typebox';
 import type { FastifyReply, FastifyRequest, RouteOptions } from 'fastify';
 import type { Clock } from '../../delivery/clock.ts';
@@ -13,7 +16,7 @@ import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './request_body.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
-/** What a route that takes no body reads of one, to find that it is empty or `{}`. */
+/** The bytes that a route without a body reads of one: enough to see that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
 
 const NoQuery = Type.Object({}, { additionalProperties: false });
@@ -39,7 +42,7 @@ export function addIntake(
   app.addHook('onSend', limitSlowReaders(ANSWER_BYTES_IN_FLIGHT_MAX));
   app.addHook('onSend', (request, reply, _payload, done) => {
     void reply.header('x-content-type-options', 'nosniff');
-    // Some responses of the API hold tokens or secrets, and each of them may change at any moment.
+    // No response of the API may be cached: some contain secrets, and any of them may change at any moment.
     if (isOfApi(request.url) && !reply.hasHeader('cache-control')) void reply.header('cache-control', 'no-store');
     if (connections.closesAfter(request.raw)) void reply.header('connection', 'close');
     done();
@@ -82,7 +85,7 @@ export function addUnknownRoutes(app: App, pages: Pages): void {
       done(error as Error);
     }
   });
-  // Files of the page at /docs/ that are not there.
+  // Requests for files of /docs/ that do not exist end here.
   app.setNotFoundHandler((request, reply) => {
     throw routeNotFound(request, reply, methodsAt);
   });
@@ -98,7 +101,7 @@ function refuseWhatIsNotTaken(route: RouteOptions): void {
   route.preValidation = [route.preValidation ?? [], assertNoBody].flat();
 }
 
-/** Links of invites stand outside of /api/, because people open them. */
+/** Links of invites are outside of /api/, because people open them in a browser. */
 function isOfApi(url: string): boolean {
   return url.startsWith('/api/') || url.startsWith(INVITE_PATH);
 }
@@ -111,7 +114,7 @@ async function assertNoBody({ body }: FastifyRequest): Promise<void> {
 function routeNotFound(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {
   const asked = request.url.split('?')[0] as string;
   const methods = methodsAt(asked);
-  // What stands behind it is a secret, and problems are shown and logged.
+  // The rest of the path is a secret, and problems are shown and logged.
   const path = asked.startsWith(INVITE_PATH) ? `${INVITE_PATH}…` : asked;
   if (methods.length === 0 || methods.includes(request.method)) {
     return new Problem('route_does_not_exist', `There is no ${request.method} ${path}; see /docs/.`);

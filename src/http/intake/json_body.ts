@@ -13,10 +13,10 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
-/** The content of this field belongs to the sender, repeated keys included: it is passed on as it is. */
+/** The value of this field belongs to the sender and is passed on as it is, even with repeated keys. */
 const SENDERS_OWN = 'message';
 
-/** A value in the body, by its bytes. */
+/** The place of a value in the body, in bytes. */
 interface Span {
   start: number;
   end: number;
@@ -50,7 +50,10 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
   };
 }
 
-/** Where the parser stopped, if it says so. Not its own words, because they quote the body, which may hold secrets. */
+/**
+ * Where the parser stopped, if it says so. Its message is not repeated, because it quotes the body, which may contain
+ * secrets.
+ */
 function placeOf({ message }: SyntaxError): string {
   return / at position \d+/.exec(message)?.[0] ?? '';
 }
@@ -81,7 +84,7 @@ const NO_NAMES: ReadonlySet<string> = new Set();
  */
 function spansOf(bytes: Buffer, { repeats_allowed = false } = {}): Map<string, Span> {
   const spans = new Map<string, Span>();
-  /** One entry for each open object or list: the names in it so far, or null where nobody asks for them. */
+  /** One entry for each open object or list: the names in it so far, or null where nobody needs them. */
   const open: (ReadonlySet<string> | null)[] = [];
   let is_object = false;
   let is_free = repeats_allowed;

@@ -4,13 +4,16 @@ import { Problem } from '../../domain/problem.ts';
 import type { Exchange } from './connection.ts';
 
 /**
- * A body gets this long, and one second more for each 64 KiB of it that arrived. That ends clients that send byte by
+ * A body may take this long, and one second more for each 64 KiB that arrived. That ends clients that send byte by
  * byte, but not clients that are far away.
  */
 const BODY_MS = 5_000;
 const BODY_BYTES_PER_S_MIN = 65_536;
 
-/** The budget keeps a share for bodies that are smaller than this: a few large bodies must not keep all others out. */
+/**
+ * Bodies below this size have a share of the budget for themselves, so that a few large bodies cannot keep all others
+ * out.
+ */
 const SMALL_BODY_BYTES = 65_536;
 const SMALL_BODIES_SHARE = 0.25;
 
@@ -30,7 +33,7 @@ export class BodyBudget {
     return this.#bytes;
   }
 
-  /** @param body_bytes the bytes of the body so far, with these */
+  /** @param body_bytes the bytes of the body so far, including `bytes` */
   take(bytes: number, body_bytes: number): boolean {
     const share = body_bytes > SMALL_BODY_BYTES ? 1 - SMALL_BODIES_SHARE : 1;
     if (this.#bytes + bytes > this.#bytes_max * share) return false;
@@ -84,8 +87,7 @@ export class BodyReader {
     let over = false;
     const reading = new Reading(this.#clock.now(), (problem) => refuse(problem));
 
-    // The listeners stay with the request and end with it: to remove four of them costs more than to ask whether this
-    // is over.
+    // The listeners are not removed: they end with the request, and to remove four costs more than to check `over`.
     const stop = (): void => {
       over = true;
       exchange.refuseBody = null;
@@ -100,7 +102,7 @@ export class BodyReader {
       stop();
       chunks.length = 0;
       release();
-      // An aborted request reports it as an error, which nobody waits for any more.
+      // The rest of the body is read and dropped. If the request is aborted, its error is ignored.
       request.resume();
       done(problem);
     };
@@ -115,7 +117,7 @@ export class BodyReader {
     const end = (): void => {
       if (over) return;
       stop();
-      // Always a copy: a chunk may be a view of what the socket reads into next.
+      // Always a copy: a chunk may be a view of memory that the socket uses again.
       done(null, Buffer.concat(chunks, reading.bytes));
     };
     const cutOff = (): void => {

@@ -6,15 +6,15 @@ const SMALL_ANSWER_BYTES = 65_536;
 
 const RETRY_AFTER_S = 2;
 
-/** The memory of all larger responses together. connections.ts disconnects clients that do not read them. */
+/** The most memory of all larger responses together. connections.ts disconnects clients that do not read them. */
 export const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 
 /** Refuses to make more large responses while too many of them are unread. */
 export function limitSlowReaders(bytes_in_flight_max: number): onSendHookHandler {
   let bytes_in_flight = 0;
   return (_request, reply, payload, done) => {
-    // These do not count: a stream is read as it is sent, and bytes that are the same for everybody are in memory
-    // once.
+    // Streams and buffers do not count: a stream is read as it is sent, and the bytes that all clients share are in
+    // memory once.
     const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
     if (bytes <= SMALL_ANSWER_BYTES) return done();
     if (bytes_in_flight + bytes > bytes_in_flight_max) return done(overloaded());

@@ -8,7 +8,7 @@ import { inDoubt, stalled } from '../../store/thread/stall.ts';
 import type { Stall } from '../../store/contract/stall.ts';
 import type { App } from '../context.ts';
 
-/** After so many signs of the stall the client gets a response: 6 s after it began. */
+/** After this many signs of a stall, 6 s after it began, the client gets a response. */
 const TIMES_MAX = 6;
 
 class Caller extends ListNode {
@@ -38,7 +38,7 @@ export function addStalls(app: App, stall: Stall): void {
     else done();
   });
   app.addHook('onRoute', (route: RouteOptions) => {
-    // There are too many sends for this: the engine takes care of their senders.
+    // Sends are too many to be watched one by one: the engine answers their senders.
     if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {

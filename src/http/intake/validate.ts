@@ -14,17 +14,17 @@ Settings.Set({ maxErrors: ERRORS_MAX });
 /** The format of every time in a body or in a query. */
 Format.Set('date-time', isTime);
 
-/** How many characters of an unknown name are shown, and compared with the known names. */
+/** An unknown name is cut to so many characters before it is shown and compared with the known names. */
 const NAME_CHARS_SHOWN = 80;
 
 /** Validates with the route's own schemas. It converts only the text of query parameters, and removes nothing. */
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart }) => {
-  // Compiled when it is first needed: all of them together cost a start 150 ms.
+  // Compiled at the first use: to compile all validators would take 150 ms of the start.
   let validator: Validator | undefined;
   return (data: unknown) => {
     validator ??= Compile(schema);
     const value = httpPart === 'querystring' ? fromText(schema, data as Record<string, unknown>) : data;
-    // This check comes first: to validate 200,000 of anything took 450 ms, and to list them as wrong took it again.
+    // Checked first: to validate 200,000 items took 450 ms, and to list all of them as wrong took as long again.
     const too_long = tooLong(schema, value);
     if (too_long.length > 0) return { error: invalid(too_long) };
     if (validator.Check(value) && missingField(schema, value) === null) return { value };
@@ -70,7 +70,7 @@ function invalid(fields: FieldError[]): Problem {
   return new Problem('invalid_fields', fields.map(detailOf).join('; '), { errors: fields });
 }
 
-/** Found here and not by the validator: of 200,000 unknown fields only the first are listed. */
+/** Found here and not by the validator, so that of 200,000 unknown fields only the first are listed. */
 function unknownFields({ properties, additionalProperties }: SchemaNode, value: unknown): FieldError[] {
   if (properties === undefined || additionalProperties !== false || !isObject(value)) return [];
   const known = Object.keys(properties);
@@ -89,7 +89,7 @@ function missingField({ 'x-required-unless': rule }: SchemaNode, value: unknown)
   return value[rule.other] === rule.value ? null : { path: rule.field, message: 'is required' };
 }
 
-/** Lists and objects with more in them than they may have. */
+/** Finds lists and objects that are too long. */
 function tooLong({ properties }: SchemaNode, value: unknown): FieldError[] {
   const fields: FieldError[] = [];
   if (properties === undefined || !isObject(value)) return fields;
@@ -139,7 +139,7 @@ function unknownField(name: string, known: string[]): string {
   return `unknown field ${shown(name)}; ${known.length === 0 ? 'none is taken here' : `known are ${known.join(', ')}`}`;
 }
 
-/** What the schema expects at a path. If it says nothing there, what it expects at the nearest place above. */
+/** What the schema expects at a path, or, if it says nothing there, at the nearest place above. */
 function expectation(schema: SchemaNode, path: string[]): string | undefined {
   for (let length = path.length; length >= 0; length--) {
     const node = nodeAt(schema, path.slice(0, length));
@@ -167,7 +167,7 @@ function unescapePointer(step: string): string {
   return step.replaceAll('~1', '/').replaceAll('~0', '~');
 }
 
-/** Query parameters are text: numbers and booleans are read from it where the schema wants them. */
+/** Reads numbers and booleans from the text of query parameters where the schema expects them. */
 function fromText(schema: SchemaNode, query: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(query).map(([name, text]) => {

@@ -81,11 +81,11 @@ async function fetchBackup(
   }
   if (path === null) return reply.code(202).send(progress);
   const file = await open(path, 'r');
-  // The file exists for this response only: nothing of it stays, however the response ends.
+  // The file exists only for this response, and is removed however the response ends.
   await rm(path, { force: true });
   const { size } = await file.stat();
   const copy = createReadStream('', { fd: file, highWaterMark: 1 << 20 });
-  // The download can take long, and ends with the key that it stands on.
+  // A download can take long. It ends when its key or session ends.
   copy.once(
     'close',
     watchStanding(standing as Standing, clock, (ended) => copy.destroy(new Problem(ended))),

@@ -341,7 +341,7 @@ function assertUrlAllowed(webhook_url: string, transport: TransportName, policy:
   });
 }
 
-/** With lower-case names, none of which Convoke sets itself. */
+/** The headers with lower-case names. Refuses names that Convoke sets itself. */
 function webhookHeaders(headers: Record<string, string> | undefined): Record<string, string> | undefined {
   if (headers === undefined) return undefined;
   const lowered = new Map<string, string>();

@@ -146,7 +146,7 @@ async function revokeInvite(
   return reply.code(204).send();
 }
 
-/** It redeems nothing: programs that show a preview of a link, or fetch it in advance, ask for it too. */
+/** A GET redeems nothing, because programs that preview a link or fetch it in advance send it too. */
 const SHOW = {
   config: { access: 'public' },
   schema: { hide: true, params: InviteLinkParams },

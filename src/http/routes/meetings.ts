@@ -194,7 +194,7 @@ export function meetingNotFound(meeting_id: string): Problem {
   );
 }
 
-/** Takes an integer by its digits in the body: JavaScript would round a long one. */
+/** An integer keeps the digits that the body has: JavaScript would round a long one. */
 function meetingIdOf(given: string | number, json: JsonBody | null): string {
   if (typeof given === 'string') return given;
   const digits = json?.textOf('meeting_id') ?? '';

@@ -23,7 +23,7 @@ import {
   SentMessageSchema,
 } from '../schemas/messages.ts';
 
-/** A page of history ends early when its messages come to this. */
+/** A page of the history ends early when its messages have this many characters. */
 const PAGE_CHARS_MAX = 8 << 20;
 
 export interface MessageContext {
@@ -43,7 +43,7 @@ export function messageRoutes(app: App, context: MessageContext): void {
 }
 
 const SEND_MESSAGE = {
-  // The history has every message, and there are too many for the audit log.
+  // No audit entry: there are too many messages, and the history has every one.
   config: { access: ['send'], limited: 'send', audit: 'none' },
   schema: {
     operationId: 'sendMessage',

@@ -42,7 +42,8 @@ const LIST_NODES = {
 async function listNodes({ store, clock, node }: NodeContext, { principal }: RequestFor<typeof LIST_NODES>) {
   assertNoMeetingLimit(principal);
   const rows = await rowsOf(store, node, clock.wall());
-  // Every node renews its lease every 3 s, so the latest that one was seen is now, on the clock of the leases.
+  // Every node renews its lease every 3 s. So the latest time at which any node was seen is about now, on the clock of
+  // the leases.
   const now = Math.max(...rows.map(({ seen_at }) => seen_at));
   return { data: rows.toSorted((a, b) => a.node_no - b.node_no).map((row) => wireNode(row, now)) };
 }

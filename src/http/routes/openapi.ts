@@ -1,12 +1,12 @@
 import { readFile } from 'node:fs/promises';
 import type { App } from '../context.ts';
 
-/** In a clone at its root, in the package beside the bundle. */
+/** In a clone, at its root; in the package, beside the bundle. */
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
 
 /**
- * The OpenAPI document, as `npm run generate` writes it from the schemas of the routes. It is read at the first request:
- * to make it takes a library that a service which delivers messages does not need.
+ * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. It is not made here:
+ * that takes a library which a service that only delivers messages does not need.
  */
 export function documentRoute(app: App): void {
   let document: Promise<Buffer> | null = null;

@@ -200,7 +200,7 @@ async function principalOf(
     return (await sessions.identify(request))?.principal ?? null;
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
-    // The cookie stays: another page may hold its csrf_token.
+    // The cookie is not removed: another page may have its csrf_token.
     if (error.code === 'csrf_token_wrong') return null;
     if (error.status !== 401) throw error;
     sessions.forget(request, reply);

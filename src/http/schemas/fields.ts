@@ -1,4 +1,4 @@
-/** What fields of several nouns are made of. */
+/** Parts of schemas that several nouns use. */
 import Type, { type TSchema } from 'typebox';
 import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX, ID_CHARS_MAX } from '../../domain/id.ts';
 import { OUTCOMES, type Outcome } from '../../domain/outcome.ts';
@@ -8,7 +8,7 @@ export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,$
 
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 
-/** The largest body around a list of agent ids and a set of webhook headers: JSON may take 6 bytes for one of theirs. */
+/** The largest body with a list of agent ids and webhook headers: in JSON one of their bytes can take 6. */
 export const LIST_BODY_BYTES_MAX = 384 << 10;
 
 /**
@@ -20,7 +20,7 @@ export const named = (title: string, description: string) => ({ title, descripti
 /** `x-expected` is what the 422 says when the value does not fit. */
 export const expected = (text: string) => ({ 'x-expected': text });
 
-/** Of a list: what its texts may come to as UTF-8; of an object: its names and values. */
+/** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
 /** Of an object: a field that only one value of another field makes needless. */

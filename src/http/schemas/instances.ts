@@ -65,10 +65,10 @@ const ConnectionSchema = Type.Object(
 
 const HEADER_NAME_PATTERN = "^[!#$%&'*+.^_`|~0-9A-Za-z-]{1,100}$";
 
-/** What names and values may come to: more, and many servers refuse the request. */
+/** The most bytes of all names and values. Many servers refuse requests with more. */
 const WEBHOOK_HEADERS_BYTES_MAX = 16_384;
 
-// By propertyNames, and not as patternProperties: those get lost on the way into the OpenAPI document.
+// With propertyNames, because patternProperties get lost on the way into the OpenAPI document.
 const WebhookHeaders = Type.Unsafe<Record<string, string>>({
   type: 'object',
   propertyNames: { pattern: HEADER_NAME_PATTERN },

@@ -1,8 +1,9 @@
-/** What the service sends to a webhook_url: the event of the specification, as OpenAPI tells of it. */
+/** The push to a webhook_url, as OpenAPI describes it: the event of the specification. */
 import Type from 'typebox';
 import { agentIds, JsonObject, MeetingId } from './fields.ts';
 
-// Without a title, and so no component: oapi-codegen throws away what only a webhook names, and then does not compile.
+// It has no title, so it becomes no component: oapi-codegen drops components that only a webhook names, and then does
+// not compile.
 export const PushBody = Type.Object(
   {
     event: Type.Unsafe<'new_message'>({ type: 'string', enum: ['new_message'], description: 'Always `new_message`.' }),
