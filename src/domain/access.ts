@@ -74,6 +74,15 @@ export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | n
   return scopes.includes('instance') ? owner_scope : null;
 }
 
+/** @throws Problem `not_permitted` for a key that speaks for its own agents only, where no agent is named */
+export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
+  if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
+  throw new Problem(
+    'not_permitted',
+    'This key speaks for the agents of its own instances only: name the agent that says it as from_agent.',
+  );
+}
+
 /** @throws Problem `not_permitted` when it has none of the scopes */
 export function assertScope(principal: Principal, any_of: readonly Scope[]): void {
   const { scopes } = principal;

@@ -5,9 +5,23 @@
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { ConvokeClient, type CreateInviteInput, type InviteWithLink, type RedeemedInvite } from '@convoke/sdk';
+import {
+  ConvokeClient,
+  type CreateInviteInput,
+  type InviteWithLink,
+  type Pulled,
+  type RedeemedInvite,
+} from '@convoke/sdk';
 import { makeDatabase } from '../support/postgres.ts';
-import { type Answer, assertProblem, type Service, Service as Node, startService } from '../support/service.ts';
+import {
+  type Answer,
+  assertProblem,
+  instancePath,
+  messagesPath,
+  type Service,
+  Service as Node,
+  startService,
+} from '../support/service.ts';
 import { SetClock } from '../support/set_clock.ts';
 import { until } from '../support/wait.ts';
 
@@ -84,14 +98,23 @@ for (const engine of ['SQLite', 'two nodes on PostgreSQL']) {
     test('gives a key for its instance and its meetings, and for nothing else', async () => {
       const made = await invite(here);
       const { api_key, instance_id } = (await redeem(here, made)).body;
-      const as = (method: string, path: string, body?: object) =>
-        here.request(method, path, { headers: bearer(api_key), ...(body && { body }) });
-      const registration = { instance_name: 'n', agent_ids: ['anna'], webhook_url: 'http://127.0.0.1:1/' };
+      const as = <T>(method: string, path: string, body?: object) =>
+        here.request<T>(method, path, { headers: bearer(api_key), ...(body && { body }) });
+      const registration = { instance_name: 'n', agent_ids: ['anna'], transport: 'pull' };
       const register = (id: string) => as('POST', '/api/v1/instances/register/', { ...registration, instance_id: id });
       const join = (meeting_id: string) =>
         as('POST', '/api/v1/instances/join-meeting/', { instance_id, meeting_id, agent_ids: ['anna'] });
       assert.equal((await register(instance_id)).status, 201);
       for (const meeting_id of INPUT.meeting_ids) assert.equal((await join(meeting_id)).status, 201);
+      const say = (meeting_id: string, from_agent?: string) =>
+        as('POST', messagesPath(meeting_id), { message: {}, ...(from_agent !== undefined && { from_agent }) });
+      assert.equal((await say('standup', 'anna')).status, 201);
+      assertProblem(await say('standup', 'ben'), 403, 'not_permitted');
+      assertProblem(await say('standup'), 403, 'not_permitted');
+      assertProblem(await say('elsewhere', 'anna'), 403, 'not_permitted');
+      await here.send('standup', { content: 'hello' });
+      const pulled = await as<Pulled>('POST', `${instancePath(instance_id)}pull/`, { wait_s: 10 });
+      assert.equal(pulled.body.pushes.length, 1, pulled.text);
       assertProblem(await register('another'), 403, 'not_permitted');
       assertProblem(await join('elsewhere'), 403, 'not_permitted');
       for (const [method, path, body] of [

@@ -666,7 +666,8 @@ export interface RotatedSecret {
 }
 
 /**
- * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, and its own instances.
+ * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and
+ * to speak for their agents.
  */
 export type Scope = 'admin' | 'send' | 'read' | 'instance';
 

@@ -1,7 +1,7 @@
 import type { FastifyReply } from 'fastify';
 import { hash } from 'node:crypto';
 import type { Engine } from '../../delivery/engine.ts';
-import { assertMeeting, type Principal, speakerScope } from '../../domain/access.ts';
+import { assertMaySpeak, assertMeeting, type Principal, speakerScope } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { pushTimestamp } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
@@ -44,13 +44,13 @@ export function messageRoutes(app: App, context: MessageContext): void {
 
 const SEND_MESSAGE = {
   // No audit entry: there are too many messages, and the history has every one.
-  config: { access: ['send'], limited: 'send', audit: 'none' },
+  config: { access: ['send', 'instance'], limited: 'send', audit: 'none' },
   schema: {
     operationId: 'sendMessage',
     tags: ['messages'],
     summary: 'Send a message in a meeting',
     description:
-      'The message and its deliveries are on disk before the response is sent. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones.',
+      'The message and its deliveries are on disk before the response is sent. It is pushed to every instance in the meeting with an agent to notify: all agents, or the targeted ones. A key with the scope `instance` and without `send` must give from_agent, an agent of an instance of its own that is in the meeting.',
     params: MeetingParams,
     headers: SendHeaders,
     body: SendMessageBody,
@@ -68,6 +68,7 @@ async function sendMessage(
 ) {
   assertAddressable('meeting_id', meeting_id);
   assertMeeting(principal, meeting_id);
+  assertMaySpeak(principal, body.from_agent);
   const message = json?.textOf('message');
   if (message === null || message === undefined) throw invalidField('message', 'is required');
   const message_bytes = Buffer.byteLength(message);

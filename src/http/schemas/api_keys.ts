@@ -26,7 +26,7 @@ export const ScopeSchema = enumOf(
   SCOPES,
   named(
     'Scope',
-    '`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, and its own instances.',
+    '`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and to speak for their agents.',
   ),
 );
 

@@ -19,7 +19,7 @@ import { Foreign } from '../parts/foreign.tsx';
 import { SessionsDialog } from './sessions.tsx';
 
 const SCOPES: readonly (readonly [Scope, string])[] = [
-  ['instance', 'register instances, and everything about its own'],
+  ['instance', 'register instances, everything about its own, and speak for their agents'],
   ['send', 'send messages'],
   ['read', 'look at everything'],
   ['admin', 'everything, and keys'],
