@@ -109,7 +109,7 @@ export class Connection extends ListNode {
       this.waits_since = now;
       this.#read_bytes = written - unread;
     }
-    // Only responses count here: request_body.ts limits bodies.
+    // Only responses count here: body_reader.ts limits bodies.
     return unread > 0 && now - this.waits_since > answer_ms + (1000 * (written - this.#read_bytes)) / bytes_per_s_min;
   }
 }

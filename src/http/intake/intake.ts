@@ -13,7 +13,7 @@ import { assertMayHaveBody, assertPlainHead } from './framing.ts';
 import { parseJsonBody } from './json_body.ts';
 import type { Pages } from '../pages.ts';
 import type { App } from '../context.ts';
-import { BodyBudget, BodyReader } from './request_body.ts';
+import { BodyBudget, BodyReader } from './body_reader.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
 /** The bytes that a route without a body reads of one: enough to see that it is empty or `{}`. */
