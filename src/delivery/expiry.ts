@@ -2,10 +2,10 @@ import { BELIEVED_SHARE } from '../domain/delivery.ts';
 import type { Clock } from './clock.ts';
 
 /**
- * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead would fail
- * everything pending at once. So a jump ahead since the last noted time does not count, as if the clock had stood still: what was
- * pending keeps the time that it had left. The jump counts when it is short, when the operator says that the clock is right, and
- * when the process has run for as long as a delivery may take.
+ * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead
+ * would fail everything pending at once. So a jump ahead of the last noted time does not count. It is as if the clock
+ * had stood still: pending deliveries keep the time that they had left. The jump counts when it is short, when the
+ * operator says that the clock is right, and when the process has run for as long as a delivery may take.
  */
 export class Expiry {
   readonly #clock: Clock;

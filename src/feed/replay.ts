@@ -131,7 +131,7 @@ function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReas
   return reason !== null && WITHOUT_ATTEMPT.has(reason);
 }
 
-/** The store keeps the result for the delivery of the last attempt only. */
+/** What an attempt made of its delivery: the store knows that only of the last attempt. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

@@ -73,7 +73,7 @@ export class RecipientCache {
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
-  /** It was deleted, or is another node's: nothing is started for it any more. */
+  /** Drops an instance that was deleted or belongs to another node now: nothing more is started for it. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
       // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A

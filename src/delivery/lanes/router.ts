@@ -7,7 +7,10 @@ import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** Puts stored messages into the lanes of their recipients. */
+/**
+ * Puts stored messages into the lanes of their recipients. Who these are was decided when the message was stored: see
+ * src/domain/agents_to_notify.ts.
+ */
 export class Router {
   readonly #clock: Clock;
   readonly #memory: LaneMemory;

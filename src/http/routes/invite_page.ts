@@ -56,7 +56,7 @@ export function endedInWords({ redeemed_at, revoked_at, expires_at }: Invite, st
   }
 }
 
-/** For a terminal, and while the pages are not built. */
+/** The page as plain text, for a terminal, or while the pages are not built. */
 export function words({ state, title, lead, detail, command }: InviteTexts): string {
   const texts = [title, lead, detail].filter((text) => text !== '').join('\n\n');
   if (state !== 'pending') return `${texts}\n`;

@@ -38,7 +38,7 @@ export interface DeliverySettlement {
   reason: DeliveryReason | null;
   attempt_count: number;
   answered_badly: number;
-  /** JSON text of a list of Attempt: as it is stored. */
+  /** The JSON text of a list of Attempt, as the store keeps it. */
   attempts: string;
   next_attempt_at: number | null;
   aside: boolean;

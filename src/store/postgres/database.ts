@@ -199,7 +199,7 @@ export class Database {
     else waiter.resolve(connection);
   }
 
-  /** There is room for a connection, and a call may wait for one. */
+  /** A connection is free: the next waiting call takes one. */
   #serveNext(): void {
     const waiter = this.#waiting.shift();
     if (waiter !== undefined) this.#take().then(waiter.resolve, waiter.reject);

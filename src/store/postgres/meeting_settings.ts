@@ -10,7 +10,7 @@ const PAGE = statement(
   `SELECT ${COLUMNS} FROM meeting_settings WHERE meeting_id > $after ORDER BY meeting_id LIMIT $limit`,
 );
 const COUNT = statement('SELECT count(*) AS meetings FROM meeting_settings');
-/** One change of a meeting after the other. */
+/** Locks the meeting, so that its changes follow one another. */
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 const PUT = statement(`
   INSERT INTO meeting_settings (${COLUMNS}, updated_at)
