@@ -6,6 +6,7 @@ CONVOKE_URL and CONVOKE_API_KEY say where the service is, and who this is.
 """
 import base64
 import collections
+import contextlib
 import hashlib
 import hmac
 import http.client
@@ -13,6 +14,7 @@ import json
 import os
 import random
 import secrets
+import signal
 import sys
 import time
 import urllib.error
@@ -100,17 +102,22 @@ def result_of(push, secret, done, agent):
 
 def serve(agent_id, meeting_ids, agent):
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
-    instance = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
-    insist("register/", instance | {"transport": "pull"})
+    about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
+    insist("register/", about | {"transport": "pull"})
     for meeting_id in meeting_ids:
         insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
     print(f"{agent_id} pulls", flush=True)
+    instance = urllib.parse.quote(agent_id, safe="")
     done, results = collections.OrderedDict(), []
-    while True:
-        # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile.
-        pull = {"results": results, "max": 1, "wait_s": WAIT_S}
-        pulled = insist(f"{urllib.parse.quote(agent_id, safe='')}/pull/", pull, WAIT_S + 15)
-        results = [result_of(push, secret, done, agent) for push in pulled["pushes"]]
+    try:
+        while True:
+            # One at a time: the next is handed out when this one has its result, so no deadline runs meanwhile.
+            pull = {"results": results, "max": 1, "wait_s": WAIT_S}
+            pushes = insist(f"{instance}/pull/", pull, WAIT_S + 15)["pushes"]
+            results = [result_of(push, secret, done, agent) for push in pushes]
+    except KeyboardInterrupt:
+        with contextlib.suppress(Failed):
+            call(f"{instance}/pull/", {"results": results, "max": 0})
 
 
 def echo(push, headers):
@@ -120,4 +127,5 @@ def echo(push, headers):
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     serve(sys.argv[1], sys.argv[2:], echo)
