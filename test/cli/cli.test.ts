@@ -248,7 +248,22 @@ describe('the commands that call the API', () => {
     assert.match((await run(['deliveries', 'show', delivery_id])).stdout, /\n {2}1\. \S+ {2}answered 200 after /);
     assert.match((await run(['meetings'])).stdout, /\nstandup {2,}1 {2,}1 {2,}2 /);
     assert.match((await run(['meetings', 'show', 'standup'])).stdout, /\nbox {2,}box {2,}a1, a2 {2,}up/);
-    assert.match((await run(['messages', 'standup'])).stdout, /\n1 .* a2 /);
+    const [message_id = ''] = sent.stdout.split(' ');
+    const answer = [
+      'send',
+      'standup',
+      'Done',
+      '--from',
+      'a1',
+      '--reply-to',
+      message_id,
+      '--expires-in',
+      '60',
+      '--to',
+      'a1',
+    ];
+    assert.match((await run(answer)).stdout, / is message 2 of standup/);
+    assert.match((await run(['messages', 'standup'])).stdout, /\n1 .* - +a2 .*\n2 .* a1 +a1 /s);
     assert.match((await run(['leave', 'box', 'standup'])).stdout, /^box has left standup\n$/);
     assert.match((await run(['instances', 'remove', 'box'])).stdout, /^box is removed\n$/);
   });

@@ -499,13 +499,15 @@ describe('the pages', { concurrency: 3 }, () => {
     const { service, url } = await start(t);
     await visitor.visit(url, {}, async (page) => {
       await page.getByRole('heading', { name: 'Start here' }).waitFor();
-      assert.match(await page.getByText('curl').first().innerText(), /curl/);
-      await page.getByText(`${url}/api/v1/instances/register/`).waitFor();
+      await page.getByText(/^npx convoke connect /).waitFor();
       const steps = main(page).getByRole('listitem');
       const done = (name: string) => steps.filter({ hasText: name }).getByText('(done)').waitFor({ state: 'attached' });
       assert.equal(await page.getByText('(done)').count(), 0);
       const { instance_id } = await service.member(t, 'standup-42');
       assert.ok(instance_id);
+      await done('Connect a machine');
+      await page.getByRole('radio', { name: 'Webhook: curl' }).check({ force: true });
+      await page.getByText(`${url}/api/v1/instances/register/`).waitFor();
       await done('Register an instance');
       await done('Let it join a meeting');
       await page.getByRole('link', { name: 'in the meeting itself' }).click();

@@ -147,6 +147,13 @@ describe('every method makes the request of the wire contract:', () => {
       '/api/v1/meetings/7/messages/',
       { message: { content: 'hi' }, target_agents: ['a'] },
     ],
+    [
+      'sendMessage as an agent',
+      (c) => c.sendMessage('m', {}, { from_agent: 'a', in_reply_to: 'msg_1', expires_in_s: 60 }),
+      'POST',
+      '/api/v1/meetings/m/messages/',
+      { message: {}, from_agent: 'a', in_reply_to: 'msg_1', expires_in_s: 60 },
+    ],
     ['listMessages', (c) => c.listMessages('m', { after_seq: 0 }), 'GET', '/api/v1/meetings/m/messages/?after_seq=0'],
     ['listDeliveries', (c) => c.listDeliveries({ state: 'failed' }), 'GET', '/api/v1/deliveries/?state=failed'],
     ['getDelivery', (c) => c.getDelivery('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/'],

@@ -90,7 +90,9 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
             <Mark kind="waiting" />
             <span>
               Its machine is not connected. What is pending waits, and goes out in order when it connects.
-              <span class="advice-what">Start the program on it that pulls.</span>
+              <span class="advice-what">
+                Start the program on it that pulls, such as <code>npx convoke connect</code>.
+              </span>
             </span>
           </p>
         )}

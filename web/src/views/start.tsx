@@ -32,41 +32,56 @@ async function progress(): Promise<Progress> {
   };
 }
 
-type Shell = 'cli' | 'curl';
+/** How a machine takes part: it connects by itself, or it has a webhook and is registered with curl or the program. */
+type Way = 'connect' | 'curl' | 'cli';
 
 /** From an empty registry to a delivered message. Each step is ticked off when the service has seen it happen. */
 export function Start(): JSX.Element {
-  const [shell, setShell] = useState<Shell>('curl');
+  const [way, setWay] = useState<Way>('connect');
   const { value } = useQuery('progress', progress, () => true);
   const done = value ?? { instances: [], joined: null, used_meeting: null, delivered: null };
   const meeting_id = done.joined ?? 'standup-42';
-  const commands = COMMANDS[shell];
+  const commands = COMMANDS[way === 'curl' ? 'curl' : 'cli'];
   const is_done = done.delivered !== null;
   return (
     <Page
       title="Start here"
       actions={
         <Choice
-          label="Commands for"
+          label="How your machine takes part"
           options={[
-            ['curl', 'curl'],
-            ['cli', 'convoke'],
+            ['connect', 'It connects'],
+            ['curl', 'Webhook: curl'],
+            ['cli', 'Webhook: convoke'],
           ]}
-          value={shell}
-          onChange={setShell}
+          value={way}
+          onChange={setWay}
         />
       }
     >
       <div class="guide" tabIndex={0} role="group" aria-label="Guide">
         {may('admin') && <DemoView />}
         <ol class="steps">
-          <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
-            <p>An instance is one machine that runs agents. It accepts pushes at a webhook address.</p>
-            <Snippet what="the command that registers" text={commands.register(location.origin)} />
-          </Step>
-          <Step title="Let it join a meeting" is_done={done.joined !== null} result={done.joined ?? ''}>
-            <Snippet what="the command that joins" text={commands.join(location.origin)} />
-          </Step>
+          {way === 'connect' ? (
+            <Step title="Connect a machine" is_done={done.joined !== null} result={done.instances.join(', ')}>
+              <p>
+                Run this on the machine that runs the agent. It connects to this service, so it needs no open port and
+                no address of its own. --to is where the agent's runtime listens there.
+              </p>
+              <Snippet what="the command that connects" text={connectCommand(location.origin)} />
+              <p>It registers the machine as an instance, joins the meeting, and hands each message to the runtime.</p>
+            </Step>
+          ) : (
+            <>
+              <Step title="Register an instance" is_done={done.instances.length > 0} result={done.instances.join(', ')}>
+                <p>An instance is one machine that runs agents. It accepts pushes at a webhook address.</p>
+                <Snippet what="the command that registers" text={commands.register(location.origin)} />
+              </Step>
+              <Step title="Let it join a meeting" is_done={done.joined !== null} result={done.joined ?? ''}>
+                <Snippet what="the command that joins" text={commands.join(location.origin)} />
+              </Step>
+            </>
+          )}
           <Step
             title="Say something there"
             is_done={done.used_meeting !== null}
@@ -169,7 +184,11 @@ interface Commands {
 
 const WEBHOOK = 'http://127.0.0.1:9000/convoke';
 
-const COMMANDS: Record<Shell, Commands> = {
+function connectCommand(address: string): string {
+  return `npx convoke connect --agent anna-planner --meeting standup-42 \\\n  --to ${WEBHOOK} --url ${address}`;
+}
+
+const COMMANDS: Record<'curl' | 'cli', Commands> = {
   curl: {
     register: (address) =>
       `curl ${address}/api/v1/instances/register/ -H 'content-type: application/json' \\\n` +
