@@ -285,7 +285,7 @@ export class ConvokeClient {
     return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
   }
 
-  /** Those of the last 30 days, the latest first, without their links. */
+  /** The invites of the last 30 days, the latest first, without their links. */
   listInvites(query: ListInvitesQuery = {}, options?: CallOptions): Promise<Page<Invite>> {
     return this.#requests.call('GET', ['invites'], { ...options, query });
   }

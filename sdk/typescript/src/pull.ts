@@ -24,7 +24,7 @@ const LATE_MAX = 1_000;
 /** A push that this machine pulled, and has to give a result for. */
 export interface PushInHand extends Push {
   delivery_id: string;
-  /** Those that a webhook gets, the signature included. */
+  /** The headers that a webhook would get, the signature included. */
   headers: Readonly<Record<string, string>>;
   /** Aborted when the service waits for the result no longer; it hands the push out again later. */
   signal: AbortSignal;

@@ -1,6 +1,6 @@
 /** What one request brings: so many results, or fewer when their bodies are long. */
 const RESULTS_MAX = 32;
-/** Of all results in a request; one alone may have a body of RESULT_BODY_BYTES_MAX. */
+/** The most characters of all bodies in a request. A single result may have a body of RESULT_BODY_BYTES_MAX. */
 const RESULTS_CHARS_MAX = 256 * 1024;
 /** The service takes no longer body of a result. */
 export const RESULT_BODY_BYTES_MAX = 64 * 1024;
@@ -12,7 +12,7 @@ export type PushResult =
   | {
       /** The HTTP status that a webhook would respond. */
       status_code: number;
-      /** As the header Retry-After: seconds, or a date. */
+      /** The value of a header Retry-After: seconds, or a date. */
       retry_after?: string | undefined;
       /** At most 64 KiB of UTF-8; what is longer is cut. */
       body?: string | undefined;

@@ -45,7 +45,10 @@ export class Recipient {
   listed = false;
   listed_behind = false;
   in_flight = 0;
-  /** Of these, pushes that a machine has which pulls: they hold no connection, and take as long as an agent thinks. */
+  /**
+   * The part of `in_flight` that a pulling machine has in hand. These pushes hold no connection, and take as long as an
+   * agent thinks.
+   */
   in_hand = 0;
   /** Reads of its lanes in flight. */
   loads = 0;

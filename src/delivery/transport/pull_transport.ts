@@ -104,7 +104,7 @@ export class PullTransport implements Transport {
     if (this.#leave(pull)) this.#giveBack(pull.pushes);
   }
 
-  /** These never left this node: their attempts count as not made. */
+  /** These pushes never left this node: their attempts count as not made. */
   giveBack(pushes: readonly HandedOut[]): void {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
@@ -303,7 +303,7 @@ export class PullTransport implements Transport {
     return { status_code: null, duration_ms, stages: [], response_excerpt: '', retry_after: null };
   }
 
-  /** As the response of a receiver is judged. */
+  /** Judges a result as the response of a receiver is judged. */
   #resultOf(awaited: AwaitedResult, { status_code, detail, retry_after, body }: PullResult): PushResult {
     const { headers, success_statuses } = awaited.push;
     const empty = this.#emptyResult(awaited);

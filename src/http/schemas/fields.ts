@@ -23,7 +23,7 @@ export const expected = (text: string) => ({ 'x-expected': text });
 /** The most bytes of the texts in a list, or of the names and values in an object, as UTF-8. */
 export const bytesMax = (bytes: number) => ({ 'x-bytes-max': bytes });
 
-/** Of an object: a field that only one value of another field makes needless. */
+/** For an object: `field` is required, unless `other` has this value. */
 export const requiredUnless = (field: string, other: string, value: string) => ({
   'x-required-unless': { field, other, value },
 });

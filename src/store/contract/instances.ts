@@ -73,7 +73,10 @@ export interface InstanceStore {
   /** The instances that exist, without counts: what the engine needs to deliver. */
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
-  /** Those of the instances after one that are pushed to, in the order of instance_id. */
+  /**
+   * The webhook URLs of the next instances that are pushed to, in the order of instance_id. @param after the last
+   * instance_id of the page before
+   */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on ends the back-off. */
   patch(

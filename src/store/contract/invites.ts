@@ -26,7 +26,7 @@ export interface InviteStore {
   create(invite: NewInvite): Promise<Invite>;
   /** By the digest of its secret. */
   find(digest: string): Promise<Invite | null>;
-  /** Those of the last 30 days, the latest first. */
+  /** The invites of the last 30 days, the latest first. */
   list(page: PageRequest): Promise<Page<Invite>>;
   /** Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the first time. */
   revoke(invite_id: string, wall_ms: number): Promise<Invite | null>;

@@ -56,7 +56,7 @@ function isLong(method: string): boolean {
 /** The results of an accept, packed: the messages that are stored, and the deliveries of the new ones. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
-  /** Of those results that have one, by their place: most have none. */
+  /** Who says a message and what it answers, by the place of the result. Most messages have neither. */
   said: [place: number, Said][];
   refused: [place: number, RefusedField][];
   messages: Packed;

@@ -6,7 +6,10 @@ import { Mark, type MarkKind } from '../parts/mark.tsx';
 import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 
-/** Of a meeting with more instances, it is not shown of the others whether they are switched off. */
+/**
+ * The most instances of a meeting that are checked. Of the others, the page does not show whether they are switched
+ * off.
+ */
 const INSTANCES_MAX = 500;
 
 interface HearersProps {

@@ -10,7 +10,7 @@ export interface Thread {
   answers: Message[];
 }
 
-/** Of each message that answers one of these, or is answered by one, by message_id. */
+/** The thread of each message that answers one of these or is answered by one, by message_id. */
 export function threadsOf(messages: readonly Message[]): ReadonlyMap<string, Thread> {
   const by_id = new Map(messages.map((message) => [message.message_id, message]));
   const threads = new Map<string, Thread>();
@@ -40,7 +40,7 @@ export function Answered({ answered, onJump }: { answered: Message | null; onJum
   );
 }
 
-/** Of a message that many answer, the first ones. */
+/** The most answers to one message that are shown; the first ones are. */
 const ANSWERS_MAX = 12;
 
 export function Answers({ answers, onJump }: { answers: readonly Message[]; onJump: Jump }): JSX.Element {

@@ -23,7 +23,9 @@ export interface BatchRow {
   accepted_ats: string | null;
   timestamps: string | null;
   messages: string | null;
-  /** Of those of them that say who says them, or what they answer: their message_no, and the columns of `Said`. */
+  /**
+   * The messages among them that say who says them or what they answer: their message_no, and the columns of `Said`.
+   */
   said: string | null;
   /** Of these deliveries. */
   delivery_nos: string | null;

@@ -6,7 +6,7 @@ import { note, plain, print, printJson, styled } from '../../terminal.ts';
 import type { Connection } from './connection.ts';
 import { LocalRuntime } from './local_runtime.ts';
 
-/** Of as many meetings at a time pushes are given to the runtime. */
+/** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
 
 /** Lets the runtime take part until the process is asked to end: registers, joins, and carries each push to it. */

@@ -113,7 +113,7 @@ async function resultOf(response: IncomingMessage): Promise<PushResult> {
   return { status_code, ...(retry_after !== undefined && { retry_after }), ...(body !== '' && { body }) };
 }
 
-/** As much of it as there is in time. */
+/** Reads as much of the body as arrives in time. */
 async function readBody(response: IncomingMessage): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
