@@ -209,7 +209,7 @@ test('a page of a link says the address that people came by: behind a proxy with
   const made = await invite(service);
   const proxied = { host: 'convoke.example', 'x-forwarded-proto': 'https', 'x-forwarded-for': '192.0.2.1' };
   const shown = await ask(service, 'GET', made, proxied);
-  assert.ok(shown.text.includes(`npx convoke connect https://convoke.example${new URL(made.link).pathname}\n`));
+  assert.ok(shown.text.includes(`npx convoke connect https://convoke.example${new URL(made.link).pathname} --to `));
 });
 
 test('while no key was made an invite gives none, because none is needed, and makes none', async (t) => {

@@ -12,7 +12,7 @@ test('an invite is made, listed, redeemed by whoever has its link, and revoked',
   assert.equal(made.code, 0, made.stderr);
   const link = made.stdout.trim();
   assert.match(link, new RegExp(`^${service.url}/invite/[\\w-]{43}$`));
-  assert.ok(made.stderr.includes(`npx convoke connect ${link}\n`), made.stderr);
+  assert.ok(made.stderr.includes(`npx convoke connect ${link} --to `), made.stderr);
   assert.match(made.stderr, /from this machine only/);
 
   const redeemed = (await (await fetch(link, { method: 'POST' })).json()) as RedeemedInvite;

@@ -60,7 +60,7 @@ export function endedInWords({ redeemed_at, revoked_at, expires_at }: Invite, st
 export function words({ state, title, lead, detail, command }: InviteTexts): string {
   const texts = [title, lead, detail].filter((text) => text !== '').join('\n\n');
   if (state !== 'pending') return `${texts}\n`;
-  return `${texts}\n\nOn the machine where the agent runs, where Convoke is installed:\n\n  ${command}\n`;
+  return `${texts}\n\nOn the machine where the agent runs, where Convoke is installed:\n\n  ${command} --to WHERE_THE_AGENT_LISTENS\n`;
 }
 
 /** `2026-03-01 09:30 UTC`. */

@@ -61,7 +61,7 @@ function LinkDialog({ made, onClose }: { made: InviteWithLink; onClose: () => vo
         It works once, until <At at={made.expires_at} />, and is not shown again: copy it now. Whoever opens it reads
         what to do.
       </p>
-      <p class="hint">Or run the agent on a machine of yours:</p>
+      <p class="hint">Or on a machine of yours, with --to and the address where the agent listens:</p>
       <Snippet text={`npx convoke connect ${made.link}`} what="the command" />
       <div class="form-end">
         <button type="button" class="button primary" onClick={onClose}>

@@ -30,7 +30,7 @@ export function inviteCommand(): Command {
       if (options.json) return printJson(made);
       print(made.link);
       note(`It works once, ${until(made.expires_at)}, and is not shown again. On the machine of the agent:`);
-      note(`  npx convoke connect ${made.link}`);
+      note(`  npx convoke connect ${made.link} --to WHERE_IT_LISTENS`);
       if (isLoopbackHost(new URL(made.link).hostname)) {
         note('This address leads to the service from this machine only: give --url the one that others reach it by.');
       }
