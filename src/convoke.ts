@@ -24,6 +24,7 @@ import { ConnectionNotes } from './delivery/connection_notes.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { Partitions } from './delivery/cluster/partitions.ts';
+import { PullForwarder } from './delivery/cluster/pull_forwarder.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { PullTransport } from './delivery/transport/pull_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
@@ -180,6 +181,7 @@ export async function createConvoke(
   });
   const { egress_policy, expire_after_ms, max_message_bytes } = config;
   const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
+  const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
   const pages = new Pages();
@@ -203,6 +205,8 @@ export async function createConvoke(
       feed,
       webhook_transport,
       pull_transport,
+      pull_forwarder,
+      delivers,
       clock,
       log,
       keyring,
@@ -277,6 +281,7 @@ export async function createConvoke(
       // Others take its partitions meanwhile.
       engine.drain();
       pull_transport.drain();
+      pull_forwarder?.drain();
       connection_notes.stop();
       const slow_clients = clock.after(CLIENTS_MS_MAX, () => server.server.closeAllConnections());
       const clients_gone = once(server.server, 'close');
@@ -291,6 +296,7 @@ export async function createConvoke(
       pull_transport.handOver(() => true);
       await engine.stop();
       await transport.close();
+      pull_forwarder?.close();
       await keyring.close();
       await audit_trail.close();
       await store.close();

@@ -93,6 +93,8 @@ const server = await createServer(
     feed,
     webhook_transport: transport,
     pull_transport,
+    pull_forwarder: null,
+    delivers: () => true,
     clock,
     log,
     ...who,

@@ -232,6 +232,7 @@ CREATE TABLE nodes (
   lease_until bigint NOT NULL,
   stopping smallint NOT NULL,
   signs smallint NOT NULL DEFAULT 0,
+  address_signature text,
   UNIQUE (node_id),
   PRIMARY KEY (node_no)
 ) WITH (fillfactor=20);

@@ -180,7 +180,7 @@ test('control: a file of 401 lines is found, one of 400 is not', () => {
   assert.deepEqual(longerThanAllowed([of(401)]), ['src/domain/id.ts']);
 });
 
-test('only one module opens outgoing sockets', async () => {
+test('only the webhook transport opens outgoing sockets, and what forwards pulls to other nodes', async () => {
   const clients = /^(undici(\/.*)?|node:(net|tls|http|https|http2|dgram))$/;
   const types_only = new Set([
     'src/http/context.ts',
@@ -205,6 +205,7 @@ test('only one module opens outgoing sockets', async () => {
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
+    'src/delivery/cluster/pull_forwarder.ts',
     'src/delivery/transport/connection.ts',
     'src/delivery/transport/connector.ts',
     'src/delivery/transport/webhook_transport.ts',

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { type ProblemDetails, type PulledPush, verify } from '@convoke/sdk';
-import { PullingMachine, pullPath } from '../support/pulling.ts';
+import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { assertProblem, startService, useService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -182,11 +182,17 @@ test('a client that leaves before it got its push has not had it', async () => {
   socket.write(
     `POST ${pullPath(machine.instance_id)} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\ncontent-length: 2\r\n\r\n{}`,
   );
-  const waits = async (): Promise<number> =>
-    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await service.get('/metrics')).text)?.[1]);
-  await until('the pull', waits, (pulls) => pulls === 1);
+  await until(
+    'the pull',
+    () => pullsWaiting(service),
+    (pulls) => pulls === 1,
+  );
   socket.destroy();
-  await until('its end', waits, (pulls) => pulls === 0);
+  await until(
+    'its end',
+    () => pullsWaiting(service),
+    (pulls) => pulls === 0,
+  );
   await service.send(meeting_id, { content: 1 });
   const push = await machine.next();
   assert.equal(push.attempt, 1);
@@ -200,9 +206,11 @@ test('a stop answers waiting pulls at once, empty; what was in hand is handed ou
   const push = await machine.next();
   const began = performance.now();
   const waiting = machine.pull({ wait_s: 60 });
-  const waits = async (): Promise<number> =>
-    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await own.get('/metrics')).text)?.[1]);
-  await until('the pull', waits, (pulls) => pulls === 1);
+  await until(
+    'the pull',
+    () => pullsWaiting(own),
+    (pulls) => pulls === 1,
+  );
   await Promise.all([own.restart({}), waiting.then(({ pushes }) => assert.deepEqual(pushes, []))]);
   assert.ok(performance.now() - began < 10_000);
   const { connected } = await own.instance(machine.instance_id);
@@ -221,9 +229,11 @@ test('a revoked key ends its pull within a second', async (t) => {
   own.token = admin;
   const authorization = `Bearer ${key.token}`;
   const waiting = machine.ask({ wait_s: 60 }, { authorization });
-  const waits = async (): Promise<number> =>
-    Number(/^convoke_pulls_waiting (\d+)$/m.exec((await own.get('/metrics')).text)?.[1]);
-  await until('the pull', waits, (pulls) => pulls === 1);
+  await until(
+    'the pull',
+    () => pullsWaiting(own),
+    (pulls) => pulls === 1,
+  );
   const began = performance.now();
   await own.request('DELETE', `/api/v1/keys/${key.key_id}/`);
   assertProblem(await waiting, 401, 'api_key_revoked');

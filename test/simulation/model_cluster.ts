@@ -137,6 +137,10 @@ export class ModelCluster {
         renew: (node, release) => this.#renew(node, release),
         leave: () => this.#leave(connection),
         list: () => this.#rows(),
+        // No request is forwarded here: the world knows who holds what.
+        addressOfHolder: () => null,
+        sign: (text) => text,
+        isSigned: () => true,
         broadcast: (topic, text) => this.#tell(connection, { kind: 'broadcast', topic, text }),
         stored: (message_ids, partitions) =>
           this.#store.storedOf(message_ids, (instance_id) => partitions.includes(partitionOf(instance_id))),

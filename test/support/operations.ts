@@ -130,8 +130,8 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   expires_at: fc
     .date({ noInvalidDate: true, min: new Date('2090-01-01'), max: new Date('2100-01-01') })
     .map((date) => date.toISOString()),
-  // Nothing arrives while it waits.
-  wait_s: fc.constant(0),
+  // A pull of one that pulls would wait, and nothing arrives.
+  transport: fc.constant('webhook'),
   token: fc.stringMatching(/^[A-Za-z0-9_-]{43}$/),
   // An object as the sender likes it.
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),

@@ -5,6 +5,11 @@ import type { Answer, Service } from './service.ts';
 
 export const pullPath = (instance_id: string): string => `/api/v1/instances/${encodeURIComponent(instance_id)}/pull/`;
 
+/** How many pulls wait at a node. */
+export async function pullsWaiting(service: Service): Promise<number> {
+  return Number(/^convoke_pulls_waiting (\d+)$/m.exec((await service.get('/metrics')).text)?.[1]);
+}
+
 export class PullingMachine {
   readonly service: Service;
   readonly instance_id: string;

@@ -1,5 +1,6 @@
 import type { FastifyReply } from 'fastify';
 import type { ServerResponse } from 'node:http';
+import { FORWARDED_HEADER, type PullForwarder } from '../../delivery/cluster/pull_forwarder.ts';
 import type { Engine } from '../../delivery/engine.ts';
 import type { Clock } from '../../delivery/clock.ts';
 import type {
@@ -33,6 +34,10 @@ export interface PullContext {
   pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'giveBack' | 'take'>;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
+  /** Whether this node delivers to an instance. */
+  delivers: (instance_id: string) => boolean;
+  /** Null where this node is alone. */
+  pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
 
 export function pullRoutes(app: App, context: PullContext): void {
@@ -63,9 +68,10 @@ type PullingRequest = RequestFor<typeof PULL>;
 type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
 async function pull(context: PullContext, request: PullingRequest, reply: FastifyReply) {
-  const { store, limits } = context;
+  const { store, delivers } = context;
   const { params, body, principal } = request;
   const { instance_id } = params;
+  if (!delivers(instance_id)) return forward(context, request, reply);
   const { owner_scope } = principal;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const row = existing(await store.instances.get(instance_id, visibility), instance_id);
@@ -80,13 +86,61 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
     updated_at: row.updated_at,
     max: body.max ?? MAX,
     wait_ms: (body.wait_s ?? WAIT_S) * 1000,
-    address: limits.addressOf(request),
+    address: await addressOf(context, request),
     client: clientOf(request.headers['user-agent']),
     standing: request.standing as Standing,
   });
   const end = await waits;
   if ('code' in end) throw new Problem(end.code);
   return { pushes: end.pushes.map(wirePush), results };
+}
+
+/** Another node says which client it is that it forwards. */
+async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
+  const mark = request.headers[FORWARDED_HEADER];
+  const said =
+    pull_forwarder !== null && typeof mark === 'string'
+      ? await pull_forwarder.addressIn(mark, request.params.instance_id)
+      : undefined;
+  return said === undefined ? limits.addressOf(request) : said;
+}
+
+/** What the other node needs to know the caller as this one does, and no more. */
+const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'origin', 'user-agent'];
+const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
+
+/** This node does not deliver to the instance: the one that does answers, through this one. */
+async function forward({ pull_forwarder, limits }: PullContext, request: PullingRequest, reply: FastifyReply) {
+  // A request is forwarded once: meanwhile a third node may have taken over.
+  if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
+  const { body, params, headers, raw } = request;
+  const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
+  const pulled = {
+    instance_id: params.instance_id,
+    body: JSON.stringify(body),
+    headers: Object.fromEntries(passed_on) as Record<string, string>,
+    address: limits.addressOf(request),
+    wait_ms: (body.wait_s ?? WAIT_S) * 1000,
+  };
+  raw.socket.setTimeout(QUIET_MS);
+  const response = await pull_forwarder.forward(pulled, (cancel) => void reply.raw.once('close', cancel));
+  if (response === null) {
+    if (pull_forwarder.is_draining) return { pushes: [], results: [] };
+    throw holderNotReached();
+  }
+  for (const name of PASSED_BACK) {
+    const value = response.headers[name];
+    if (value !== undefined) void reply.header(name, value);
+  }
+  return reply.code(response.statusCode ?? 502).send(response);
+}
+
+function holderNotReached(): Problem {
+  return new Problem(
+    'overloaded',
+    'The node that delivers to this instance did not answer. Pull again, with the results that were not answered.',
+    { retry_after_s: 1 },
+  );
 }
 
 function resultOf(given: GivenResult, index: number): PullResult {

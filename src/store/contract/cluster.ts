@@ -96,4 +96,12 @@ export interface ClusterStore {
    * 5,600 bytes.
    */
   broadcast(topic: string, text: string): Promise<void>;
+  /**
+   * Where the node serves requests that holds a partition. Null while none does, and when that node has not signed its
+   * address: a row of the table alone is not believed, because requests with credentials are sent there.
+   */
+  addressOfHolder(partition_no: number): Promise<string | null>;
+  /** Signs a text under the data key. The other nodes know by it that a node of this cluster wrote the text. */
+  sign(text: string): Promise<string>;
+  isSigned(text: string, signature: string): Promise<boolean>;
 }

@@ -380,4 +380,8 @@ export const MIGRATIONS: readonly string[] = [
     updated_at bigint NOT NULL
   );
   `,
+  `
+  -- Signed under the data key, as notifications are; null for a node of the version before, which takes no pulls.
+  ALTER TABLE nodes ADD COLUMN address_signature text;
+  `,
 ];

@@ -34,6 +34,12 @@ const NODES = statement(`
   SELECT ${of('n', NODE_COLUMNS).join(', ')}, (SELECT count(*) FROM partitions p WHERE p.node_no = n.node_no) AS partition_count,
     n.lease_until < floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS is_lapsed
   FROM nodes n ORDER BY n.node_no`);
+const SIGN_ADDRESS = statement(
+  'UPDATE nodes SET address_signature = $signature WHERE node_no = $node_no AND address_signature IS DISTINCT FROM $signature',
+);
+const HOLDER = statement(`
+  SELECT n.node_id, n.address, n.address_signature FROM partitions p JOIN nodes n ON n.node_no = p.node_no
+  WHERE p.partition_no = $partition_no`);
 const LEAVE = [
   statement(
     'UPDATE partitions SET node_no = NULL WHERE node_no = (SELECT node_no FROM nodes WHERE node_id = $node_id)',
@@ -43,6 +49,12 @@ const LEAVE = [
 
 const ANY_UNSIGNED = statement(`
   SELECT 1 FROM nodes WHERE signs = 0 AND lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint LIMIT 1`);
+
+/** What a signature is for. */
+const TEXT = 'text';
+const addressOf = (node_id: string): string => `address:${node_id}`;
+
+type HolderRow = Pick<NodeRow, 'node_id' | 'address'> & { address_signature: string | null };
 
 type NodesTable = Omit<NodeRow, 'stopping'> & { stopping: number; is_lapsed: boolean };
 
@@ -57,6 +69,8 @@ export class Cluster implements ClusterStore, NotifySource {
   #node_id: string | null = null;
   #left = false;
   #renewing: Promise<unknown> = Promise.resolve();
+  /** The number of this node and the signature of its address, as they are stored. */
+  #signed_address = '';
 
   #listening: Connection | null = null;
   #probe: NodeJS.Timeout | undefined;
@@ -108,6 +122,7 @@ export class Cluster implements ClusterStore, NotifySource {
     // Each statement is a transaction: if this renewal is interrupted, the next one does the rest.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
+      await this.#signAddress(session, node_no, node_id, address);
       const rows = await session.all<NodesTable>(NODES);
       this.#watched.look(rows);
       const { gone = [], living = [] } = Object.groupBy(rows, (row) =>
@@ -127,6 +142,30 @@ export class Cluster implements ClusterStore, NotifySource {
     });
     this.#leased = lease.partitions.map(({ partition_no }) => partition_no);
     return lease;
+  }
+
+  /** Other nodes send it requests only at an address that it has signed. */
+  async #signAddress(session: Session, node_no: number, node_id: string, address: string): Promise<void> {
+    const signature = this.#messages.signatureOf(addressOf(node_id), address);
+    const signed = `${node_no} ${signature}`;
+    if (this.#signed_address === signed) return;
+    await session.run(SIGN_ADDRESS, { node_no, signature });
+    this.#signed_address = signed;
+  }
+
+  async addressOfHolder(partition_no: number): Promise<string | null> {
+    const holder = await this.#db.read((session) => session.one<HolderRow>(HOLDER, { partition_no }));
+    if (holder === undefined) return null;
+    const { node_id, address, address_signature } = holder;
+    return this.#messages.isSignatureOf(address_signature ?? '', addressOf(node_id), address) ? address : null;
+  }
+
+  async sign(text: string): Promise<string> {
+    return this.#messages.signatureOf(TEXT, text);
+  }
+
+  async isSigned(text: string, signature: string): Promise<boolean> {
+    return this.#messages.isSignatureOf(signature, TEXT, text);
   }
 
   /** Only another node can be gone: this one is running. */

@@ -100,6 +100,17 @@ export class NodeMessages {
     return { message, unsigned: false };
   }
 
+  /** Signs something that is no notification, such as an address. @param purpose without a space: no notification has it */
+  signatureOf(purpose: string, text: string): string {
+    return this.#keys()
+      .map((key) => this.#macOf(key, purpose, text).toString('base64url'))
+      .join(' ');
+  }
+
+  isSignatureOf(signature: string, purpose: string, text: string): boolean {
+    return this.#isSigned(signature, purpose, text);
+  }
+
   #signed(said: string): string {
     const from = `${this.name} ${++this.#no}`;
     const macs = this.#keys().map((key) => this.#macOf(key, from, said).toString('base64url'));

@@ -1,0 +1,137 @@
+import http, { type ClientRequest, type IncomingMessage } from 'node:http';
+import https from 'node:https';
+import { partitionOf } from '../../domain/partition.ts';
+import type { ClusterStore } from '../../store/contract/cluster.ts';
+import type { Clock, Timer } from '../clock.ts';
+
+/** The header that marks a request as forwarded: a node forwards it no further. */
+export const FORWARDED_HEADER = 'convoke-forwarded';
+
+/** How long the other node may take to accept a connection, and to answer when the wait of the pull is over. */
+const CONNECT_MS = 2_000;
+const ANSWER_MS = 10_000;
+/** How far the clocks of two nodes may be apart. */
+const CLOCKS_APART_MS = 60_000;
+
+/** A pull as a client sent it to a node that does not deliver to its instance. */
+export interface ForwardedPull {
+  instance_id: string;
+  /** JSON. */
+  body: string;
+  /** The client's own credentials, and what it says of itself. */
+  headers: Record<string, string>;
+  /** The address of the client; null when it is not known. */
+  address: string | null;
+  wait_ms: number;
+}
+
+export interface PullForwarderParts {
+  cluster: Pick<ClusterStore, 'addressOfHolder' | 'sign' | 'isSigned'>;
+  clock: Clock;
+}
+
+/**
+ * Sends a pull on to the node that delivers to its instance, with the credentials of its caller. It goes nowhere else: to
+ * one path, at an address that a node of this cluster has signed, which its operator declares (CONVOKE_ADVERTISED_URL).
+ */
+export class PullForwarder {
+  readonly #cluster: PullForwarderParts['cluster'];
+  readonly #clock: Clock;
+  readonly #agents = {
+    'http:': new http.Agent({ keepAlive: true }),
+    'https:': new https.Agent({ keepAlive: true }),
+  };
+  readonly #under_way = new Set<ClientRequest>();
+  #is_draining = false;
+
+  constructor({ cluster, clock }: PullForwarderParts) {
+    this.#cluster = cluster;
+    this.#clock = clock;
+  }
+
+  get is_draining(): boolean {
+    return this.#is_draining;
+  }
+
+  /** Ends what waits, and forwards nothing more. */
+  drain(): void {
+    this.#is_draining = true;
+    for (const request of this.#under_way) request.destroy();
+  }
+
+  close(): void {
+    this.drain();
+    for (const agent of Object.values(this.#agents)) agent.destroy();
+  }
+
+  /**
+   * @param onRequest called with what ends the request when nobody waits for it any more
+   * @returns the response; null when no node holds the instance, or that node did not answer
+   */
+  async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
+    const address = await this.#cluster.addressOfHolder(partitionOf(pull.instance_id));
+    if (address === null || this.#is_draining) return null;
+    const said = { instance_id: pull.instance_id, address: pull.address, at: this.#clock.wall() };
+    const text = Buffer.from(JSON.stringify(said)).toString('base64url');
+    const mark = `${text} ${await this.#cluster.sign(text)}`;
+    const { promise, resolve } = Promise.withResolvers<IncomingMessage | null>();
+    const request = this.#request(address, pull, mark);
+    this.#under_way.add(request);
+    onRequest(() => void request.destroy());
+    const end = this.#clock.after(CONNECT_MS + pull.wait_ms + ANSWER_MS, () => void request.destroy());
+    let connecting: Timer | null = this.#clock.after(CONNECT_MS, () => void request.destroy());
+    const connected = (): void => {
+      connecting?.cancel();
+      connecting = null;
+    };
+    request.on('socket', (socket) => {
+      if (socket.connecting) socket.once('connect', connected);
+      else connected();
+    });
+    request.on('response', resolve);
+    request.on('error', () => resolve(null));
+    request.on('close', () => {
+      connected();
+      end.cancel();
+      this.#under_way.delete(request);
+      resolve(null);
+    });
+    request.end(pull.body);
+    return promise;
+  }
+
+  #request(address: string, { instance_id, body, headers }: ForwardedPull, mark: string): ClientRequest {
+    const base = new URL(address);
+    const protocol = base.protocol === 'https:' ? 'https:' : 'http:';
+    const path = `${base.pathname.replace(/\/$/, '')}/api/v1/instances/${encodeURIComponent(instance_id)}/pull/`;
+    return (protocol === 'https:' ? https : http).request(new URL(path, base), {
+      method: 'POST',
+      agent: this.#agents[protocol],
+      headers: {
+        ...headers,
+        'content-type': 'application/json',
+        'content-length': String(Buffer.byteLength(body)),
+        [FORWARDED_HEADER]: mark,
+      },
+    });
+  }
+
+  /**
+   * What another node says of a pull that it forwarded.
+   *
+   * @param mark the value of the header
+   * @returns the address of the client; undefined when no node of this cluster wrote it for this instance just now
+   */
+  async addressIn(mark: string, instance_id: string): Promise<string | null | undefined> {
+    const end = mark.indexOf(' ');
+    const text = mark.slice(0, Math.max(end, 0));
+    if (!(await this.#cluster.isSigned(text, mark.slice(end + 1)))) return undefined;
+    const said = JSON.parse(Buffer.from(text, 'base64url').toString()) as {
+      instance_id: string;
+      address: string | null;
+      at: number;
+    };
+    const is_fresh = Math.abs(this.#clock.wall() - said.at) <= CLOCKS_APART_MS;
+    return is_fresh && said.instance_id === instance_id ? said.address : undefined;
+  }
+}

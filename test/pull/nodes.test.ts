@@ -1,0 +1,135 @@
+/** Machines that pull at two nodes on one PostgreSQL: each instance is with one of them, and both take its pulls. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test, type TestContext } from 'node:test';
+import type { Instance, ServiceNode } from '@convoke/sdk';
+import { Connection } from '../../src/store/postgres/connection/connection.ts';
+import { makeDatabase } from '../support/postgres.ts';
+import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
+import { startReceiver } from '../support/receiver.ts';
+import { assertProblem, instancePath, type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+/** Enough that each node has some of them. */
+const MACHINES = 8;
+/** What a machine says of itself. */
+const AGENT = { 'user-agent': 'agent/1.0' };
+
+async function startNodes(t: TestContext): Promise<[Service, Service, database_url: string]> {
+  const database_url = await makeDatabase();
+  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
+  const first = await startService(t, settings);
+  const second = await startService(t, settings);
+  await until(
+    'an even share',
+    async () => (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
+    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
+  );
+  return [first, second, database_url];
+}
+
+/** Asked by a node that forwards nothing further, a node that does not deliver to an instance says so. */
+async function isWith(service: Service, { instance_id }: PullingMachine): Promise<boolean> {
+  const answer = await service.post(
+    pullPath(instance_id),
+    { wait_s: 0 },
+    { ...AGENT, 'convoke-forwarded': 'not signed' },
+  );
+  if (answer.status === 200) return true;
+  assertProblem(answer, 503, 'overloaded');
+  assert.equal(answer.headers['retry-after'], '1');
+  return false;
+}
+
+test('both nodes take the pulls of every machine, and both say that it is connected, and from where', async (t) => {
+  const [first, second] = await startNodes(t);
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, ['m'])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  assert.ok(here.includes(true) && here.includes(false), 'each node has some of them');
+
+  const elsewhere = machines.map(
+    ({ instance_id, webhook_secret }) => new PullingMachine(second, instance_id, webhook_secret),
+  );
+  const waiting = elsewhere.map((machine) => machine.ask({}, AGENT));
+  await until(
+    'the pulls',
+    async () => (await pullsWaiting(first)) + (await pullsWaiting(second)),
+    (pulls) => pulls === MACHINES,
+  );
+  await first.send('m', { content: 'to all' });
+  const pulled = await Promise.all(waiting);
+  for (const [i, answer] of pulled.entries()) {
+    assert.equal(answer.status, 200, answer.text);
+    assert.equal(answer.body.pushes.length, 1, machines[i]!.instance_id);
+  }
+  for (const service of [first, second]) {
+    for (const { instance_id } of machines) {
+      await until(
+        'the connection',
+        async () => (await service.get<Instance>(instancePath(instance_id))).body.connected,
+        (connected) => connected?.client === 'agent/1.0' && /127\.0\.0\.1|::1/.test(connected.address ?? ''),
+      );
+    }
+  }
+  const reported = await Promise.all(machines.map((machine, i) => machine.report(pulled[i]!.body.pushes[0]!)));
+  assert.deepEqual(new Set(reported.map(({ results }) => results[0]!.became)), new Set(['counted']));
+});
+
+test('a pull goes to no address that a node has not signed, and to none when the node does not answer', async (t) => {
+  const [first, second, database_url] = await startNodes(t);
+  const receiver = await startReceiver(t);
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  const elsewhere = machines[here.indexOf(false)]!;
+  assert.equal((await elsewhere.ask({ wait_s: 0 })).status, 200);
+
+  const database = await Connection.open(database_url);
+  t.after(() => database.close());
+  await database.query('UPDATE nodes SET address = $1', [receiver.origin]);
+  assertProblem(await elsewhere.ask({ wait_s: 0 }), 503, 'overloaded');
+  assert.equal(receiver.requests.length, 0);
+
+  // When the other node stops, what it was forwarded ends at once, and soon this one delivers.
+  await until(
+    'the signed address',
+    () => elsewhere.ask({ wait_s: 0 }),
+    ({ status }) => status === 200,
+  );
+  const waiting = elsewhere.ask({ wait_s: 60 });
+  await until(
+    'the pull',
+    () => pullsWaiting(second),
+    (pulls) => pulls === 1,
+  );
+  await second.close();
+  const ended = await waiting;
+  assert.deepEqual([ended.status, ended.body.pushes], [200, []]);
+  await until(
+    'the new owner',
+    () => elsewhere.ask({ wait_s: 0 }),
+    ({ status }) => status === 200,
+  );
+});
+
+test('a revoked key ends a pull that was forwarded, within a second', async (t) => {
+  const [first, second] = await startNodes(t);
+  await first.endOpenMode();
+  second.token = first.token;
+  const key = await first.createKey({ scopes: ['instance'] });
+  const admin = first.token;
+  const authorization = `Bearer ${key.token}`;
+  first.token = key.token;
+  const machines = await Promise.all(Array.from({ length: MACHINES }, () => PullingMachine.start(first, [])));
+  const here = await Promise.all(machines.map((machine) => isWith(first, machine)));
+  first.token = admin;
+  const waiting = machines[here.indexOf(false)]!.ask({ wait_s: 60 }, { authorization });
+  await until(
+    'the pull',
+    () => pullsWaiting(second),
+    (pulls) => pulls === 1,
+  );
+  const began = performance.now();
+  await first.request('DELETE', `/api/v1/keys/${key.key_id}/`);
+  assertProblem(await waiting, 401, 'api_key_revoked');
+  assert.ok(performance.now() - began < 1_000);
+});
