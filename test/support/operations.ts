@@ -137,8 +137,8 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
   message: fc.dictionary(fc.string({ unit: 'grapheme' }), fc.jsonValue()),
 };
 
-/** Only what a page was answered with is one. */
-const NEVER_MADE = new Set(['cursor']);
+/** Only what was answered before is one: of a page, and of a send. */
+const NEVER_MADE = new Set(['cursor', 'in_reply_to']);
 
 /** Requests that the schemas allow. */
 export function validInput(operation: Operation): fc.Arbitrary<Input> {
@@ -265,7 +265,8 @@ function objectOf({
   'x-required-unless': rule,
 }: Schema): fc.Arbitrary<Record<string, unknown>> {
   const requiredKeys = rule === undefined ? required : [...required, rule.field];
-  const fields = Object.entries(properties).map(([name, schema]) => [name, fieldOf(name, schema)] as const);
+  const made = Object.entries(properties).filter(([name]) => !NEVER_MADE.has(name));
+  const fields = made.map(([name, schema]) => [name, fieldOf(name, schema)] as const);
   return fc
     .record(Object.fromEntries(fields), { requiredKeys, noNullPrototype: true })
     .filter((object) => Object.keys(object).length >= minProperties);
