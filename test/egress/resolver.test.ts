@@ -9,6 +9,7 @@ import { createHostResolver, parseHosts } from '../../src/delivery/transport/res
 import type { HostResolver, Resolution } from '../../src/delivery/transport/resolver.ts';
 import { startScriptedDns } from '../support/scripted_dns.ts';
 import type { DnsAnswer, DnsQuestion } from '../support/scripted_dns.ts';
+import { beforeTimer } from '../support/wait.ts';
 
 async function scripted(t: TestContext, script: (question: DnsQuestion) => DnsAnswer) {
   const dns = await startScriptedDns(script);
@@ -59,22 +60,19 @@ describe('resolver', { concurrency: true }, () => {
 
   test('a mute name server is given up at the deadline of the call', async (t) => {
     const { resolver } = await scripted(t, () => 'mute');
-    const started_at_ms = performance.now();
-    assert.deepEqual(await lookup(resolver, 'mute.test', 150), {
+    assert.deepEqual(await beforeTimer('the lookup', 400, lookup(resolver, 'mute.test', 150)), {
       ok: false,
       detail: 'no name server answered in time',
     });
-    assert.ok(performance.now() - started_at_ms < 400);
   });
 
   test('a hundred lookups at a mute name server delay nobody else', async (t) => {
     const { dns, resolver } = await scripted(t, ({ name }) => (name === 'good.test' ? ['192.0.2.1'] : 'mute'));
-    const lookups = Array.from({ length: 100 }, (_, i) => resolver.lookup(`mute${i}.test`, 5000, () => assert.fail()));
-    const started_at_ms = performance.now();
-    assert.deepEqual(await addressesOf(resolver, 'good.test'), ['192.0.2.1']);
-    const took_ms = performance.now() - started_at_ms;
+    const lookups = Array.from({ length: 100 }, (_, i) =>
+      resolver.lookup(`mute${i}.test`, 60_000, () => assert.fail()),
+    );
+    assert.deepEqual(await beforeTimer('the lookup', 400, addressesOf(resolver, 'good.test')), ['192.0.2.1']);
     for (const each of lookups) each.cancel();
-    assert.ok(took_ms < 400, `took ${took_ms} ms`);
     assert.ok(dns.questions.length > 100);
   });
 

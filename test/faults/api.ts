@@ -1,10 +1,11 @@
 /** The few requests that the fault tests make, by hand: what is tested is not also what tests. */
 import assert from 'node:assert/strict';
 import { setTimeout as pause } from 'node:timers/promises';
-import { until } from '../support/wait.ts';
+import { PATIENCE_MS, until } from '../support/wait.ts';
 import type { Stored } from './checker.ts';
 
-const REQUEST_MS_MAX = 10_000;
+/** When a sender lets go of what a process that stands still does not answer. */
+const SEND_MS_MAX = 10_000;
 const LOOK_EVERY_MS = 100;
 const DRAIN_MS_MAX = 120_000;
 
@@ -16,23 +17,36 @@ export interface Answered {
 interface Asked {
   body?: object;
   headers?: { [name: string]: string };
+  timeout_ms?: number;
 }
 
 /** @throws what fetch throws, when no whole answer came */
-export async function ask(url: string, method: string, path: string, { body, headers }: Asked = {}): Promise<Answered> {
+export async function ask(
+  url: string,
+  method: string,
+  path: string,
+  { body, headers, timeout_ms = PATIENCE_MS }: Asked = {},
+): Promise<Answered> {
   const answer = await fetch(`${url}${path}`, {
     method,
     headers: { ...headers, ...(body === undefined ? {} : { 'content-type': 'application/json' }) },
     body: body === undefined ? null : JSON.stringify(body),
-    signal: AbortSignal.timeout(REQUEST_MS_MAX),
+    signal: AbortSignal.timeout(timeout_ms),
   });
   return { status: answer.status, body: (await answer.json()) as Answered['body'] };
 }
 
 /** Sends the message with this number. */
-export function send(url: string, meeting_id: string, number: number, key?: string): Promise<Answered> {
+export function send(
+  url: string,
+  meeting_id: string,
+  number: number,
+  key?: string,
+  timeout_ms = SEND_MS_MAX,
+): Promise<Answered> {
   const headers = key === undefined ? {} : { 'idempotency-key': key };
-  return ask(url, 'POST', `/api/v1/meetings/${meeting_id}/messages/`, { body: { message: { number } }, headers });
+  const path = `/api/v1/meetings/${meeting_id}/messages/`;
+  return ask(url, 'POST', path, { body: { message: { number } }, headers, timeout_ms });
 }
 
 /** Registers each machine and puts it into its meetings. */

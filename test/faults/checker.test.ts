@@ -3,33 +3,54 @@ import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { check, type Findings, type Heard, type Record } from './checker.ts';
 
-/** Three messages to two machines; the process ends at 1,000, right after the third was heard, and another starts. */
+const FIRST = { sender: '127.1.0.1', url: 'http://first' };
+const SECOND = { sender: '127.1.0.2', url: 'http://second' };
+/** When the sends began that the first process accepted at last. */
+const STORED_MS = 2_600;
+
+/** Three messages to two machines, and thirty to nobody; then the process ends, and another starts. */
 function clean(): Record {
-  const numbers = [1, 2, 3];
+  const numbers = Array.from({ length: 33 }, (_, i) => i + 1);
+  const meetingOf = (number: number): string => (number <= 3 ? 'm' : 'nobody');
+  const seqOf = (number: number): number => (number <= 3 ? number : number - 3);
   return {
     sent: numbers.map((number) => ({
       number,
-      meeting_id: 'm',
+      meeting_id: meetingOf(number),
       told: 'ok' as const,
       message_id: `msg-${number}`,
-      seq: number,
+      seq: seqOf(number),
+      accepted: { url: FIRST.url, from_ms: number <= 3 ? number * 1_000 : STORED_MS },
     })),
-    heard: numbers.flatMap((number) => ['a', 'b'].map((instance_id) => push(number, instance_id, 900 + number * 30))),
-    stored: numbers.map((number) => ({ meeting_id: 'm', message_id: `msg-${number}`, seq: number, number })),
+    heard: [1, 2, 3].flatMap((number) => ['a', 'b'].map((instance_id) => push(number, instance_id, number * 1_000))),
+    stored: numbers.map((number) => ({
+      meeting_id: meetingOf(number),
+      message_id: `msg-${number}`,
+      seq: seqOf(number),
+      number,
+    })),
     members: new Map([['m', ['a', 'b']]]),
     deliveries: { delivered: 6 },
-    lives: [
-      { from_ms: 0, to_ms: 1_000 },
-      { from_ms: 1_100, to_ms: 2_000 },
-    ],
-    in_flight_ms: 50,
+    endings: [{ ...FIRST, from_ms: Infinity, to_ms: Infinity }],
   };
 }
 
-function push(number: number, instance_id: string, at_ms: number): Heard {
+function push(number: number, instance_id: string, at_ms: number, { sender } = FIRST): Heard {
   const webhook_id = `dlv-${number}-${instance_id}`;
   const message_id = `msg-${number}`;
-  return { at_ms, instance_id, meeting_id: 'm', webhook_id, message_id, seq: number, attempt: 1, number };
+  const answered_ms = at_ms;
+  return {
+    at_ms,
+    answered_ms,
+    sender,
+    instance_id,
+    meeting_id: 'm',
+    webhook_id,
+    message_id,
+    seq: number,
+    attempt: 1,
+    number,
+  };
 }
 
 /** What is found, and nothing else. */
@@ -57,7 +78,7 @@ describe('the checker', () => {
   test('finds an accepted message that is gone with all its deliveries', () =>
     assertFinds(['lost'], (record) => {
       record.heard = record.heard.filter(({ number }) => number !== 3);
-      record.stored.pop();
+      record.stored = record.stored.filter(({ number }) => number !== 3);
       record.deliveries = { delivered: 4 };
     }));
 
@@ -69,7 +90,7 @@ describe('the checker', () => {
     assertFinds([], (record) => {
       told(record, 3, 'unknown');
       record.heard = record.heard.filter(({ number }) => number !== 3);
-      record.stored.pop();
+      record.stored = record.stored.filter(({ number }) => number !== 3);
       record.deliveries = { delivered: 4 };
     });
   });
@@ -81,11 +102,11 @@ describe('the checker', () => {
     }));
 
   test('finds a push to an instance that is not in the meeting', () =>
-    assertFinds(['misdirected'], ({ heard }) => void heard.push(push(1, 'c', 950))));
+    assertFinds(['misdirected'], ({ heard }) => void heard.push(push(1, 'c', 1_500))));
 
   test('finds one send that was stored twice', () =>
     assertFinds(['doubled', 'books'], ({ stored }) =>
-      stored.push({ meeting_id: 'm', message_id: 'msg-4', seq: 4, number: 3 }),
+      stored.push({ meeting_id: 'm', message_id: 'msg-34', seq: 4, number: 3 }),
     ));
 
   test('finds two first attempts of a lane that changed places', () =>
@@ -95,23 +116,45 @@ describe('the checker', () => {
     }));
 
   test('allows what was in flight when the process ended to arrive again, and counts it', () => {
-    assertFinds([], ({ heard }) => void heard.push(push(3, 'a', 1_200)));
+    assertFinds([], ({ heard }) => void heard.push(push(3, 'a', 4_000, SECOND)));
     const record = clean();
-    record.heard.push(push(3, 'a', 1_200));
+    record.heard.push(push(2, 'a', 4_000, SECOND));
     const { again, again_per_end_max, again_age_ms_max } = check(record).figures;
-    assert.deepEqual([again, again_per_end_max, again_age_ms_max], [1, 1, 10]);
+    assert.deepEqual([again, again_per_end_max, again_age_ms_max], [1, 1, 600]);
   });
 
-  test('finds what came again though it was over long before the process ended', () =>
-    assertFinds(['repeated'], ({ heard }) => void heard.push(push(1, 'a', 1_200))));
+  test('finds what came again though the process accepted sends that began long after it', () =>
+    assertFinds(['repeated'], ({ heard }) => void heard.push(push(1, 'a', 4_000, SECOND))));
+
+  test('allows the same where the process accepted none since: its disk stood still', () => {
+    assertFinds([], ({ heard, sent }) => {
+      for (const each of sent) if (each.number > 20) each.accepted = null;
+      heard.push(push(1, 'a', 4_000, SECOND));
+    });
+    assertFinds([], ({ heard, endings }) => {
+      Object.assign(endings[0] as object, { from_ms: 1_500, to_ms: 2_000 });
+      heard.push(push(1, 'a', 4_000, SECOND));
+    });
+  });
+
+  test('finds what came again of a process that did not end, and what one sent after it had to stop', () => {
+    assertFinds(['repeated'], ({ heard, endings }) => {
+      Object.assign(endings[0] as object, { sender: SECOND.sender });
+      heard.push(push(3, 'a', 4_000, SECOND));
+    });
+    assertFinds(['repeated'], ({ heard, endings }) => {
+      Object.assign(endings[0] as object, { to_ms: 2_900 });
+      heard.push(push(3, 'a', 4_000, SECOND));
+    });
+  });
 
   test('finds what one process sent twice', () =>
-    assertFinds(['repeated'], ({ heard }) => void heard.push(push(3, 'a', 995))));
+    assertFinds(['repeated'], ({ heard }) => void heard.push(push(3, 'a', 3_100))));
 
   test('allows nothing to come again after a stop in good order', () =>
     assertFinds(['repeated'], (record) => {
-      record.in_flight_ms = 0;
-      record.heard.push(push(3, 'a', 1_200));
+      record.endings = [];
+      record.heard.push(push(3, 'a', 4_000, SECOND));
     }));
 
   test('finds books that do not balance, and deliveries that are still pending', () => {

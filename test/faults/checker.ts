@@ -13,11 +13,16 @@ export interface Sent {
   told: Told;
   message_id: string | null;
   seq: number | null;
+  /** Where its first try was accepted, and when that try began; null when the first try was not. */
+  accepted: { url: string; from_ms: number } | null;
 }
 
 /** One POST, as a machine got it. */
 export interface Heard {
   at_ms: number;
+  answered_ms: number;
+  /** The address that the process has for itself. */
+  sender: string;
   instance_id: string;
   meeting_id: string;
   webhook_id: string;
@@ -27,9 +32,15 @@ export interface Heard {
   number: number;
 }
 
-/** From the start of a process to its end. */
-export interface Life {
+/** A process that ended, or that was kept for a while from writing down what it had sent. */
+export interface Ending {
+  /** Where its pushes are from. */
+  sender: string;
+  /** Where it accepts messages. */
+  url: string;
+  /** When that began; Infinity: it accepted nothing any more. */
   from_ms: number;
+  /** Until when what it sent may be heard; Infinity: it sent nothing any more. */
   to_ms: number;
 }
 
@@ -49,9 +60,8 @@ export interface Record {
   members: Map<string, string[]>;
   /** How many deliveries are in which state, when all is over. */
   deliveries: { [state: string]: number };
-  lives: Life[];
-  /** What was heard this long before the end of a process may have been in flight, and may arrive again; 0: nothing may. */
-  in_flight_ms: number;
+  /** After each of them what was in flight may arrive again. */
+  endings: Ending[];
 }
 
 export interface Findings {
@@ -80,7 +90,7 @@ export interface Figures {
   again: number;
   /** The most that came again because of one end. */
   again_per_end_max: number;
-  /** The longest time between a push and the end that made it come again. */
+  /** The longest that one of them was answered before sends that its process accepted. */
   again_age_ms_max: number;
 }
 
@@ -192,28 +202,56 @@ function disorderedOf(record: Record): string[] {
   return found;
 }
 
-function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<number, number> } {
+/** How long what was answered may be in flight, or wait to be written, while its process stores what others send. */
+const IN_FLIGHT_MS = 1_000;
+/**
+ * So many sends are accepted meanwhile. A result waits for the commit that is in progress and is part of the next or the
+ * one after it; of so many sends one sender made several, one after the other, and each needed a commit of its own.
+ */
+const SENDS_MEANWHILE = 25;
+
+/**
+ * A push may arrive again when its process ended before its result was written. The test of that is what the process
+ * did, not how long it took: a disk or a machine that stands still for seconds holds up results and sends alike.
+ */
+function repetitionsOf(record: Record): { repeated: string[]; ages_ms: number[]; per_end: Map<Ending, number> } {
+  const stored_until_ms = new Map(record.endings.map((ending) => [ending, storedUntil(record.sent, ending)]));
   const latest = new Map<string, Heard>();
   const repeated: string[] = [];
   const ages_ms: number[] = [];
-  const per_end = new Map<number, number>();
+  const per_end = new Map<Ending, number>();
   for (const push of inTime(record.heard)) {
     const before = latest.get(push.webhook_id);
     latest.set(push.webhook_id, push);
     if (before === undefined) continue;
-    const life = record.lives.findLastIndex(({ from_ms }) => from_ms <= before.at_ms);
-    const same = record.lives.findLastIndex(({ from_ms }) => from_ms <= push.at_ms) === life;
-    const age_ms = (record.lives[life]?.to_ms ?? Infinity) - before.at_ms;
-    if (same || age_ms > record.in_flight_ms || record.in_flight_ms === 0) {
+    const ageAt = (ending: Ending): number => (stored_until_ms.get(ending) as number) - before.answered_ms;
+    const ending = record.endings.find((each) => mayRepeat(each, before, push) && ageAt(each) <= IN_FLIGHT_MS);
+    if (ending === undefined) {
       const when = `${Math.round(push.at_ms - before.at_ms)} ms later`;
-      const whence = same ? 'from one process' : `heard ${Math.round(age_ms)} ms before the end of its process`;
-      repeated.push(`${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again ${when}, ${whence}`);
+      repeated.push(
+        `${push.webhook_id} (${push.instance_id}, seq ${push.seq}) came again ${when}, ${whence(before, push)}`,
+      );
       continue;
     }
-    ages_ms.push(Math.max(0, age_ms));
-    per_end.set(life, (per_end.get(life) ?? 0) + 1);
+    ages_ms.push(Math.max(0, ageAt(ending)));
+    per_end.set(ending, (per_end.get(ending) ?? 0) + 1);
   }
   return { repeated, ages_ms, per_end };
+}
+
+const whence = (before: Heard, push: Heard): string =>
+  before.sender === push.sender ? 'from one process' : `from ${push.sender} after ${before.sender}`;
+
+function mayRepeat({ sender, to_ms }: Ending, before: Heard, push: Heard): boolean {
+  return before.sender === sender && before.at_ms <= to_ms && (push.sender !== sender || push.at_ms > to_ms);
+}
+
+/** When the sends began by which a process shows how far it had written; -Infinity when it accepted too few. */
+function storedUntil(sent: readonly Sent[], { url, from_ms }: Ending): number {
+  const begun = sent.flatMap(({ accepted }) =>
+    accepted?.url === url && accepted.from_ms < from_ms ? [accepted.from_ms] : [],
+  );
+  return begun.toSorted((a, b) => b - a)[SENDS_MEANWHILE - 1] ?? -Infinity;
 }
 
 function booksOf(record: Record): string[] {

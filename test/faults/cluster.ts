@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { ask, deliveriesByState, enroll, history, nothingPending } from './api.ts';
-import type { Record } from './checker.ts';
+import type { Ending, Record } from './checker.ts';
 import { Machines } from './machines.ts';
 import { NodeProcess } from './node_process.ts';
 import { temporaryDirectory } from './run.ts';
@@ -16,18 +16,12 @@ const MEMBERS = new Map(
 );
 /** What waits for a node that is gone should not take longer than its lease to be delivered, on a busy machine either. */
 const PAUSE_MS = 50;
-/** The work of a node that is gone is another's within this. */
-const TAKEN_OVER_MS = 20_000;
+/** Far longer than the 15 s of a lease, so that a busy machine fails no test. */
+const TAKEN_OVER_MS_MAX = 60_000;
 
 interface NodeOfList {
   state: string;
   partitions: number;
-}
-
-/** From when to when what was heard may have been in flight, so that it may arrive again. */
-export interface InDoubt {
-  from_ms: number;
-  to_ms: number;
 }
 
 export class Nodes {
@@ -50,10 +44,13 @@ export class Nodes {
     const machines = await Machines.start(t);
     const data = await temporaryDirectory(t);
     const [first_url, ...others] = database_urls as [string, ...string[]];
-    const first = NodeProcess.serveOn(t, first_url, data);
+    const first = NodeProcess.serveOn(t, first_url, data, { machines });
     // It makes the key that all of them use.
     const url = await first.ready;
-    const processes = [first, ...others.map((database_url) => NodeProcess.serveOn(t, database_url, data))];
+    const processes = [
+      first,
+      ...others.map((database_url) => NodeProcess.serveOn(t, database_url, data, { machines })),
+    ];
     const urls = await Promise.all(processes.map((node) => node.ready));
     await balanced(url, processes.length);
     await enroll(url, machines.origin, MEMBERS);
@@ -71,7 +68,7 @@ export class Nodes {
   }
 
   /** Lets everything be delivered, and collects what everybody has to say. */
-  async record(...in_doubt: [InDoubt, ...InDoubt[]]): Promise<Record> {
+  async record(...endings: Ending[]): Promise<Record> {
     await this.speakers.end();
     await nothingPending(this.url);
     return {
@@ -80,11 +77,7 @@ export class Nodes {
       stored: await history(this.url, MEMBERS.keys()),
       members: MEMBERS,
       deliveries: await deliveriesByState(this.url),
-      lives: [0, ...in_doubt.map(({ to_ms }) => to_ms)].map((from_ms, k) => ({
-        from_ms,
-        to_ms: in_doubt[k]?.to_ms ?? Infinity,
-      })),
-      in_flight_ms: Math.max(...in_doubt.map(({ from_ms, to_ms }) => to_ms - from_ms)),
+      endings,
     };
   }
 }
@@ -96,7 +89,7 @@ async function balanced(url: string, nodes: number): Promise<number> {
     const listed = (await ask(url, 'GET', '/api/v1/nodes/')).body['data'] as NodeOfList[];
     const held = listed.filter(({ state }) => state === 'up').map(({ partitions }) => partitions);
     if (held.toSorted((a, b) => b - a).join() === wanted) return performance.now() - from_ms;
-    assert.ok(performance.now() - from_ms < TAKEN_OVER_MS, `still ${JSON.stringify(listed)}`);
+    assert.ok(performance.now() - from_ms < TAKEN_OVER_MS_MAX, `still ${JSON.stringify(listed)}`);
     await pause(100);
   }
 }

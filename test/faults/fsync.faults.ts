@@ -40,12 +40,12 @@ async function traced(t: TestContext, start: (directory: string, before: string[
 
 const careless = (t: TestContext, synchronous: string): Promise<Order> =>
   traced(t, (directory, before) =>
-    NodeProcess.run(t, ['test/faults/careless_store.ts', join(directory, 'control.db'), synchronous], before),
+    NodeProcess.run(t, ['test/faults/careless_store.ts', join(directory, 'control.db'), synchronous], { before }),
   );
 
 describe('fsync before each 201', { skip: has_strace ? false : 'strace is not installed' }, () => {
   test('every message is on disk before its sender is answered', async (t) => {
-    const { answers, violations } = await traced(t, (directory, before) => NodeProcess.serve(t, directory, before));
+    const { answers, violations } = await traced(t, (directory, before) => NodeProcess.serve(t, directory, { before }));
     assert.equal(answers, SENDERS * MESSAGES_EACH);
     assert.deepEqual(violations, []);
   });

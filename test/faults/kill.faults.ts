@@ -17,17 +17,11 @@ const LONG_MS_MAX = 3_000;
 const EARLY_SHARE = 1 / 6;
 const START_MS_MAX = 600;
 
-/**
- * What was heard so shortly before a kill may have been in flight, or answered and not yet written: results linger for 3
- * ms, and are written behind whatever commit is waiting for the disk. On two busy cores that was 543 ms once.
- */
-const IN_FLIGHT_MS = 1_000;
-
 test(`killed ${KILLS} times under load: nothing lost, nothing half done, lanes in order`, async (t) => {
   const random = seededRandom(t);
   const record = await runUnderLoad(t, {
     ends: KILLS,
-    in_flight_ms: IN_FLIGHT_MS,
+    is_violent: true,
     async end(node) {
       if (random() < EARLY_SHARE) {
         await pause(random() * START_MS_MAX);

@@ -23,7 +23,11 @@ export class Machines {
     return new Machines(child, origin);
   }
 
-  /** Everything heard so far. */
+  get port(): string {
+    return new URL(this.origin).port;
+  }
+
+  /** Everything that has arrived so far. */
   async heard(): Promise<Heard[]> {
     this.#child.send('tell');
     const [heard] = (await inTime('what the machines heard', once(this.#child, 'message'))) as [Heard[]];

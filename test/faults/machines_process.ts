@@ -4,10 +4,13 @@
  */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
+import { setImmediate as nextTurn } from 'node:timers/promises';
 import type { Heard } from './checker.ts';
 
 /** So that a push to one of them is in flight at every moment. */
 const SLOW_MS = 5;
+/** One to accept a connection, one to read it, and one to hear the end of a request. */
+const TURNS = 3;
 
 let heard: Heard[] = [];
 
@@ -18,10 +21,13 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
   request.on('data', (chunk: Buffer) => chunks.push(chunk));
   // A sender that is killed in the middle of a request was not heard.
   request.on('error', () => {});
-  request.on('end', () => {
+  const sender = String(request.socket.remoteAddress);
+  const end = (): void => {
     const push = JSON.parse(Buffer.concat(chunks).toString()) as { meeting_id: string; message: { number: number } };
     heard.push({
       at_ms,
+      answered_ms: Date.now(),
+      sender,
       instance_id: url.slice(1),
       meeting_id: push.meeting_id,
       webhook_id: String(headers['webhook-id']),
@@ -30,12 +36,17 @@ const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) =
       attempt: Number(headers['convoke-attempt']),
       number: push.message.number,
     });
-    if (url.endsWith('slow')) setTimeout(() => response.end(), SLOW_MS);
-    else response.end();
+    response.end();
+  };
+  request.on('end', () => {
+    if (url.endsWith('slow')) setTimeout(end, SLOW_MS);
+    else end();
   });
 });
 
-process.on('message', () => {
+/** What arrived before the question is in the answer: in these turns of the loop it is read. */
+process.on('message', async () => {
+  for (let turn = 0; turn < TURNS; turn++) await nextTurn();
   process.send?.(heard);
   heard = [];
 });

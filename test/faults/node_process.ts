@@ -4,7 +4,8 @@ import { once } from 'node:events';
 import { resolve } from 'node:path';
 import type { TestContext } from 'node:test';
 import { inTime } from '../support/wait.ts';
-import type { Life } from './checker.ts';
+import type { Ending } from './checker.ts';
+import type { Machines } from './machines.ts';
 
 const ROOT = resolve(import.meta.dirname, '../..');
 
@@ -13,20 +14,35 @@ export interface End {
   duration_ms: number;
 }
 
-/** The least that a process takes before it can push anything. */
-const LOADING_MS = 300;
+const SOURCE_ADDRESS = resolve(import.meta.dirname, 'source_address.ts');
+let senders = 0;
+
+/** An address that no other process of this test has. */
+function nextSender(): string {
+  senders++;
+  return `127.1.${senders >> 8}.${senders & 255}`;
+}
+
+interface Start {
+  /** A command that runs it, such as strace. */
+  before?: string[];
+  /** The machines that see by the address who sends; without them it sends from where all do. */
+  machines?: Machines;
+}
 
 /** A program that says `ready URL` on its output, as a process of its own. */
 export class NodeProcess {
-  /** A receiver may note the last push of the process before a little late; this one has not even loaded by then. */
-  readonly life: Life = { from_ms: Date.now() + LOADING_MS, to_ms: Infinity };
+  /** The address that its pushes are from. */
+  readonly sender: string;
   /** Resolves with the URL; rejects when the process ends before. */
   readonly ready: Promise<string>;
   readonly child: ChildProcess;
   readonly #ended: Promise<unknown>;
+  #url = '';
   #log = '';
 
-  private constructor(command: string, args: string[], settings: NodeJS.ProcessEnv) {
+  private constructor(command: string, args: string[], sender: string, settings: NodeJS.ProcessEnv) {
+    this.sender = sender;
     const env = Object.fromEntries(Object.entries(process.env).filter(([name]) => !name.startsWith('CONVOKE_')));
     const child = spawn(command, args, {
       cwd: ROOT,
@@ -41,32 +57,48 @@ export class NodeProcess {
     child.stdout.setEncoding('utf8').on('data', (text: string) => {
       stdout += text;
       const line = /\bready (http:\/\/\S+)\n/.exec(stdout);
-      if (line?.[1] !== undefined) isReady(line[1]);
+      if (line?.[1] === undefined) return;
+      this.#url = line[1];
+      isReady(line[1]);
     });
     child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#log += text));
     this.#ended = once(child, 'exit').then(() => {
-      this.life.to_ms = Date.now();
       reject(new Error(`it ended with ${child.exitCode ?? child.signalCode}: ${this.#log}`));
     });
   }
 
-  /** `convoke serve` on a data directory; `before` is a command that runs it, such as strace. */
-  static serve(t: TestContext, data: string, before: string[] = []): NodeProcess {
-    return NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], before);
+  /** `convoke serve` on a data directory. */
+  static serve(t: TestContext, data: string, start: Start = {}): NodeProcess {
+    return NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], start);
   }
 
   /** One of several nodes on a database; the key that secrets are under is in the directory. */
-  static serveOn(t: TestContext, database_url: string, data: string): NodeProcess {
+  static serveOn(t: TestContext, database_url: string, data: string, start: Start = {}): NodeProcess {
     const serve = ['src/cli/main.ts', 'serve', '--port', '0', '--data', data];
-    return NodeProcess.run(t, serve, [], { CONVOKE_DATABASE_URL: database_url });
+    return NodeProcess.run(t, serve, start, { CONVOKE_DATABASE_URL: database_url });
   }
 
   /** A program of the repository under Node. */
-  static run(t: TestContext, program: string[], before: string[] = [], settings: NodeJS.ProcessEnv = {}): NodeProcess {
-    const [command, ...args] = [...before, process.execPath, ...program];
-    const node = new NodeProcess(command as string, args, settings);
+  static run(
+    t: TestContext,
+    program: string[],
+    { before = [], machines }: Start = {},
+    settings: NodeJS.ProcessEnv = {},
+  ): NodeProcess {
+    const sender = nextSender();
+    const preloaded = machines === undefined ? [] : ['--import', SOURCE_ADDRESS];
+    const [command, ...args] = [...before, process.execPath, ...preloaded, ...program];
+    const seen = machines === undefined ? {} : { FAULTS_SENDER: sender, FAULTS_MACHINES_PORT: machines.port };
+    const node = new NodeProcess(command as string, args, sender, { ...settings, ...seen });
     t.after(() => node.child.kill('SIGKILL'));
     return node;
+  }
+
+  /**
+   * That it ended; or, with two times, that it was kept from writing from the first on, and sent nothing after the second.
+   */
+  ending(from_ms = Infinity, to_ms = Infinity): Ending {
+    return { sender: this.sender, url: this.#url, from_ms, to_ms };
   }
 
   get pid(): number {

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { type InDoubt, Nodes } from './cluster.ts';
+import type { Ending } from './checker.ts';
+import { Nodes } from './cluster.ts';
 import { missingForPatroni, PatroniCluster, TTL_S } from './patroni_cluster.ts';
 import { assertClean, assertControls, numberFrom } from './run.ts';
 import type { Speakers } from './speakers.ts';
@@ -11,10 +12,8 @@ const KILLS = numberFrom('FAULTS_KILLS', 10);
 const LOAD_MS = 2_000;
 const BACK_MS_MAX = 120_000;
 const LOOK_EVERY_MS = 10;
-/** What was heard and not yet written. */
-const IN_FLIGHT_MS = 1_000;
-/** A node whose lease cannot be renewed starts attempts for so long. */
-const TRUSTED_MS = 9_500;
+/** A node whose lease cannot be renewed starts attempts for 9.5 s, and each of them ends within 5 s. */
+const SENDS_ON_MS = 14_500;
 
 const missing = missingForPatroni();
 
@@ -25,7 +24,7 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
   const nodes = await Nodes.start(t, [database_url, database_url]);
   nodes.speakers.is_503_in_doubt = true;
 
-  const in_doubt: InDoubt[] = [];
+  const endings: Ending[] = [];
   const without_primary_s: number[] = [];
   const without_service_s: number[] = [];
   for (let kill = 0; kill < KILLS; kill++) {
@@ -33,7 +32,7 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
     const primary = await database.settled();
     await database.kill(primary);
     const killed_at_ms = Date.now();
-    in_doubt.push({ from_ms: killed_at_ms - IN_FLIGHT_MS, to_ms: killed_at_ms + TRUSTED_MS });
+    endings.push(...nodes.processes.map((node) => node.ending(killed_at_ms, killed_at_ms + SENDS_ON_MS)));
     const [without_primary, without_service] = await Promise.all([
       secondsUntil(database.hasPrimary()),
       secondsUntil(acceptedAgain(nodes.speakers)),
@@ -47,7 +46,7 @@ test(`the primary is killed ${KILLS} times under load: nothing lost`, { skip: mi
   }
   await pause(LOAD_MS);
 
-  const record = await nodes.record(...(in_doubt as [InDoubt, ...InDoubt[]]));
+  const record = await nodes.record(...endings);
   const { accepted, heard } = assertClean(t, record);
   t.diagnostic(`answers: ${JSON.stringify([...nodes.speakers.statuses])}`);
   t.diagnostic(`without a primary, in seconds: ${without_primary_s.join(', ')}`);

@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { deliveriesByState, enroll, history, nothingPending } from './api.ts';
-import { check, type Figures, type Findings, type Life, type Record } from './checker.ts';
+import { check, type Ending, type Figures, type Findings, type Record } from './checker.ts';
 import { Machines } from './machines.ts';
 import { NodeProcess } from './node_process.ts';
 import { Speakers } from './speakers.ts';
@@ -56,49 +56,44 @@ export interface Plan {
   ends: number;
   /** Ends a process that was started a moment ago; it need not be ready. */
   end: (node: NodeProcess) => Promise<void>;
-  in_flight_ms: number;
+  /** Whether what was in flight may arrive again. */
+  is_violent: boolean;
 }
 
 /** Runs the plan, lets everything be delivered, and collects what everybody has to say. */
-export async function runUnderLoad(t: TestContext, { ends, end, in_flight_ms }: Plan): Promise<Record> {
+export async function runUnderLoad(t: TestContext, { ends, end, is_violent }: Plan): Promise<Record> {
   const data = await temporaryDirectory(t);
   const machines = await Machines.start(t);
-  const lives: Life[] = [];
-  let node = NodeProcess.serve(t, data);
-  lives.push(node.life);
+  const endings: Ending[] = [];
+  let node = NodeProcess.serve(t, data, { machines });
   const url = await node.ready;
   await enroll(url, machines.origin, MEMBERS);
   const speakers = new Speakers(url, MEMBERS.keys());
   for (let ended = 0; ended < ends; ended++) {
     await end(node);
-    node = NodeProcess.serve(t, data);
-    lives.push(node.life);
+    if (is_violent) endings.push(node.ending());
+    // What it had sent is noted before anything of the next one is.
+    await machines.heard();
+    node = NodeProcess.serve(t, data, { machines });
     node.ready.then((ready) => (speakers.url = ready)).catch(() => {});
   }
   const last = await node.ready;
   await speakers.end();
   await nothingPending(last);
-  const record = await recordOf(last, speakers, machines, lives, in_flight_ms);
+  const record = await recordOf(last, speakers, machines, endings);
   assert.equal((await node.end('SIGTERM')).code, 0);
   return record;
 }
 
 /** What everybody has to say, when all is delivered. */
-async function recordOf(
-  url: string,
-  { sent }: Speakers,
-  machines: Machines,
-  lives: Life[],
-  in_flight_ms: number,
-): Promise<Record> {
+async function recordOf(url: string, { sent }: Speakers, machines: Machines, endings: Ending[]): Promise<Record> {
   return {
     sent,
     heard: await machines.heard(),
     stored: await history(url, MEMBERS.keys()),
     members: MEMBERS,
     deliveries: await deliveriesByState(url),
-    lives,
-    in_flight_ms,
+    endings,
   };
 }
 
@@ -109,7 +104,7 @@ export async function surviveUnderLoad(
   fault: (parts: { node: NodeProcess; url: string; speakers: Speakers; machines: Machines }) => Promise<void>,
 ): Promise<Record> {
   const machines = await Machines.start(t);
-  const node = NodeProcess.serve(t, data);
+  const node = NodeProcess.serve(t, data, { machines });
   const url = await node.ready;
   await enroll(url, machines.origin, MEMBERS);
   const speakers = new Speakers(url, MEMBERS.keys());
@@ -120,7 +115,7 @@ export async function surviveUnderLoad(
   }
   assert.ok(node.isAlive, node.log);
   await nothingPending(url);
-  const record = await recordOf(url, speakers, machines, [node.life], 0);
+  const record = await recordOf(url, speakers, machines, []);
   assert.equal((await node.end('SIGTERM')).code, 0);
   return record;
 }

@@ -45,7 +45,7 @@ export class Speakers {
   async #speak(meeting_id: string, insistent: boolean): Promise<void> {
     while (!this.#told_to_end) {
       const number = ++this.#numbers;
-      const sent: Sent = { number, meeting_id, told: 'unknown', message_id: null, seq: null };
+      const sent: Sent = { number, meeting_id, told: 'unknown', message_id: null, seq: null, accepted: null };
       this.sent.push(sent);
       sent.told = await this.#try(sent, insistent);
       if (insistent) await this.#insist(sent);
@@ -58,23 +58,22 @@ export class Speakers {
   async #insist(sent: Sent): Promise<void> {
     while (sent.told === 'unknown' && !this.#told_to_end) {
       await pause(REFUSED_PAUSE_MS);
-      if ((await this.#try(sent, true)) === 'ok') sent.told = 'ok';
+      if ((await this.#try(sent, true)) !== 'ok') continue;
+      // The first try may have stored it, and then this one shows no commit.
+      Object.assign(sent, { told: 'ok', accepted: null });
     }
   }
 
   async #try(sent: Sent, insistent: boolean): Promise<Told> {
     try {
       const key = insistent ? `key-${sent.number}` : undefined;
-      const { status, body } = await send(
-        this.urls[this.#tries++ % this.urls.length] as string,
-        sent.meeting_id,
-        sent.number,
-        key,
-      );
+      const url = this.urls[this.#tries++ % this.urls.length] as string;
+      const from_ms = Date.now();
+      const { status, body } = await send(url, sent.meeting_id, sent.number, key);
       this.statuses.set(status, (this.statuses.get(status) ?? 0) + 1);
       if (status === 503 && (this.is_503_in_doubt || String(body['detail']).includes('IN_DOUBT'))) return 'unknown';
       if (status !== 201) return 'failed';
-      Object.assign(sent, { message_id: body['message_id'], seq: body['seq'] });
+      Object.assign(sent, { message_id: body['message_id'], seq: body['seq'], accepted: { url, from_ms } });
       return 'ok';
     } catch (error) {
       const { code } = ((error as Error).cause ?? {}) as { code?: string };

@@ -13,7 +13,7 @@ test(`told to stop ${STOPS} times under load: exit 0 within 7 s, nothing lost, n
   let longest_ms = 0;
   const record = await runUnderLoad(t, {
     ends: STOPS,
-    in_flight_ms: 0,
+    is_violent: false,
     async end(node) {
       await node.ready;
       await pause(random() * LOAD_MS_MAX);

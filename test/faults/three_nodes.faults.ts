@@ -12,8 +12,6 @@ import { makeDatabase } from '../support/postgres.ts';
 
 const LOAD_MS = 1_000;
 const STOP_MS_MAX = 7_000;
-/** What a killed node had in flight, or answered and not yet written. */
-const IN_FLIGHT_MS = 1_000;
 
 test('three nodes share the work; one stops, one is killed; nothing is lost, nothing out of order', async (t) => {
   const database_url = await makeDatabase();
@@ -34,8 +32,7 @@ test('three nodes share the work; one stops, one is killed; nothing is lost, not
   await pause(LOAD_MS);
 
   // Only the end of the one that was killed lets anything come again.
-  const { to_ms } = killed.life;
-  const record = await nodes.record({ from_ms: to_ms - IN_FLIGHT_MS, to_ms });
+  const record = await nodes.record(killed.ending());
   const { accepted, heard } = assertClean(t, record);
   assert.ok(accepted > 100 && heard > accepted, 'there was load');
   assertControls(record);

@@ -26,8 +26,11 @@ const LINGER_BYTES_MAX = 16 << 20;
 /** How long a connection without a request is kept open when the server stops. */
 const UNUSED_MS = 500;
 
-/** How long queued connections are accepted before the server accepts none. */
-const ACCEPT_QUEUED_MS_MAX = 100;
+/**
+ * Connections that are accepted when the server stops, because they may have been queued by then: as many as Node lets
+ * the system queue.
+ */
+const QUEUED_MAX = 511;
 
 /**
  * Requests that are ignored after the last response, before the connection is cut: twice what may arrive in one turn.
@@ -102,7 +105,7 @@ export class Connections {
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
-    await this.#acceptQueued();
+    await this.#acceptQueued(this.#clock.now() + drain_ms);
     // The method of the HTTP server would close idle connections too.
     NetServer.prototype.close.call(server);
     if (this.#open.size === 0) return;
@@ -111,20 +114,22 @@ export class Connections {
     const timer = this.#clock.after(drain_ms, resolve);
     await promise;
     timer.cancel();
+    // Requests that lay in their sockets while this process was busy are read first.
+    await turn();
   }
 
   /**
    * Node accepts one connection in each turn of the loop. Connections that still wait, perhaps with a request written,
-   * would be reset. So this goes on until a turn brings none.
+   * would be reset. So this goes on until a turn brings none. Its bound is a number: a busy machine needs any time.
    */
-  async #acceptQueued(): Promise<void> {
-    const until = this.#clock.now() + ACCEPT_QUEUED_MS_MAX;
+  async #acceptQueued(until: number): Promise<void> {
+    const count_max = this.#connection_count + QUEUED_MAX;
     let count: number;
     await turn();
     do {
       count = this.#connection_count;
       await turn();
-    } while (this.#connection_count > count && this.#clock.now() < until);
+    } while (this.#connection_count > count && this.#connection_count < count_max && this.#clock.now() < until);
   }
 
   /**

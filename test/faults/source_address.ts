@@ -1,0 +1,21 @@
+/**
+ * Loaded into a process before its program: what it connects to the machines is from an address of its own, so that they
+ * see which process a push is from. Linux lets any of 127.0.0.0/8 be used.
+ */
+import { Socket } from 'node:net';
+
+const { FAULTS_SENDER, FAULTS_MACHINES_PORT } = process.env;
+const connect = Socket.prototype.connect as (this: Socket, ...args: unknown[]) => Socket;
+
+Socket.prototype.connect = function (this: Socket, ...args: unknown[]): Socket {
+  // `net.connect` passes its arguments on as one list.
+  const [options] = Array.isArray(args[0]) ? (args[0] as unknown[]) : args;
+  if (
+    typeof options === 'object' &&
+    options !== null &&
+    String((options as { port?: unknown }).port) === FAULTS_MACHINES_PORT
+  ) {
+    Object.assign(options, { localAddress: FAULTS_SENDER });
+  }
+  return connect.apply(this, args);
+} as Socket['connect'];
