@@ -100,10 +100,11 @@ export class Engine {
     const turns = this.#turns;
     const in_flight = this.#in_flight;
     const settlements = new Settlements(clock, store, observer, () => this.#dispatcher.run());
+    const invalidations = new InvalidationClock();
     const cluster = store.cluster && {
       cluster_backlog: new ClusterBacklog(clock, store.cluster, partitions.node_id),
       seen_ranges: new SeenRanges(),
-      lane_cursors: new LaneCursors(),
+      lane_cursors: new LaneCursors(invalidations),
     };
     const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
     const saturation = new Saturation(load, settings.max_in_flight);
@@ -140,7 +141,6 @@ export class Engine {
     const results = new Results({ ...parts, random, registrations, retries, retry_schedule_ms });
     const attempts = new Attempts({ ...parts, retries, results, user_agent });
 
-    const invalidations = new InvalidationClock();
     const onRelief = (): void => this.#acceptor.flushIfReady();
     const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
     const intake = { backpressure, invalidations, router };

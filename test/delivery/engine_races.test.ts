@@ -1,7 +1,8 @@
 /** Two things at once: what the table says, what memory says, and what a machine says late. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { HOUR, MINUTE, SECOND, startNode } from '../support/node.ts';
+import { StoreError } from '../../src/store/store_error.ts';
+import { HOUR, MINUTE, SECOND, startNode, type TestNode } from '../support/node.ts';
 import { HANGS } from '../support/scripted_transport.ts';
 
 const upTo = (count: number) => Array.from({ length: count }, (_, k) => k + 1);
@@ -328,6 +329,123 @@ describe('a database that is behind what this node knows, and gives a seq again'
       assert.notEqual(node.transport.to('i')[4]?.delivery_id, 'dlv_lost');
     });
   }
+});
+
+describe('a message that is read from the table before its sender is answered', () => {
+  /** Everything is stored, and the answer to these sends is held up until the promise is kept. */
+  function holdAnswer(node: TestNode, meeting_id: string): () => void {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    node.meddle = (name, [batch]) => {
+      const is_held = name === 'messages.accept' && (batch as { meeting_id: string }[])[0]?.meeting_id === meeting_id;
+      return is_held ? { answered: promise } : undefined;
+    };
+    return resolve;
+  }
+
+  test('is pushed once, when the scan of the table found it', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    const answer = holdAnswer(node, 'm');
+    const sent = node.send('m');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    answer();
+    await sent;
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+  });
+
+  test('is pushed once, although its lane was emptied and forgotten after many others', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    const answer = holdAnswer(node, 'm');
+    const sent = node.send('m');
+    await node.clock.advance(MINUTE);
+    for (const n of upTo(300)) {
+      await node.join('i', `m${n}`);
+      await node.send(`m${n}`);
+      await node.clock.advance(10);
+    }
+    assert.equal(node.transport.pushes.length, 302);
+    answer();
+    await sent;
+    await node.clock.advance(MINUTE);
+    assert.equal(node.transport.pushes.length, 302);
+  });
+
+  test('control: what was requested after a lane was forgotten needs no read', async (t) => {
+    const node = await startNode(t, { others: true });
+    let loads = 0;
+    node.meddle = (name) => {
+      if (name === 'deliveries.loadLanes') loads++;
+      return undefined;
+    };
+    for (const n of upTo(600)) {
+      await node.meeting(`m${n}`, 'i');
+      await node.send(`m${n}`);
+      await node.clock.advance(10);
+    }
+    assert.equal(node.transport.pushes.length, 600);
+    assert.ok(loads < 5, `${loads} reads`);
+  });
+});
+
+describe('an instance whose secrets do not open', () => {
+  const unreadable = new StoreError('SECRET_UNREADABLE', 'scripted');
+  const unreadableTo = (node: TestNode): void => {
+    node.meddle = (name, [ids]) =>
+      name === 'instances.load' && (ids as string[]).includes('i') ? Promise.reject(unreadable) : undefined;
+  };
+
+  test('is read at once when another node registered it with new ones', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    unreadableTo(node);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.pushes.length, 0);
+    node.meddle = null;
+    node.engine.onChange({ kind: 'instance', instance_id: 'i', resets_backoff: true, requeued: false });
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+  });
+
+  test('is pushed nothing on what was known before', async (t) => {
+    const node = await startNode(t, { others: true });
+    await node.meeting('m', 'i');
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    unreadableTo(node);
+    node.engine.onChange({ kind: 'instance', instance_id: 'i', resets_backoff: false, requeued: false });
+    await node.sendMany('m', 3);
+    await node.clock.advance(5 * MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    assert.ok(node.storage_errors.length < 10, `${node.storage_errors.length} reads in five minutes`);
+    node.meddle = null;
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 2, 3, 4]);
+  });
+
+  test('on one node: what it is registered with counts at once, and again when it changes', async (t) => {
+    const node = await startNode(t);
+    await node.meeting('m', 'i');
+    unreadableTo(node);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.equal(node.transport.pushes.length, 0);
+    node.meddle = null;
+    await node.register('i');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1]);
+    // A step of a deletion that failed: the row is read again.
+    node.engine.invalidateInstance('i');
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.deepEqual(node.transport.seqsTo('i'), [1, 2]);
+  });
 });
 
 describe('a deletion that fails half-way', () => {

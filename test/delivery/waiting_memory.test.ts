@@ -5,6 +5,7 @@ import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 import { LaneCursors } from '../../src/delivery/cluster/lane_cursors.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
+import { InvalidationClock } from '../../src/delivery/lanes/invalidation_clock.ts';
 import { Lane } from '../../src/delivery/lanes/lane.ts';
 import { Recipient } from '../../src/delivery/lanes/recipient.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
@@ -29,7 +30,7 @@ function bytesOf(make: (i: number) => object): number {
 }
 
 const partitions = Partitions.alone(new VirtualClock());
-const cursors = new LaneCursors();
+const cursors = new LaneCursors(new InvalidationClock());
 
 /** As it is after a start: something of its lane is on disk, nothing was read. */
 function waiting(i: number): Recipient {

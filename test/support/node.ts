@@ -109,8 +109,14 @@ export function openStoreHere(file = ':memory:', quotas?: Quotas): Store {
   };
 }
 
-/** Decides what becomes of a call before it is made: undefined lets it through, anything else stands in for it. */
-export type Meddle = (name: string, args: unknown[]) => undefined | 'fails' | 'lost' | Promise<void>;
+/**
+ * Decides what becomes of a call before it is made: undefined lets it through, a promise holds it up, `answered` holds up
+ * its answer, and anything else stands in for it.
+ */
+export type Meddle = (
+  name: string,
+  args: unknown[],
+) => undefined | 'fails' | 'lost' | Promise<void> | { answered: Promise<void> };
 
 /** A store whose calls the clock waits for, and that a test can make fail, wait or be lost. */
 export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle): Store {
@@ -126,7 +132,11 @@ export function meddledStore(store: Store, clock: VirtualClock, meddle: Meddle):
           if (verdict === undefined) return call();
           if (verdict === 'lost') return new Promise(() => {});
           if (verdict === 'fails') return Promise.reject(new StoreError('SQLITE_13', 'scripted: the disk is full'));
-          return verdict.then(call);
+          if (!('answered' in verdict)) return verdict.then(call);
+          return call().then(async (value) => {
+            await verdict.answered;
+            return value;
+          });
         },
     });
   return {

@@ -1,3 +1,4 @@
+import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
@@ -6,44 +7,78 @@ const OF_RECIPIENT_MAX = 256;
 const CURSORS_MAX = 200_000;
 
 /** What is remembered of an empty lane. */
-export type LaneCursor = Pick<Lane, 'contiguous_from' | 'last_seq'>;
+export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
+  /** When it became empty, on the invalidation clock. */
+  emptied_at: number;
+}
+
+/** The empty lanes of a recipient. */
+interface CursorsOfRecipient {
+  /** By meeting; the first lane has been empty for the longest time. */
+  by_meeting: Map<string, LaneCursor>;
+  /** When the last of those became empty that are forgotten. */
+  forgotten_at: number;
+}
 
 /**
  * The positions of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no read: another
  * node may have stored messages in between, and the position tells whether one is missing.
  */
 export class LaneCursors {
-  /** By recipient, then by meeting. In each inner Map, the first lane has been empty for the longest time. */
-  readonly #cursors = new Map<Recipient, Map<string, LaneCursor>>();
+  readonly #invalidations: InvalidationClock;
+  readonly #cursors = new Map<Recipient, CursorsOfRecipient>();
   #count = 0;
+  /** When all lanes of some recipient were forgotten the last time. */
+  #dropped_at = 0;
+
+  constructor(invalidations: InvalidationClock) {
+    this.#invalidations = invalidations;
+  }
 
   /** Remembers an empty lane. */
   add(recipient: Recipient, { meeting_id, contiguous_from, last_seq }: Lane): void {
+    const emptied_at = this.#invalidations.tick();
     let cursors = this.#cursors.get(recipient);
-    if (cursors === undefined) this.#cursors.set(recipient, (cursors = new Map()));
-    if (cursors.size >= OF_RECIPIENT_MAX || this.#count >= CURSORS_MAX) {
-      const [longest] = cursors.keys();
+    if (cursors === undefined) {
+      cursors = { by_meeting: new Map(), forgotten_at: this.#dropped_at };
+      this.#cursors.set(recipient, cursors);
+    }
+    const { by_meeting } = cursors;
+    if (by_meeting.size >= OF_RECIPIENT_MAX || this.#count >= CURSORS_MAX) {
+      const longest = by_meeting.entries().next().value;
+      cursors.forgotten_at = longest === undefined ? emptied_at : longest[1].emptied_at;
       if (longest === undefined) return;
-      cursors.delete(longest);
+      by_meeting.delete(longest[0]);
       this.#count--;
     }
-    cursors.set(meeting_id, { contiguous_from, last_seq });
+    by_meeting.set(meeting_id, { contiguous_from, last_seq, emptied_at });
     this.#count++;
   }
 
   /** The cursor of a lane that is about to be in memory: from then on the lane itself knows its position. */
   take(recipient: Recipient, meeting_id: string): LaneCursor | undefined {
-    const cursors = this.#cursors.get(recipient);
-    const cursor = cursors?.get(meeting_id);
+    const by_meeting = this.#cursors.get(recipient)?.by_meeting;
+    const cursor = by_meeting?.get(meeting_id);
     if (cursor === undefined) return undefined;
-    cursors?.delete(meeting_id);
+    by_meeting?.delete(meeting_id);
     this.#count--;
     return cursor;
   }
 
+  /**
+   * The time of the invalidation clock before which a forgotten lane of a recipient may have read messages. What this
+   * node requested later was in none of them.
+   */
+  forgottenAt(recipient: Recipient): number {
+    return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;
+  }
+
   /** Forgets the lanes of a recipient: it leaves memory, or the table may have changed. */
   drop(recipient: Recipient): void {
-    this.#count -= this.#cursors.get(recipient)?.size ?? 0;
+    const cursors = this.#cursors.get(recipient);
+    if (cursors === undefined) return;
+    this.#dropped_at = this.#invalidations.tick();
+    this.#count -= cursors.by_meeting.size;
     this.#cursors.delete(recipient);
   }
 }

@@ -100,6 +100,11 @@ export class RecipientCache {
     return lane;
   }
 
+  /** Whether a lane may have read what was requested at a time, so that it need not be pending, and was forgotten. */
+  mayHaveRead(recipient: Recipient, requested_at: number): boolean {
+    return this.#cursors !== null && requested_at < this.#cursors.forgottenAt(recipient);
+  }
+
   /**
    * Forgets an empty lane, but only after all pending lanes are found. Until then only the lane knows which deliveries
    * were taken from it.

@@ -50,15 +50,16 @@ export class Registration {
     return this.#freshness === 'current';
   }
 
-  /** The row may have changed: nothing is started until it is read again. */
+  /** The row may have changed: nothing is started until it is read again, and it may be readable now. */
   invalidate(): void {
     if (this.#freshness === 'current') this.#freshness = 'stale';
+    this.#endPause();
     this.version++;
   }
 
-  /** The registration in memory counts again, although no row replaced it: the row cannot be read. */
-  keep(): void {
-    if (this.#freshness === 'stale') this.#freshness = 'current';
+  /** Whoever paused the reading finds by the state or the version that the pause is over. */
+  #endPause(): void {
+    if (this.reading === 'paused') this.reading = 'none';
   }
 
   /** Takes over what a row says. Its health counts only when it is the first one, or leads elsewhere. */
@@ -73,6 +74,7 @@ export class Registration {
     else this.gone_as_of = null;
     this.#target = target;
     this.#freshness = 'current';
+    this.#endPause();
     if (this.#resets_when_replaced) this.resetBackoff();
   }
 

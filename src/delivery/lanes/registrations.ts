@@ -142,13 +142,17 @@ export class Registrations {
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
 
-  /** Its secrets cannot be decrypted. It is not read again for each message that is accepted for it meanwhile. */
+  /**
+   * Its secrets cannot be decrypted. It is not read again for each message that is accepted for it meanwhile, but when the row
+   * changes. Nothing is pushed: what memory has of an earlier row may be another owner's target.
+   */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;
-    registration.keep();
+    const { version } = registration;
     registration.reading = 'paused';
     this.#dispatcher.endTurn(recipient);
     const again = (): void => {
+      if (registration.reading !== 'paused' || registration.version !== version) return;
       registration.reading = 'none';
       this.#dispatcher.offer(recipient);
     };

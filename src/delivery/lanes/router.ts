@@ -41,7 +41,10 @@ export class Router {
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes, so what is not in memory is not pending.
       // That is not certain for a message that another node stored: this node may have read it from the table long ago.
-      const is_known = is_own && recipient.partition.discovered && (contiguous_from === null || contiguous_from === 1);
+      // Nor is it for one of its own that was read from the table before its commit was answered.
+      const is_whole = contiguous_from === null || contiguous_from === 1;
+      const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
+      const is_known = was_unread && is_whole && recipient.partition.discovered;
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
       // The message belongs to another range than the last one: before it there may be messages that this node did
       // not see.
