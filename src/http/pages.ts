@@ -3,12 +3,12 @@
  * repository, and ask for one. Only what no route takes comes here, and of it only what a browser asks for, so that a
  * mistyped path of the API stays what it is.
  */
-import { hash } from 'node:crypto';
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { VERSION } from '../version.ts';
+import { type File, sendFile, variantOf } from './files.ts';
 
 /** In a clone, the directory of the build; in the package, a directory beside the bundle. */
 const DIRECTORY = fileURLToPath(
@@ -90,19 +90,6 @@ The API itself is under /api/v1/: GET /api/v1/instances/ lists the instances.
 
 /** How soon a browser looks again. */
 const NOT_BUILT_RETRY_S = '2';
-
-/** One representation of a file. */
-interface Variant {
-  bytes: Buffer;
-  etag: string;
-}
-
-interface File {
-  type: string;
-  immutable: boolean;
-  plain: Variant;
-  encoded: { name: string; variant: Variant }[];
-}
 
 /** The built files, as they were when the index was written. */
 interface Built {
@@ -200,43 +187,15 @@ async function filesIn(directory: string): Promise<Map<string, File>> {
       const smaller = bytes.get(name + encoding.suffix);
       return smaller === undefined ? [] : [{ name: encoding.name, variant: variantOf(smaller) }];
     });
-    files.set(name, { type, immutable: IMMUTABLE.test(name), plain: variantOf(plain), encoded });
+    const cache_control = IMMUTABLE.test(name) ? 'public, max-age=31536000, immutable' : 'no-cache';
+    files.set(name, { type, headers: PAGE_HEADERS, cache_control, plain: variantOf(plain), encoded });
   }
   return files;
-}
-
-function variantOf(bytes: Buffer): Variant {
-  return { bytes, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` };
-}
-
-function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File): void {
-  const encoding = file.encoded.find(({ name }) => accepts(headers['accept-encoding'] ?? '', name));
-  const { bytes, etag } = encoding?.variant ?? file.plain;
-  void reply
-    .headers(PAGE_HEADERS)
-    .type(file.type)
-    .header('etag', etag)
-    .header('cache-control', file.immutable ? 'public, max-age=31536000, immutable' : 'no-cache');
-  if (file.encoded.length > 0) void reply.header('vary', 'accept-encoding');
-  if (encoding !== undefined) void reply.header('content-encoding', encoding.name);
-  if (headers['if-none-match']?.split(',').some((known) => known.trim() === etag) === true) {
-    void reply.code(304).send();
-    return;
-  }
-  void reply.send(bytes);
 }
 
 /** Escapes text for HTML, also for the value of an attribute in quotes. */
 function escaped(text: string): string {
   return text.replaceAll(/[&<>"']/g, (character) => `&#${character.charCodeAt(0)};`);
-}
-
-/** Whether the header names the encoding with a weight above 0 (RFC 9110, section 12.5.3). */
-function accepts(accept_encoding: string, name: string): boolean {
-  return accept_encoding.split(',').some((part) => {
-    const [coding = '', ...parameters] = part.split(';').map((piece) => piece.trim().toLowerCase());
-    return coding === name && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
-  });
 }
 
 /** Whether a person opens a page, rather than a program asking for JSON. */

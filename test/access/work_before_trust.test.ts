@@ -3,13 +3,14 @@
  * route of the server's own table is asked for in the same ways, so that a new one cannot be forgotten.
  */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
 import { describe, test, type TestContext } from 'node:test';
 import { routesOnly } from '../support/routes.ts';
 import { RawClient, sayAnswers } from '../support/raw_client.ts';
 import { get, head, HOST, JSON_TYPE } from '../support/raw_requests.ts';
 import { type Service, startService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { inTime, until } from '../support/wait.ts';
 
 interface Route {
   name: string;
@@ -41,6 +42,8 @@ async function routesOf(): Promise<Route[]> {
 }
 
 const MAX_CONNECTIONS = 16;
+/** Node publishes here whenever it made a request of what it read. */
+const REQUEST_READ = 'http.server.request.start';
 /** As many as one connection may have in progress. */
 const PIPELINED = 8;
 /** Of processor time for one answer, with what the client takes: five times what the dearest of them takes today. */
@@ -123,15 +126,48 @@ describe('without a key', { concurrency: false }, async () => {
     }
   });
 
-  test('more than that are cut off behind them, on every route', async (t) => {
+  test('more than that are cut off behind them, on every route, and not even read as requests', async (t) => {
     const service = await start(t);
+    let read = 0;
+    const count = (): void => void read++;
+    subscribe(REQUEST_READ, count);
+    t.after(() => unsubscribe(REQUEST_READ, count));
     for (const route of routes) {
+      read = 0;
       const client = connect(t, service);
       client.write(whole(route).repeat(300));
       const statuses = await statusesOf(client);
       assert.ok(statuses.length <= PIPELINED + 1, `${route.name}: ${statuses.length} answers`);
+      assert.ok(read > 0 && read <= PIPELINED + 1, `${route.name}: ${read} requests`);
     }
     await assertAllFree(t, service);
+  });
+
+  test('a connection that goes on writing after its last answer is cut off', async (t) => {
+    const service = await start(t);
+    const client = connect(t, service);
+    const requests = get('/healthz').repeat(1_000);
+    const write = (): void => void (client.socket.destroyed || client.socket.write(requests));
+    client.socket.on('drain', write);
+    // It is reset in the middle of a write.
+    const closed = new Promise((resolve) => client.socket.once('close', resolve));
+    write();
+    await inTime('the end of the connection', closed);
+    await assertAllFree(t, service);
+  });
+
+  test('the document is compressed once, and sent only to who does not have it', async (t) => {
+    const service = await start(t);
+    const url = `${service.url}/openapi.json`;
+    const plain = await fetch(url, { headers: { 'accept-encoding': 'identity' } });
+    const bytes = Number(plain.headers.get('content-length'));
+    const compressed = await fetch(url, { headers: { 'accept-encoding': 'gzip' } });
+    assert.equal(compressed.headers.get('content-encoding'), 'gzip');
+    assert.ok(Number(compressed.headers.get('content-length')) < bytes / 5);
+    assert.deepEqual(await compressed.json(), await plain.json());
+    const etag = compressed.headers.get('etag') ?? '';
+    const again = await fetch(url, { headers: { 'accept-encoding': 'gzip', 'if-none-match': etag } });
+    assert.deepEqual([again.status, await again.text()], [304, '']);
   });
 
   test('a caller that disconnects at once leaves nothing behind, on every route', async (t) => {

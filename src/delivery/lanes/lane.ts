@@ -1,0 +1,166 @@
+import assert from 'node:assert/strict';
+import { Fifo } from '../fifo.ts';
+import { Backlog } from './backlog.ts';
+import type { LaneDelivery } from './lane_delivery.ts';
+
+/**
+ * What a lane does now.
+ *
+ *   idle ── offered ──► ready ── a step ──► attempting ──► idle
+ *                         └──── a step ──► loading ──────► idle
+ *
+ * An idle lane with something in it is held until a time, or its instance may start nothing.
+ */
+export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
+
+/**
+ * The deliveries of one instance in one meeting, in the order of seq.
+ *
+ * The front is in memory (`queue`); what follows may be on disk only (`backlog`). One attempt at a time; nothing is tried that
+ * follows something on disk only.
+ */
+export class Lane {
+  readonly meeting_id: string;
+  /**
+   * Whether this is the list of deliveries that stepped aside. They are read in the order in which they are due, and
+   * block no other delivery.
+   */
+  readonly aside: boolean;
+  readonly queue = new Fifo<LaneDelivery>();
+  #state: LaneState = 'idle';
+  /** Null while all of the lane is in memory. */
+  backlog: Backlog | null = null;
+  /**
+   * Rises when the rows may have changed. Then deliveries of an earlier generation no longer count, whether they are in
+   * memory, in flight or being read.
+   */
+  generation = 0;
+  /** The last seq that was ever in the queue. A load continues after it. */
+  last_seq: number;
+  /** Nothing of it is tried before this time; Infinity while its meeting is paused. */
+  held_until = 0;
+  /** Deliveries in memory that were read from the table, and not tried since. */
+  queued_read = 0;
+  /**
+   * The first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node saw every
+   * message from there on, and has read the earlier ones. 0: it is complete for no range. Null without a cluster, where
+   * a lane is always complete.
+   */
+  contiguous_from: number | null = null;
+
+  constructor(meeting_id: string, last_seq: number, aside = false) {
+    this.meeting_id = meeting_id;
+    this.last_seq = last_seq;
+    this.aside = aside;
+  }
+
+  /** What it does now; set by `list`, `unlist`, `begin` and `end`. */
+  get state(): LaneState {
+    return this.#state;
+  }
+
+  /** It waits for a step of its recipient. */
+  list(): void {
+    assert(this.#state === 'idle' && !this.isEmpty, 'only an idle lane with something in it is listed');
+    this.#state = 'ready';
+  }
+
+  /** Its step has begun. */
+  unlist(): void {
+    assert(this.#state === 'ready', 'only a ready lane takes a step');
+    this.#state = 'idle';
+  }
+
+  /** An attempt on the head starts, or a read of what is on disk only. */
+  begin(state: 'attempting' | 'loading'): void {
+    assert(this.#state === 'idle', 'a lane does one thing at a time');
+    const has_head = this.queue.length > 0;
+    // The lane of deliveries aside is read when one is due, even without a backlog.
+    if (state === 'attempting') assert(has_head, 'an attempt is made on the head');
+    else assert(!has_head && (this.aside || this.backlog !== null), 'only a backlog is read, when its turn is next');
+    this.#state = state;
+  }
+
+  /** The attempt or the read has ended. */
+  end(): void {
+    assert(this.isBusy, 'only what was begun ends');
+    this.#state = 'idle';
+  }
+
+  get is_paused(): boolean {
+    return this.held_until === Infinity;
+  }
+
+  get isBusy(): boolean {
+    return this.#state === 'loading' || this.#state === 'attempting';
+  }
+
+  get isEmpty(): boolean {
+    return this.queue.length === 0 && this.backlog === null;
+  }
+
+  get tail_length(): number {
+    const tail = this.backlog === null ? null : this.backlog.tail;
+    return tail === null ? 0 : tail.length;
+  }
+
+  /** The last seq that is in memory, or was. */
+  get newest_seq(): number {
+    return this.backlog !== null && this.tail_length > 0 ? this.backlog.tail_to : this.last_seq;
+  }
+
+  /** Deliveries in memory. */
+  get length(): number {
+    return this.queue.length + this.tail_length;
+  }
+
+  get unread(): number {
+    return this.backlog === null ? 0 : this.backlog.unread_estimate;
+  }
+
+  /** Adds the next delivery; behind the backlog if there is one. */
+  append(delivery: LaneDelivery): void {
+    if (this.backlog === null) this.appendRead(delivery);
+    else this.backlog.push(delivery);
+  }
+
+  /** Adds the next delivery that was read from the backlog, or the next one of a lane without a backlog. */
+  appendRead(delivery: LaneDelivery): void {
+    this.queue.push(delivery);
+    if (!this.aside) this.last_seq = delivery.seq;
+  }
+
+  /** Something of the lane is on disk only. */
+  spill(): Backlog {
+    const backlog = (this.backlog ??= new Backlog());
+    backlog.changes++;
+    return backlog;
+  }
+
+  /** Keeps the first `length` of the queue. @returns the others: they are on disk only from now on */
+  truncate(length: number): LaneDelivery[] {
+    const dropped = this.queue.truncate(length);
+    const backlog = this.spill();
+    // The results of attempts on the head may not be written yet.
+    if (length === 0) backlog.is_unsettled = true;
+    this.last_seq = Math.min(this.last_seq, (dropped[0] as LaneDelivery).seq - 1);
+    return dropped;
+  }
+
+  /** All of the backlog is read: now the tail follows the queue. */
+  joinTail(): void {
+    const tail = this.backlog === null ? null : this.backlog.tail;
+    this.backlog = null;
+    if (tail === null) return;
+    for (let next = tail.shift(); next !== undefined; next = tail.shift()) {
+      this.queue.push(next);
+      this.last_seq = next.seq;
+    }
+  }
+
+  /** Starts a new generation: the rows are read again when all results are written. */
+  invalidate(): void {
+    this.generation++;
+    this.spill().is_unsettled = true;
+  }
+}

@@ -49,8 +49,6 @@ export class Connection extends ListNode {
   #in_turn = 0;
   /** There were too many requests: everything that arrives now is ignored. */
   is_over = false;
-  /** The requests that were ignored. */
-  ignored = 0;
   /** Since when it waits for its client, to read or to write; null while it does not. */
   waits_since: number | null = null;
   /** How many bytes the client had read when it began to wait. */

@@ -1,0 +1,40 @@
+/** What is the same for everybody and is kept in memory: made once, sent compressed, and only when it has changed. */
+import { hash } from 'node:crypto';
+import type { FastifyReply, FastifyRequest } from 'fastify';
+
+/** One representation of a file. */
+export interface Variant {
+  bytes: Buffer;
+  etag: string;
+}
+
+export interface File {
+  type: string;
+  headers: Readonly<Record<string, string>>;
+  cache_control: string;
+  plain: Variant;
+  encoded: { name: string; variant: Variant }[];
+}
+
+export function variantOf(bytes: Buffer): Variant {
+  return { bytes, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` };
+}
+
+/** Sends the smallest representation that the client takes, or 304 when it has that one. */
+export function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File): FastifyReply {
+  const encoding = file.encoded.find(({ name }) => accepts(headers['accept-encoding'] ?? '', name));
+  const { bytes, etag } = encoding?.variant ?? file.plain;
+  void reply.headers(file.headers).type(file.type).header('etag', etag).header('cache-control', file.cache_control);
+  if (file.encoded.length > 0) void reply.header('vary', 'accept-encoding');
+  if (encoding !== undefined) void reply.header('content-encoding', encoding.name);
+  const is_known = headers['if-none-match']?.split(',').some((known) => known.trim() === etag) === true;
+  return is_known ? reply.code(304).send() : reply.send(bytes);
+}
+
+/** Whether the header names the encoding with a weight above 0 (RFC 9110, section 12.5.3). */
+function accepts(accept_encoding: string, name: string): boolean {
+  return accept_encoding.split(',').some((part) => {
+    const [coding = '', ...parameters] = part.split(';').map((piece) => piece.trim().toLowerCase());
+    return coding === name && !parameters.some((parameter) => /^q=0(\.0*)?$/.test(parameter));
+  });
+}
