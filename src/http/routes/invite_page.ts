@@ -39,7 +39,7 @@ export function pageTexts(invite: Invite | null, state: InviteState | null, link
     state,
     title: 'An agent of yours is invited',
     lead: `This link lets ${named(agent_ids)} take part in ${where} ${named(meeting_ids)}.`,
-    detail: `It works once, until ${inWords(expires_at)}, and the machine becomes the instance ${instance_id}. To open this page does not use it up.`,
+    detail: `It works once, until ${inWords(expires_at)}, and the machine becomes the instance ${instance_id}. Opening this page does not use it up.`,
     command: `npx convoke connect ${link}`,
   };
 }

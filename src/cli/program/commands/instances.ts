@@ -70,8 +70,15 @@ function printInstances(rows: readonly Instance[]): void {
     { title: 'HEALTH', text: healthInWords, style: ({ health }) => HEALTH_STYLES[health] },
     { title: 'PENDING', text: (row) => String(row.pending_deliveries) },
     { title: 'LAST SUCCESS', text: (row) => ago(row.last_success_at, now_ms) },
-    { title: 'WEBHOOK', text: (row) => row.webhook_url, gives_way: true },
+    { title: 'WEBHOOK', text: wayInWords, gives_way: true },
   ]);
+}
+
+/** Where its pushes go, or that its machine asks for them. */
+function wayInWords({ transport, webhook_url, connected }: Instance): string {
+  if (transport !== 'pull') return webhook_url;
+  if (connected === null || connected === undefined) return 'pulls; not connected';
+  return connected.address === null ? 'pulls; connected' : `pulls; connected from ${connected.address}`;
 }
 
 function healthInWords({ health, is_active, webhook_enabled }: Instance): string {
@@ -97,7 +104,7 @@ function printInstance(instance: Instance): void {
     instance: instance.instance_id,
     name: instance.instance_name,
     agents: instance.agent_ids.join(', '),
-    webhook: instance.webhook_url,
+    webhook: wayInWords(instance),
     owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
