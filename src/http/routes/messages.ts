@@ -8,7 +8,7 @@ import { invalidField, Problem } from '../../domain/problem.ts';
 import { saidFields } from '../../domain/said.ts';
 import { isoTime } from '../../domain/time.ts';
 import type { AcceptedMessage, MessageRow, MessageStore, NewSaid } from '../../store/contract/messages.ts';
-import { fieldText } from '../intake/json_body.ts';
+import { fieldText } from '../../domain/json_body.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';

@@ -1,5 +1,5 @@
 import { isUtf8 } from 'node:buffer';
-import { Problem } from '../../domain/problem.ts';
+import { Problem } from './problem.ts';
 
 /** Deeper JSON is refused: nobody sends it on purpose, and a receiver may read it by recursion. */
 const DEPTH_MAX = 100;

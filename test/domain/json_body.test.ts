@@ -1,7 +1,7 @@
 /** What a body costs to be read, and which repeats are refused in it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { fieldText, parseJsonBody } from '../../src/http/intake/json_body.ts';
+import { fieldText, parseJsonBody } from '../../src/domain/json_body.ts';
 import { Problem } from '../../src/domain/problem.ts';
 
 const parse = (text: string) => parseJsonBody(Buffer.from(text));
