@@ -2,6 +2,8 @@ import { invalidField } from './problem.ts';
 
 /** Ids that users choose: instance_id, meeting_id, agent ids. */
 export const ID_CHARS_MAX = 200;
+/** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
+export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
 export const AGENT_IDS_MAX = 1000;
 /**
  * The bytes of all ids of a list, as UTF-8: room for 1,000 UUIDs. Every delivery stores a list, so each byte is stored again for each
@@ -18,6 +20,19 @@ export const AGENT_IDS_BYTES_MAX = 40_000;
 export function assertAddressable(field: string, id: string): void {
   if (id === '.' || id === '..')
     throw invalidField(field, 'must be another one than . and .., which no client can put into a path');
+}
+
+const ID = new RegExp(ID_PATTERN, 'u');
+
+/** Whether a value that nothing has checked yet is a list of agent ids within its limits. */
+export function isAgentIds(value: unknown): value is string[] {
+  if (!Array.isArray(value) || value.length > AGENT_IDS_MAX) return false;
+  let bytes = 0;
+  for (const id of value as unknown[]) {
+    if (typeof id !== 'string' || !ID.test(id)) return false;
+    bytes += Buffer.byteLength(id);
+  }
+  return bytes <= AGENT_IDS_BYTES_MAX;
 }
 
 /** Drops repeated ids. The first of each keeps its place. */

@@ -68,6 +68,34 @@ export function fieldText(object: string, field: string): string | null {
   return sliceOf(bytes, spansOf(bytes, { repeats_allowed: true }).get(field));
 }
 
+/**
+ * The exact texts of the items of a list.
+ *
+ * @param list the text of a list that is known to be valid JSON
+ * @param items_max no more than these, the first ones
+ */
+export function itemTexts(list: string, items_max: number): string[] {
+  const bytes = Buffer.from(list);
+  const texts: string[] = [];
+  let depth = 0;
+  let start = 0;
+  const endItem = (end: number): void => {
+    const span = trimmed(bytes, start, end);
+    if (span.end > span.start) texts.push(bytes.toString('utf8', span.start, span.end));
+    start = end + 1;
+  };
+  for (let i = 0; i < bytes.length && texts.length < items_max; i++) {
+    const byte = bytes[i] as number;
+    if (byte === QUOTE) i = endOfString(bytes, i);
+    else if (byte === OPEN_BRACE || byte === OPEN_BRACKET) {
+      if (depth++ === 0) start = i + 1;
+    } else if (byte === CLOSE_BRACE || byte === CLOSE_BRACKET) {
+      if (--depth === 0) endItem(i);
+    } else if (byte === COMMA && depth === 1) endItem(i);
+  }
+  return texts;
+}
+
 function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }

@@ -1,3 +1,5 @@
+import { fieldText } from './json_body.ts';
+
 /**
  * The part of a push's body that is the same for every instance. The message stands in it as the sender wrote it.
  *
@@ -17,6 +19,18 @@ export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
  */
 export function pushBody(head: Uint8Array, target_agents: string, timestamp: string): Uint8Array {
   return Buffer.concat([head, Buffer.from(`${target_agents},"timestamp":${JSON.stringify(timestamp)}}`)]);
+}
+
+/**
+ * The push's timestamp for a message.
+ *
+ * @param parsed the message as JSON.parse read it
+ * @param text its own text
+ */
+export function timestampOf(parsed: Record<string, unknown>, text: string): string {
+  if (!Object.hasOwn(parsed, 'created_at')) return '';
+  const { created_at } = parsed;
+  return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
 }
 
 /**

@@ -7,6 +7,7 @@ import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
+import type { AcceptedMessage } from '../store/contract/messages.ts';
 import type { MeetingInstance, MeetingRow, Membership } from '../store/contract/meetings.ts';
 import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
@@ -14,6 +15,7 @@ import type { DeliverySchema, DeliveryWithAttemptsSchema } from './schemas/deliv
 import type { InstanceSchema } from './schemas/instances.ts';
 import type { InviteSchema } from './schemas/invites.ts';
 import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './schemas/meetings.ts';
+import type { SentMessageSchema } from './schemas/messages.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
 /** Secrets and header values stay here. */
@@ -27,6 +29,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     webhook_enabled: row.webhook_enabled,
     is_active: row.is_active,
     success_statuses: row.success_statuses,
+    replies: row.replies,
     webhook_header_names: Object.keys(row.webhook_headers),
     health: healthOf(row),
     consecutive_failures: row.consecutive_failures,
@@ -115,6 +118,10 @@ export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof D
 
 export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof DeliveryWithAttemptsSchema> {
   return { ...wireDelivery(row), attempts: row.attempts };
+}
+
+export function wireSent(message: AcceptedMessage): Static<typeof SentMessageSchema> {
+  return { ...message, accepted_at: isoTime(message.accepted_at) };
 }
 
 /** @param now_ms on the clock of the leases */

@@ -1,7 +1,7 @@
 /** What a body costs to be read, and which repeats are refused in it. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { fieldText, parseJsonBody } from '../../src/domain/json_body.ts';
+import { fieldText, itemTexts, parseJsonBody } from '../../src/domain/json_body.ts';
 import { Problem } from '../../src/domain/problem.ts';
 
 const parse = (text: string) => parseJsonBody(Buffer.from(text));
@@ -62,4 +62,19 @@ describe('a JSON body', () => {
     const nested = costOf(`{"a":${'{"b":'.repeat(97)}${inner}${'}'.repeat(97)}}`);
     assert.ok(nested < 10 * flat, `${nested} µs, and ${flat} µs where nothing is nested`);
   });
+});
+
+describe('the items of a list', () => {
+  for (const list of ['[]', ' [ ] ', '[1]', '[ 1 , "a,]\\"" ,{"b":[2,3]}, [[], {}] , null ]']) {
+    test(`have the texts that they were written with: ${list}`, () => {
+      const texts = itemTexts(list, 100);
+      assert.deepEqual(
+        texts.map((text) => JSON.parse(text) as unknown),
+        JSON.parse(list),
+      );
+      for (const text of texts) assert.ok(list.includes(text) && text === text.trim());
+    });
+  }
+
+  test('are no more than were asked for', () => assert.deepEqual(itemTexts('[1,2,3]', 2), ['1', '2']));
 });

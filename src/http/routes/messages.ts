@@ -3,14 +3,14 @@ import { hash } from 'node:crypto';
 import type { Engine } from '../../delivery/engine.ts';
 import { assertMaySpeak, assertMeeting, type Principal, speakerScope } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
-import { pushTimestamp } from '../../domain/push_body.ts';
+import { timestampOf } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { saidFields } from '../../domain/said.ts';
 import { isoTime } from '../../domain/time.ts';
-import type { AcceptedMessage, MessageRow, MessageStore, NewSaid } from '../../store/contract/messages.ts';
-import { fieldText } from '../../domain/json_body.ts';
+import type { MessageRow, MessageStore, NewSaid } from '../../store/contract/messages.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';
+import { wireSent } from '../wire.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { MeetingParams } from '../schemas/meetings.ts';
@@ -130,21 +130,11 @@ async function listMessages(
     .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
 }
 
-function wireSent(message: AcceptedMessage) {
-  return { ...message, accepted_at: isoTime(message.accepted_at) };
-}
-
 /** The response has the message as it was sent: JSON.parse would change it. */
 function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
   const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
   const fields = JSON.stringify({ ...head, ...saidFields(said) });
   return `${fields.slice(0, -1)},"message":${message}}`;
-}
-
-function timestampOf(parsed: Record<string, unknown>, text: string): string {
-  if (!Object.hasOwn(parsed, 'created_at')) return '';
-  const { created_at } = parsed;
-  return typeof created_at === 'string' ? created_at : pushTimestamp(fieldText(text, 'created_at'));
 }
 
 type SendInput = RequestFor<typeof SEND_MESSAGE>['body'];

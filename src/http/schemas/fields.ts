@@ -1,10 +1,9 @@
 /** Parts of schemas that several nouns use. */
 import Type, { type TSchema } from 'typebox';
-import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX, ID_CHARS_MAX } from '../../domain/id.ts';
+import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX, ID_CHARS_MAX, ID_PATTERN } from '../../domain/id.ts';
 import { OUTCOMES, type Outcome } from '../../domain/outcome.ts';
 
-/** No control characters (Cc) and no lone surrogates; the `u` flag makes a character a code point. */
-export const ID_PATTERN = `^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]{1,${ID_CHARS_MAX}}$`;
+export { ID_PATTERN };
 
 export const NO_CONTROLS_PATTERN = '^[^\\u0000-\\u001f\\u007f-\\u009f\\ud800-\\udfff]*$';
 

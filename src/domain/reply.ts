@@ -1,0 +1,125 @@
+import { isAgentIds, uniqueIds } from './id.ts';
+import { fieldText, itemTexts } from './json_body.ts';
+import { timestampOf } from './push_body.ts';
+
+/** Replies in one response, and sent with one token. */
+export const REPLIES_MAX = 20;
+
+/** What an instance says in a meeting, as its answer to a message that was pushed to it. */
+export interface Reply {
+  /** The JSON text of the message, as the receiver wrote it. */
+  message: string;
+  /** See `timestampOf`. */
+  timestamp: string;
+  /** The agent that says it. */
+  from_agent: string;
+  /** Null: a broadcast. */
+  target_agents: string[] | null;
+}
+
+/** A reply, or why it cannot be sent, in words for the person who runs the receiver. */
+export type ReadReply = { kind: 'reply'; reply: Reply } | { kind: 'refused'; why: string };
+
+/** What a reply is judged by. */
+export interface ReplyTerms {
+  /** The agents that the push was for: a reply is from one of them. */
+  agents: readonly string[];
+  max_message_bytes: number;
+}
+
+const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
+
+/**
+ * Reads the replies in the body of a response to a push: `{"reply": X}` or `{"replies": [X, …]}`. X is a text, or
+ * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields beside `reply` belong to the receiver. What is no
+ * JSON object, or has no reply in it, is a response as before.
+ *
+ * @returns in the order of the response; at most REPLIES_MAX, and one more that says what is left out
+ */
+export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
+  // Most responses are empty, or a word.
+  if (!/^[ \t\r\n]*\{/.test(body)) return [];
+  let parsed: { reply?: unknown; replies?: unknown };
+  try {
+    parsed = JSON.parse(body) as typeof parsed;
+  } catch {
+    return [];
+  }
+  const has_one = isSomething(parsed.reply);
+  const has_many = isSomething(parsed.replies);
+  if (!has_one && !has_many) return [];
+  if (has_one && has_many) return [refused('the response has both reply and replies; give one of them')];
+  try {
+    if (has_one) return [readReply(parsed.reply, fieldText(body, 'reply') as string, terms)];
+    const { replies } = parsed;
+    if (!Array.isArray(replies)) return [refused('replies is not a list')];
+    const texts = itemTexts(fieldText(body, 'replies') as string, REPLIES_MAX);
+    const read = texts.flatMap((text, i) => (isSomething(replies[i]) ? [readReply(replies[i], text, terms)] : []));
+    const left_out = replies.length - texts.length;
+    if (left_out > 0) read.push(refused(`${left_out} more were left out: a response has at most ${REPLIES_MAX}`));
+    return read;
+  } catch {
+    return [refused('the response is nested too deeply')];
+  }
+}
+
+/** An agent that has nothing to say gives null or an empty text. */
+function isSomething(value: unknown): boolean {
+  return value !== undefined && value !== null && value !== '';
+}
+
+/**
+ * Reads one reply.
+ *
+ * @param text the JSON text of the value
+ * @throws Problem `malformed_json` when it is nested too deeply
+ */
+export function readReply(value: unknown, text: string, terms: ReplyTerms): ReadReply {
+  if (typeof value === 'string') return judged({ content: value }, `{"content":${text}}`, undefined, null, terms);
+  if (!isObject(value)) return refused('a reply is a text, or an object with a message');
+  const unknown = Object.keys(value).find((field) => !REPLY_FIELDS.includes(field));
+  // A mistyped list of agents must not become a broadcast.
+  if (unknown !== undefined)
+    return refused(`a reply has message, from_agent and target_agents, and no ${quoted(unknown)}`);
+  const { message, from_agent, target_agents } = value;
+  if (!isObject(message)) return refused('the message of a reply is not a JSON object');
+  if (from_agent !== undefined && typeof from_agent !== 'string') return refused('from_agent is not a string');
+  if (target_agents !== undefined && !isAgentIds(target_agents)) {
+    return refused('target_agents is not a list of agent ids, or is too long');
+  }
+  const targets = target_agents === undefined ? null : uniqueIds(target_agents);
+  return judged(message, fieldText(text, 'message') as string, from_agent, targets, terms);
+}
+
+function judged(
+  message: Record<string, unknown>,
+  text: string,
+  named_agent: string | undefined,
+  target_agents: string[] | null,
+  { agents, max_message_bytes }: ReplyTerms,
+): ReadReply {
+  const bytes = Buffer.byteLength(text);
+  if (bytes > max_message_bytes) {
+    return refused(`its message has ${bytes} bytes, and at most ${max_message_bytes} are taken`);
+  }
+  const [only_agent] = agents;
+  const from_agent = named_agent ?? (agents.length === 1 ? only_agent : undefined);
+  if (from_agent === undefined) return refused('from_agent is missing, and the push was for several agents');
+  if (!agents.includes(from_agent)) {
+    return refused(`from_agent ${quoted(from_agent)} is none of the agents that the push was for`);
+  }
+  return { kind: 'reply', reply: { message: text, timestamp: timestampOf(message, text), from_agent, target_agents } };
+}
+
+function refused(why: string): ReadReply {
+  return { kind: 'refused', why };
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** What a receiver wrote, short enough for a sentence. */
+function quoted(text: string): string {
+  return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
+}
