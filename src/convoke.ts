@@ -28,6 +28,8 @@ import { PullForwarder } from './delivery/cluster/pull_forwarder.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { PullTransport } from './delivery/transport/pull_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
+import { LateReplies } from './delivery/replies/late_replies.ts';
+import { ReplyAccess } from './delivery/replies/reply_access.ts';
 import { createWebhookTransport } from './delivery/transport/webhook_transport.ts';
 import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
@@ -131,6 +133,7 @@ export async function createConvoke(
     epochOf: (instance_id) => partitions.of(instance_id)?.epoch ?? null,
     onError: (error) => log.error({ err: error }, 'which machines pull could not be noted; it is tried again'),
   });
+  const reply_access = new ReplyAccess(store.encryption, () => config.public_url ?? advertised_url);
   const delivery_log: DeliveryLog = new DeliveryLog({ log, clock, healths: () => engine.healths() });
   const engine: Engine = new Engine({
     clock,
@@ -142,6 +145,7 @@ export async function createConvoke(
     expiry,
     observer: observerOf(metrics, feed, delivery_log, log, clock),
     settings: { ...config, user_agent },
+    reply_access,
   });
   const { cluster } = store;
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
@@ -180,7 +184,8 @@ export async function createConvoke(
     onError: (error) => log.error({ err: error }, 'the audit log could not be written'),
   });
   const { egress_policy, expire_after_ms, max_message_bytes } = config;
-  const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
+  const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
+  const late_replies = new LateReplies({ store, engine, clock, max_message_bytes });
   const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });
@@ -215,6 +220,8 @@ export async function createConvoke(
       audit_trail,
       demo,
       pages,
+      reply_access,
+      late_replies,
       node,
       egress_policy,
       max_message_bytes,
@@ -233,6 +240,7 @@ export async function createConvoke(
         'secrets are still encrypted under the previous data key: `convoke keys reencrypt` ends the change',
       );
     }
+    await reply_access.refresh();
     await keyring.refresh();
     keyring.onChange = () => {
       feed.judge();

@@ -16,6 +16,8 @@ import { Expiry } from '../../src/delivery/expiry.ts';
 import { Metrics } from '../../src/delivery/metrics.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import { LateReplies } from '../../src/delivery/replies/late_replies.ts';
+import { ReplyAccess } from '../../src/delivery/replies/reply_access.ts';
 import { createWebhookTransport } from '../../src/delivery/transport/webhook_transport.ts';
 import { AuditTrail } from '../../src/http/auth/audit_trail.ts';
 import { Keyring } from '../../src/http/auth/keyring.ts';
@@ -81,7 +83,9 @@ const log = pino({ level: 'warn' }, pino.destination(2));
 const { egress_policy, expire_after_ms, max_message_bytes, max_request_bytes_in_flight, max_connections } = config;
 const sessions = new Sessions({ store, keyring, limits, clock, node_id: '' });
 const audit_trail = new AuditTrail({ store, keyring, limits, clock, onError });
-const changes = new Changes({ store, engine, feed, keyring, clock, expire_after_ms });
+const reply_access = new ReplyAccess(store.encryption, () => '');
+const late_replies = new LateReplies({ store, engine, clock, max_message_bytes });
+const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
 const who = { keyring, limits, sessions, audit_trail };
 const pages = new Pages();
 const server = await createServer(
@@ -98,6 +102,8 @@ const server = await createServer(
     clock,
     log,
     ...who,
+    reply_access,
+    late_replies,
     node: { node_id: '', version: '', started_at: 0, address: () => '' },
     pages,
     demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),

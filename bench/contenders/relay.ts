@@ -33,6 +33,7 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       previous_secret: null,
       previous_secret_until: null,
       success_statuses: '200',
+      replies: false,
       webhook_enabled: true,
       is_active: true,
       last_seen_at: null,

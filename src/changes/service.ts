@@ -11,6 +11,8 @@ const CALL_MS_MAX = 2_000;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
+  /** What was made with a key that comes from the data key. */
+  reply_access: { refresh(): Promise<void> };
   clock: Clock;
 }
 
@@ -28,7 +30,7 @@ export class ServiceChanges {
    * @throws Problem `encryption_key_given`
    */
   async reencrypt(author: Author): Promise<{ key_id: string; rewritten: number; done: boolean }> {
-    const { clock, store } = this.#parts;
+    const { clock, store, reply_access } = this.#parts;
     const ends_at = clock.now() + CALL_MS_MAX;
     const { key_id } = await author.storeFor().encryption.changeKey(clock.wall());
     let rewritten = 0;
@@ -41,6 +43,7 @@ export class ServiceChanges {
     }
     await store.encryption.endChange();
     await store.encryption.forgetPreviousKey();
+    await reply_access.refresh();
     return { key_id, rewritten, done: true };
   }
 

@@ -9,6 +9,8 @@ export interface Config {
   port: number;
   /** Null: the address that the node listens on, or the name of its machine when it listens on all addresses. */
   advertised_url: string | null;
+  /** Null: the same as advertised_url. */
+  public_url: string | null;
   /** The directory; DATABASE_FILE is in it. */
   data: string;
   egress_policy: EgressPolicy;

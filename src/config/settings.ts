@@ -43,6 +43,11 @@ export const SETTINGS = {
     '',
     'URL of this node, as `convoke nodes` shows it. When empty: the address that it listens on, with its host name in place of an address that stands for all.',
   ),
+  public_url: setting(
+    httpUrl(),
+    '',
+    'URL at which receivers and people reach the service, through its proxy if there is one: where receivers send later replies. When empty: advertised_url.',
+  ),
   data: setting(
     line('the path of a directory'),
     './data',

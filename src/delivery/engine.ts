@@ -3,6 +3,7 @@
  *
  * accept/:      messages that arrive together are stored in one transaction, and wait while dispatch is behind.
  * lanes/:       the deliveries of each instance, meeting by meeting, in memory and on disk.
+ * replies/:     what receivers answer is sent in the meeting before its delivery counts as delivered.
  * attempts/:    whose step is next; one POST; what it made of deliveries is written in batches.
  * transport/:   how a POST is made.
  * discovery.ts: after a start, finds what is pending.
@@ -45,6 +46,8 @@ import { Router } from './lanes/router.ts';
 import { Turns } from './lanes/turns.ts';
 import { LocalChanges } from './local_changes.ts';
 import { Meetings } from './meetings.ts';
+import { Replies } from './replies/replies.ts';
+import type { ReplyAccess } from './replies/reply_access.ts';
 import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
 import type { Transport } from './transport/transport.ts';
@@ -57,6 +60,7 @@ export interface EngineSettings {
   max_in_flight: number;
   /** Attempts in flight at a time to one instance. */
   instance_concurrency: number;
+  max_message_bytes: number;
   user_agent: string;
 }
 
@@ -72,6 +76,8 @@ export interface EngineParts {
   expiry: Expiry;
   observer: Observer;
   settings: EngineSettings;
+  /** Lets receivers reply later; absent: they cannot. */
+  reply_access?: ReplyAccess | undefined;
 }
 
 /** How long a stop waits for the last results of attempts to be written. */
@@ -88,13 +94,15 @@ export class Engine {
   readonly #recipients: RecipientCache;
   readonly #dispatcher: Dispatcher;
   readonly #acceptor: Acceptor;
+  readonly #replies: Replies;
   readonly #discovery: Discovery;
   readonly #local_changes: LocalChanges;
   /** Null without a cluster. */
   readonly #remote_changes: RemoteChanges | null;
   readonly #meetings: Meetings;
 
-  constructor({ clock, random, load, store, transport, partitions, expiry, observer, settings }: EngineParts) {
+  constructor(given: EngineParts) {
+    const { clock, random, load, store, transport, partitions, expiry, observer, settings, reply_access } = given;
     const timers = new TimerQueue(clock);
     const memory = this.#memory;
     const turns = this.#turns;
@@ -108,7 +116,8 @@ export class Engine {
     };
     const recipients = new RecipientCache(partitions, memory, turns, cluster?.lane_cursors ?? null);
     const saturation = new Saturation(load, settings.max_in_flight);
-    const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms } = settings;
+    const { max_in_flight, instance_concurrency, retry_schedule_ms, user_agent, expire_after_ms, max_message_bytes } =
+      settings;
     const limits = { max_in_flight, instance_concurrency };
     const base = {
       clock,
@@ -139,13 +148,15 @@ export class Engine {
     const loader = new LaneLoader(parts);
     const router = new Router(clock, memory, recipients, dispatcher);
     const results = new Results({ ...parts, random, registrations, retries, retry_schedule_ms });
-    const attempts = new Attempts({ ...parts, retries, results, user_agent });
 
     const onRelief = (): void => this.#acceptor.flushIfReady();
     const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
     const intake = { backpressure, invalidations, router };
+    const acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
+    const replies = new Replies({ clock, observer, acceptor, max_message_bytes });
+    const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, user_agent });
     const pending_scan = new PendingScan(clock, timers, store, (error) => observer.storageFailed(error));
-    dispatcher.connect({ attempts, loader, retries, registrations, backpressure });
+    dispatcher.connect({ attempts, loader, retries, registrations, backpressure, replies });
 
     const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
     const remote_changes = cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery });
@@ -157,7 +168,8 @@ export class Engine {
     this.#settlements = settlements;
     this.#recipients = recipients;
     this.#dispatcher = dispatcher;
-    this.#acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
+    this.#acceptor = acceptor;
+    this.#replies = replies;
     this.#discovery = discovery;
     this.#remote_changes = remote_changes;
     this.#local_changes = new LocalChanges({
@@ -191,7 +203,8 @@ export class Engine {
   /** Whether nothing is in flight: for tests that wait for it. */
   get isQuiet(): boolean {
     const is_at_rest = this.#in_flight.count === 0 && this.#turns.isEmpty;
-    return is_at_rest && this.#acceptor.isIdle && this.#settlements.unsettled === 0;
+    const is_written = this.#replies.storing === 0 && this.#settlements.unsettled === 0;
+    return is_at_rest && this.#acceptor.isIdle && is_written;
   }
 
   /** Resolves when what attempts made so far is on disk. */
@@ -287,8 +300,10 @@ export class Engine {
     // Does not wait for ever for storage that fails now: what is not written is delivered again after the next start.
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
-    await Promise.race([this.#settlements.flushAll(), timed_out.promise]);
+    const written = this.#replies.idle().then(() => this.#settlements.flushAll());
+    await Promise.race([written, timed_out.promise]);
     timer.cancel();
+    this.#replies.giveUp();
     await this.#partitions.leave();
     this.#timers.stop();
   }

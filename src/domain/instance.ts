@@ -65,6 +65,8 @@ export interface Instance extends InstanceHealth {
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: SuccessStatuses;
+  /** Whether it may answer a push with replies, which are sent in the meeting: see domain/reply.ts. */
+  replies: boolean;
   webhook_enabled: boolean;
   is_active: boolean;
   last_seen_at: number | null;

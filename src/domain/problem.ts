@@ -40,6 +40,12 @@ export const PROBLEMS = {
     title: 'This API key has expired',
     advice: 'Ask an admin for a new one.',
   },
+  reply_token_not_valid: {
+    status: 401,
+    title: 'This is no token to reply with',
+    advice:
+      'Send the header convoke-reply-token as it came with the push, within 24 hours. A change of the data key of the service ends tokens earlier.',
+  },
   session_ended: {
     status: 401,
     title: 'This session has ended',
@@ -60,6 +66,12 @@ export const PROBLEMS = {
     status: 403,
     title: 'This API key does not permit that',
     advice: 'The detail says which scope or limit stands against it; ask an admin for a key that fits.',
+  },
+  replies_not_allowed: {
+    status: 403,
+    title: 'The instance may not reply',
+    advice:
+      'It was deleted or switched off, it has left the meeting, or replies are no longer allowed: register it with `"replies": true`.',
   },
   host_not_allowed: {
     status: 403,
@@ -222,6 +234,12 @@ export const PROBLEMS = {
     title: 'Too many of these requests in too short a time',
     advice:
       'Nothing was done. Try again after the time in Retry-After; the detail names the setting by which the operator limits it.',
+  },
+  reply_limit_reached: {
+    status: 409,
+    title: 'This message has as many replies as a token permits',
+    advice:
+      'A push can be replied to 20 times with its token: put more into one reply, or send messages with an API key.',
   },
   headers_too_large: {
     status: 431,

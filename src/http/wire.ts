@@ -29,7 +29,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     webhook_enabled: row.webhook_enabled,
     is_active: row.is_active,
     success_statuses: row.success_statuses,
-    replies: row.replies,
+    ...(row.replies && { replies: true }),
     webhook_header_names: Object.keys(row.webhook_headers),
     health: healthOf(row),
     consecutive_failures: row.consecutive_failures,

@@ -24,6 +24,7 @@ test('without a flag or a variable every setting has its default', () => {
     host: '127.0.0.1',
     port: 8080,
     advertised_url: null,
+    public_url: null,
     data: './data',
     egress_policy: { mode: 'local', allow: [], allow_http: false },
     database_url: null,

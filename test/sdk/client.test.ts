@@ -154,6 +154,7 @@ describe('every method makes the request of the wire contract:', () => {
       '/api/v1/meetings/m/messages/',
       { message: {}, from_agent: 'a', in_reply_to: 'msg_1', expires_in_s: 60 },
     ],
+    ['sendReply', (c) => c.sendReply('cvr_x', 'hi'), 'POST', '/api/v1/replies/', { reply: 'hi' }],
     ['listMessages', (c) => c.listMessages('m', { after_seq: 0 }), 'GET', '/api/v1/meetings/m/messages/?after_seq=0'],
     ['listDeliveries', (c) => c.listDeliveries({ state: 'failed' }), 'GET', '/api/v1/deliveries/?state=failed'],
     ['getDelivery', (c) => c.getDelivery('dlv_1'), 'GET', '/api/v1/deliveries/dlv_1/'],

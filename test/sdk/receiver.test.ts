@@ -122,6 +122,8 @@ describe('a verified push', () => {
       from_agent: null,
       in_reply_to: null,
       hops: null,
+      reply_url: null,
+      reply_token: null,
       test: false,
       body,
     });
@@ -301,6 +303,32 @@ describe('a receiver', () => {
     const request = new Request('http://agent/hook', { method: 'POST', body: broken, headers, duplex: 'half' });
     assert.equal(await status(start().receive(request)), 400);
   });
+});
+
+describe('what onPush returns', () => {
+  const ANSWERS: [answer: unknown, body: string][] = [
+    ['Good morning', '{"reply":"Good morning"}'],
+    [{ reply: 'yes', more: 1 }, '{"reply":"yes"}'],
+    [
+      { replies: ['a', { message: { n: 1 }, from_agent: 'b' }] },
+      '{"replies":["a",{"message":{"n":1},"from_agent":"b"}]}',
+    ],
+    [undefined, 'ok\n'],
+    ['', 'ok\n'],
+    [7, 'ok\n'],
+    [{ content: 'x' }, 'ok\n'],
+  ];
+  for (const [answer, body] of ANSWERS) {
+    test(`is the reply in the response, the same each time: ${JSON.stringify(answer)}`, async () => {
+      let calls = 0;
+      const { receive } = start({ onPush: () => (++calls === 1 ? answer : 'other words') });
+      for (let attempt = 1; attempt <= 2; attempt++) {
+        const response = await receive(post(signed()));
+        assert.equal(response.status, 200);
+        assert.equal(await response.text(), body);
+      }
+    });
+  }
 });
 
 describe('a push that comes again', () => {

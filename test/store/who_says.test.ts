@@ -133,6 +133,20 @@ function storesWhoSays(engine: EngineUnderTest): void {
     ]);
   });
 
+  test('a reply speaks for the agents of one instance, whoever owns it, in meetings that it is in', async (t) => {
+    const store = await engine.open(t);
+    await member(store, 'm', 'here', ['a']);
+    await member(store, 'm', 'left', ['c']);
+    await store.meetings.leave('m', 'left', WALL);
+    const as = (from_agent: string, instance_id: string, meeting_id = 'm') =>
+      newMessage(meeting_id, { said: by(from_agent, { speaks_for: { key_id: null, instance_id } }) });
+    const batch = [as('a', 'here'), as('c', 'here'), as('c', 'left'), as('a', 'left'), as('a', 'here', 'n')];
+    assert.deepEqual(kindsOf(await send(store, ...batch)), [
+      'accepted',
+      ...batch.slice(1).map(() => 'refused from_agent'),
+    ]);
+  });
+
   test('a repeated key gets the first result, also when the message would be refused by now', async (t) => {
     const store = await engine.open(t);
     await member(store, 'm', 'i', ['a']);

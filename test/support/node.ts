@@ -38,6 +38,7 @@ export const SETTINGS: EngineSettings = {
   expire_after_ms: 72 * HOUR,
   max_in_flight: 1_000,
   instance_concurrency: 4,
+  max_message_bytes: 262_144,
   user_agent: 'Convoke/test',
 };
 
@@ -293,7 +294,11 @@ export class TestNode {
 
   async register(
     instance_id: string,
-    { url = `http://${instance_id}.test/hook`, success_statuses = undefined as undefined | '200' | '2xx' } = {},
+    {
+      url = `http://${instance_id}.test/hook`,
+      success_statuses = undefined as undefined | '200' | '2xx',
+      replies = undefined as undefined | boolean,
+    } = {},
   ) {
     const { instance } = await this.store.instances.register(
       {
@@ -305,6 +310,7 @@ export class TestNode {
         webhook_secret: undefined,
         new_secret: SECRET,
         success_statuses,
+        replies,
       },
       this.clock.wall(),
     );

@@ -7,6 +7,8 @@ export interface Reply {
   says: number | Exclude<Outcome, 'ok' | 'not_200' | 'gone' | 'bad_status'>;
   after_ms?: number;
   retry_after?: string;
+  /** Of the response. */
+  body?: string;
 }
 
 /** The push hangs until `release`. */
@@ -95,7 +97,7 @@ export class ScriptedTransport implements Transport {
     const said = script(recorded);
     const reply = typeof said === 'object' || said === HANGS ? said : { says: said };
     return new Promise((resolve) => {
-      const end = ({ says, retry_after }: Reply): void => {
+      const end = ({ says, retry_after, body = '' }: Reply): void => {
         const index = this.#under_way.indexOf(recorded);
         if (index === -1) return;
         this.#under_way.splice(index, 1);
@@ -108,6 +110,7 @@ export class ScriptedTransport implements Transport {
           stages: [],
           response_excerpt: '',
           retry_after: retry_after ?? null,
+          ...(says === 200 && push.keeps_body === true && { kept_body: { text: body } }),
         };
         resolve(recorded.result);
       };

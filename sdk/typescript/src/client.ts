@@ -3,7 +3,7 @@ import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
 import { type CallOptions, parseResponse, Requests, type RequestsOptions } from './requests.ts';
-import { send, type SendingOptions, type SendOptions } from './sending.ts';
+import { type ReplyOptions, send, type SendingOptions, type SendOptions, sendReply } from './sending.ts';
 import type {
   ApiKey,
   ApiKeyWithToken,
@@ -49,6 +49,7 @@ import type {
   RegisteredInstance,
   RegisterInput,
   RotatedSecret,
+  ReplyInput,
   RotateKeyInput,
   RotateSecretInput,
   SentMessage,
@@ -172,6 +173,16 @@ export class ConvokeClient {
    */
   sendMessage(meeting_id: string | number, message: object | RawJson, options: SendOptions = {}): Promise<SentMessage> {
     return send(this.#requests, this.#sending, meeting_id, message, options);
+  }
+
+  /**
+   * Replies to a push that was answered before, with its `reply_token` and without a key: in its meeting, as one of its
+   * agents. Tries again as sendMessage does.
+   *
+   * @param reply a text, which becomes `{ content: text }`, or a message with who says it
+   */
+  sendReply(reply_token: string, reply: ReplyInput['reply'], options: ReplyOptions = {}): Promise<SentMessage> {
+    return sendReply(this.#requests, this.#sending, reply_token, reply, options);
   }
 
   /** The latest messages, or those after or before a `seq`; always in the order of `seq`. */

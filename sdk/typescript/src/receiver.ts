@@ -1,4 +1,5 @@
 import { Remembered } from './remembered.ts';
+import type { ReplyInput } from './types.ts';
 import {
   decodeSecrets,
   importKey,
@@ -18,6 +19,12 @@ const BODY_BYTES_MAX = 2 * 1024 * 1024;
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 
+/**
+ * What onPush returns when an agent replies: a text, which becomes `{ content: text }`, or replies. `from_agent` of a
+ * reply is one of the push's target_agents, and needed when there are several. Anything else is no reply.
+ */
+export type Answer = string | { reply: ReplyInput['reply'] } | { replies: readonly ReplyInput['reply'][] };
+
 export interface ReceiverOptions extends VerifyOptions {
   /** The instance's webhook_secret, or several of them while it is being rotated. */
   secret: string | readonly string[];
@@ -25,6 +32,9 @@ export interface ReceiverOptions extends VerifyOptions {
    * Called once per push. The response is 200 when it returns or resolves, and Convoke waits 5 s for it: put the push
    * into a queue of your own, or start the agent without waiting for its reply. While it runs, the next push of the
    * same meeting is held back; when it fails, this one is sent again.
+   *
+   * What an agent says at once it may return: see `Answer`. It is sent in the meeting, if the instance is registered with
+   * `replies: true`. Later it can use `push.reply_token`.
    */
   onPush: (push: Push) => unknown;
   /** Called instead of onPush for the sample push of a webhook test; nothing when absent, and the test succeeds. */
@@ -57,9 +67,16 @@ export interface ReceiverOptions extends VerifyOptions {
 export function createReceiver(options: ReceiverOptions): (request: Request) => Promise<Response> {
   const { onPush, onTest = () => {} } = options;
   return receiverOf(options, async (push) => {
-    await (push.test ? onTest(push) : onPush(push));
-    return null;
+    return answerJson(await (push.test ? onTest(push) : onPush(push)));
   });
+}
+
+/** The JSON of a response with replies; null when there are none. */
+function answerJson(answer: unknown): string | null {
+  if (typeof answer === 'string') return answer === '' ? null : JSON.stringify({ reply: answer });
+  if (typeof answer !== 'object' || answer === null) return null;
+  const { reply, replies } = answer as { reply?: unknown; replies?: unknown };
+  return reply === undefined && replies === undefined ? null : JSON.stringify({ reply, replies });
 }
 
 /** @param answer handles a push, and makes the JSON that the response is to have; null for none */

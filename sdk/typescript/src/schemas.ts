@@ -41,7 +41,9 @@ export interface Attempt {
   outcome: Outcome;
   /** The status of the response; null when no status line arrived. */
   status_code: number | null;
-  /** What happened, in words; empty after a success. */
+  /**
+   * What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.
+   */
   detail: string;
   /** The beginning of the answer's body. */
   response_excerpt: string;
@@ -306,6 +308,8 @@ export interface Instance {
   /** Whether the instance takes part at all. */
   is_active: boolean;
   success_statuses: SuccessStatuses;
+  /** True when what it answers to a push is sent in the meeting; absent otherwise. */
+  replies?: boolean;
   /** The names of the headers sent with every push; no response contains their values. */
   webhook_header_names: string[];
   health: Health;
@@ -635,6 +639,11 @@ export interface RegisterInput {
   /** Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the first registration makes one. */
   webhook_secret?: string | undefined;
   success_statuses?: SuccessStatuses | undefined;
+  /**
+   * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
+   * the token of the push. False unless given; without this field it stays as it is.
+   */
+  replies?: boolean | undefined;
 }
 
 /** An instance, and its secret when the registration made one. */
@@ -643,6 +652,21 @@ export interface RegisteredInstance extends Instance {
   webhook_secret?: string;
   /** Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any more. */
   dropped_header_names?: string[];
+}
+
+/** A reply to the message of a push. */
+export interface ReplyInput {
+  /** A text, which is sent as `{"content": text}`, or a message. */
+  reply: string | ReplyMessage;
+}
+
+/** A reply as a message, with who says it and whom it is for. */
+export interface ReplyMessage {
+  message: JsonObject;
+  /** The agent that says it: one of those that the push was for. Absent: the only one that it was for. */
+  from_agent?: string;
+  /** Push only to these agents; empty or absent: to all agents of the meeting. */
+  target_agents?: string[];
 }
 
 /** How two tokens of a key overlap. */
@@ -780,6 +804,11 @@ export interface UpdateInstanceInput {
    * webhook always has 5.
    */
   ack_timeout_s?: number | undefined;
+  /**
+   * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
+   * the token of the push. False unless given; without this field it stays as it is.
+   */
+  replies?: boolean | undefined;
   /** Hands the instance over to another key, or to nobody but admins. Only admins may. */
   owner_key_id?: string | null | undefined;
 }

@@ -2,7 +2,7 @@ import { ConvokeError } from './error.ts';
 import { pause } from './pause.ts';
 import { RawJson } from './raw_json.ts';
 import type { CallOptions, Requests } from './requests.ts';
-import type { SentMessage } from './types.ts';
+import type { ReplyInput, SentMessage } from './types.ts';
 
 const SEND_ATTEMPTS_MAX = 4;
 /** A server that asks for a longer pause gets no retry: the caller decides. */
@@ -16,6 +16,11 @@ export interface SendingOptions {
   send_attempts_max?: number | undefined;
   /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+}
+
+export interface ReplyOptions extends CallOptions {
+  /** Made at random when absent. Give your own to repeat a reply safely across restarts of your program. */
+  idempotency_key?: string | undefined;
 }
 
 export interface SendOptions extends CallOptions {
@@ -34,15 +39,35 @@ export interface SendOptions extends CallOptions {
 /** Sends one message, again and again under one idempotency key, until it is stored or the tries are used up. */
 export async function send(
   requests: Requests,
-  { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
+  { send_attempts_max, sleep }: SendingOptions,
   meeting_id: string | number,
   message: object | RawJson,
   options: SendOptions,
 ): Promise<SentMessage> {
-  const { signal, idempotency_key = makeIdempotencyKey(), ...given } = options;
-  const path = ['meetings', meeting_id, 'messages'];
-  const text = sendBody(message, given);
-  const headers = { 'idempotency-key': idempotency_key };
+  const { signal, idempotency_key, ...given } = options;
+  const request = { path: ['meetings', meeting_id, 'messages'], text: sendBody(message, given), headers: {} };
+  return untilStored(requests, { send_attempts_max, sleep }, request, { signal, idempotency_key });
+}
+
+/** Sends one reply with the token of a push, in the same way. */
+export async function sendReply(
+  requests: Requests,
+  sending: SendingOptions,
+  reply_token: string,
+  reply: ReplyInput['reply'],
+  options: ReplyOptions,
+): Promise<SentMessage> {
+  const headers = { 'convoke-reply-token': reply_token };
+  return untilStored(requests, sending, { path: ['replies'], text: JSON.stringify({ reply }), headers }, options);
+}
+
+async function untilStored(
+  requests: Requests,
+  { send_attempts_max = SEND_ATTEMPTS_MAX, sleep = pause }: SendingOptions,
+  { path, text, headers: given }: { path: (string | number)[]; text: string; headers: Record<string, string> },
+  { signal, idempotency_key = makeIdempotencyKey() }: ReplyOptions,
+): Promise<SentMessage> {
+  const headers = { ...given, 'idempotency-key': idempotency_key };
   for (let attempt = 1; ; attempt++) {
     try {
       return await requests.call<SentMessage>('POST', path, { signal, text, headers });

@@ -30,6 +30,12 @@ export interface Push {
   in_reply_to: string | null;
   /** How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature. */
   hops: number | null;
+  /**
+   * With these the instance can reply later, for a day: `client.sendReply(push.reply_token, …)`, or a POST to the address.
+   * Null unless the instance may reply. Not covered by the signature.
+   */
+  reply_url: string | null;
+  reply_token: string | null;
   /** True for the sample push of a webhook test, known by its webhook-id, which the signature covers. */
   test: boolean;
   /** The JSON text that was signed, character for character. */
@@ -255,6 +261,8 @@ export function readPush(bytes: Uint8Array, headers: HeadersLike): Push {
     from_agent: decoded(header(headers, 'convoke-from-agent')),
     in_reply_to: header(headers, 'convoke-in-reply-to'),
     hops: count(header(headers, 'convoke-hops')),
+    reply_url: header(headers, 'convoke-reply-url'),
+    reply_token: header(headers, 'convoke-reply-token'),
     test: webhook_id.startsWith(TEST_ID_PREFIX),
     body,
   };

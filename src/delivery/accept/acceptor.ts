@@ -116,11 +116,24 @@ export class Acceptor {
    * @throws Problem `idempotency_key_reused`, `not_permitted`, `invalid_fields`, `overloaded`, `shutting_down`; StoreError, IN_DOUBT when
    * it may be stored all the same
    */
-  async send({ expires_in_ms, ...send }: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+  async send(send: Send): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     if (this.#is_closed) {
       // In a cluster, another node takes the message at once. A single node needs some seconds to come back.
       throw new Problem('shutting_down', undefined, { retry_after_s: this.#store.cluster === null ? 5 : 1 });
     }
+    const accepted = await this.store(send);
+    if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
+    if (accepted.kind === 'refused') throw refusalOf(accepted.field);
+    if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
+    return { message: accepted.message, repeated: accepted.kind === 'repeated' };
+  }
+
+  /**
+   * The same for replies, which attempts in flight may still make while the service stops. Says what became of it.
+   *
+   * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
+   */
+  store({ expires_in_ms, ...send }: Send): Promise<Accepted> {
     if (this.#store.stall?.is_stalled === true) throw stalled();
     const agents_chars = send.target_agents?.reduce((sum, agent_id) => sum + agent_id.length, 0) ?? 0;
     const weight = send.message.length + agents_chars + MESSAGE_OVERHEAD_BYTES;
@@ -128,11 +141,7 @@ export class Acceptor {
       throw new Problem('overloaded', undefined, { retry_after_s: 1 });
     }
     const expires_at = this.#clock.now() + Math.min(expires_in_ms ?? Infinity, this.#expire_after_ms);
-    const accepted = await this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
-    if (accepted.kind === 'key_reused') throw new Problem('idempotency_key_reused');
-    if (accepted.kind === 'refused') throw refusalOf(accepted.field);
-    if (accepted.kind === 'damaged') throw new Problem('storage_unavailable', DAMAGED, { retry_after_s: 60 });
-    return { message: accepted.message, repeated: accepted.kind === 'repeated' };
+    return this.#batcher.add({ ...send, wall_ms: this.#clock.wall(), expires_at }, weight);
   }
 
   async #accept(batch: NewMessage[]): Promise<Accepted[]> {

@@ -95,7 +95,8 @@ export class Backpressure {
    * Whether acceptance should wait. Before it says so, it drops from memory what belongs to instances that do not move.
    */
   isBehind(): boolean {
-    if (this.#dispatcher.is_draining || this.#waiting + this.#waiting_elsewhere < this.#waiting_high) {
+    const { is_draining, isHeld } = this.#dispatcher;
+    if (is_draining || isHeld || this.#waiting + this.#waiting_elsewhere < this.#waiting_high) {
       this.#behind_since = null;
       return false;
     }

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import type { Attempt } from '../../domain/outcome.ts';
 import type { Clock } from '../clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -6,8 +7,10 @@ import type { LaneMemory } from '../lanes/lane_memory.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Retries } from '../lanes/retries.ts';
+import type { Replies } from '../replies/replies.ts';
+import type { ReplyAccess } from '../replies/reply_access.ts';
 import { pushOf } from '../transport/push.ts';
-import type { Transport } from '../transport/transport.ts';
+import type { PushResult, Transport } from '../transport/transport.ts';
 import type { Dispatcher } from './dispatcher.ts';
 import type { InFlight } from './in_flight.ts';
 import type { Results } from './results.ts';
@@ -21,7 +24,16 @@ export interface AttemptsParts {
   in_flight: InFlight;
   results: Results;
   dispatcher: Dispatcher;
+  replies: Replies;
+  reply_access?: ReplyAccess | undefined;
   user_agent: string;
+}
+
+/** An attempt as it is stored. */
+function attemptOf(attempt: number, started_wall: number, result: PushResult, detail: string): Attempt {
+  const { duration_ms, outcome, status_code, response_excerpt } = result;
+  const started_at = new Date(started_wall).toISOString();
+  return { attempt, started_at, duration_ms, outcome, status_code, detail, response_excerpt };
 }
 
 /** Makes attempts: one POST each. */
@@ -34,6 +46,8 @@ export class Attempts {
   readonly #in_flight: InFlight;
   readonly #results: Results;
   readonly #dispatcher: Dispatcher;
+  readonly #replies: Replies;
+  readonly #reply_access: ReplyAccess | undefined;
   readonly #user_agent: string;
 
   constructor(parts: AttemptsParts) {
@@ -45,6 +59,8 @@ export class Attempts {
     this.#in_flight = parts.in_flight;
     this.#results = parts.results;
     this.#dispatcher = parts.dispatcher;
+    this.#replies = parts.replies;
+    this.#reply_access = parts.reply_access;
     this.#user_agent = parts.user_agent;
   }
 
@@ -59,20 +75,36 @@ export class Attempts {
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
     const push = pushOf(head, target, attempt, started_wall, this.#user_agent);
-    void this.#transport.push(push, target).then((result) => {
-      this.#in_flight.end(recipient, kind);
+    if (target.replies) {
+      push.keeps_body = true;
+      Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, started_wall));
+    }
+    /** @param settles what the result makes of the delivery; null when it makes nothing */
+    const end = (settles: (() => void) | null): void => {
       lane.end();
-      if (result !== null) {
-        const { duration_ms, outcome, status_code, detail, response_excerpt } = result;
-        recipient.moved(this.#clock.now(), duration_ms);
-        // How long agents think says nothing about how fast receivers are.
-        if (kind !== 'in_hand') this.#memory.pushed(duration_ms);
-        const started_at = new Date(started_wall).toISOString();
-        const made = { attempt, started_at, duration_ms, outcome, status_code, detail, response_excerpt };
-        this.#results.apply(recipient, target, lane, head, made, result);
-      }
+      settles?.();
       this.#goOn(recipient, lane, generation);
       this.#in_flight.conclude(recipient);
+      this.#dispatcher.run();
+    };
+    void this.#transport.push(push, target).then((result) => {
+      this.#in_flight.end(recipient, kind);
+      if (result === null) return end(null);
+      recipient.moved(this.#clock.now(), result.duration_ms);
+      // How long agents think says nothing about how fast receivers are.
+      if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
+      const judged = this.#results.judge(recipient, target, head, result);
+      const settle = (words: string): void => {
+        const made = attemptOf(attempt, started_wall, result, words === '' ? result.detail : words);
+        this.#results.apply(recipient, lane, head, made, judged);
+      };
+      const isLost = (): boolean => recipient.dropped;
+      const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';
+      if (typeof unsent === 'string') return end(() => settle(unsent));
+      // Without its replies nothing is settled: the push is made again, by the next owner or after the next start.
+      void unsent.then((words) => end(words === null ? null : () => settle(words)));
+      // Other lanes of the instance go on meanwhile.
+      this.#dispatcher.offer(recipient);
       this.#dispatcher.run();
     });
   }

@@ -50,6 +50,7 @@ export interface Steps {
   retries: { load(recipient: Recipient): Promise<void>; putOff(recipient: Recipient): void };
   registrations: { load(recipient: Recipient): void };
   backpressure: { onDispatched(): void };
+  replies: { readonly isFull: boolean };
 }
 
 /**
@@ -102,6 +103,11 @@ export class Dispatcher {
 
   get is_draining(): boolean {
     return this.#is_draining;
+  }
+
+  /** Whether nothing starts until replies are stored. Acceptance does not wait for dispatch then: it stores them. */
+  get isHeld(): boolean {
+    return this.#steps.replies.isFull;
   }
 
   /** Starts no more attempts. */
@@ -196,6 +202,7 @@ export class Dispatcher {
     if (this.#is_running || this.#is_draining || !this.#meetings.is_loaded) return;
     this.#is_running = true;
     while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
+      if (this.isHeld) break;
       const now = this.#clock.now();
       // Without a valid lease, another node may deliver these by now.
       if (!this.#partitions.isLeaseValid(now)) break;

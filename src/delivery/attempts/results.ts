@@ -37,6 +37,14 @@ export interface ResultsParts {
   retry_schedule_ms: readonly number[];
 }
 
+/** What a result means for its delivery, and what it made of the health of the instance. */
+export interface Judged {
+  verdict: Verdict;
+  now: number;
+  health_before: InstanceHealth;
+  health_after: InstanceHealth;
+}
+
 /** Carries out what the results of attempts mean for deliveries and instances. What they mean is decided in src/domain. */
 export class Results {
   readonly #clock: Clock;
@@ -61,21 +69,20 @@ export class Results {
     this.#retry_schedule_ms = parts.retry_schedule_ms;
   }
 
-  /** An attempt ended: what its result makes of the delivery and of the instance. */
-  apply(
-    recipient: Recipient,
-    target: Target,
-    lane: Lane,
-    delivery: LaneDelivery,
-    attempt: Attempt,
-    result: PushResult,
-  ): void {
+  /** An attempt ended. What it says of the instance counts at once, because results of its other lanes follow. */
+  judge(recipient: Recipient, target: Target, delivery: LaneDelivery, result: PushResult): Judged {
     const now = this.#clock.now();
     const wall = this.#clock.wall();
-    delivery.attempt_count++;
-    delivery.attempts = withAttempt(delivery.attempts, attempt);
     const verdict = verdictOf(result, delivery.answered_badly + 1, this.#retry_schedule_ms, wall, this.#random());
     const health_before = this.#learn(recipient, target, result, now, wall);
+    return { verdict, now, health_before, health_after: recipient.registration.health };
+  }
+
+  /** What the result makes of the delivery: when its replies are stored, if it has some. */
+  apply(recipient: Recipient, lane: Lane, delivery: LaneDelivery, attempt: Attempt, judged: Judged): void {
+    const { verdict, now, health_before, health_after } = judged;
+    delivery.attempt_count++;
+    delivery.attempts = withAttempt(delivery.attempts, attempt);
     this.#applyVerdict(recipient, lane, delivery, verdict, now);
     this.#observer.attempted({
       delivery_id: delivery.delivery_id,
@@ -89,7 +96,7 @@ export class Results {
       retry_in_ms: verdict.state === 'retry' ? verdict.delay_ms : null,
       accepted_at: delivery.accepted_at,
       health_before,
-      health_after: recipient.registration.health,
+      health_after,
     });
   }
 

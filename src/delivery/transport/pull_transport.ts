@@ -11,7 +11,7 @@ import {
   type PullRequest,
   WaitingPull,
 } from './pulling_instance.ts';
-import { describeStatus, EXCERPT_BYTES_MAX, excerptOf } from './response.ts';
+import { describeStatus, excerptOf } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest wait of a pull, and the longest time for a result. */
@@ -305,18 +305,18 @@ export class PullTransport implements Transport {
 
   /** Judges a result as the response of a receiver is judged. */
   #resultOf(awaited: AwaitedResult, { status_code, detail, retry_after, body }: PullResult): PushResult {
-    const { headers, success_statuses } = awaited.push;
+    const { headers, success_statuses, keeps_body = false } = awaited.push;
     const empty = this.#emptyResult(awaited);
     if (status_code === null) return { ...empty, outcome: 'unreachable', detail };
     const outcome = outcomeOfStatus(status_code, success_statuses);
-    const bytes = Buffer.from(body);
     return {
       ...empty,
       outcome,
       status_code,
       detail: describeStatus(status_code, outcome),
-      response_excerpt: excerptOf([bytes.subarray(0, EXCERPT_BYTES_MAX)], headers, bytes.length <= EXCERPT_BYTES_MAX),
+      response_excerpt: excerptOf([Buffer.from(body)], headers, true),
       retry_after,
+      ...(outcome === 'ok' && keeps_body && { kept_body: { text: body } }),
     };
   }
 }

@@ -4,6 +4,10 @@ import { signPush } from '../../domain/signature.ts';
 import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';
 
+/** What an instance needs to reply later: see delivery/replies/reply_access.ts. */
+export const REPLY_URL_HEADER = 'convoke-reply-url';
+export const REPLY_TOKEN_HEADER = 'convoke-reply-token';
+
 /** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */
 export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'content-type',
@@ -29,6 +33,8 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'convoke-in-reply-to',
   'convoke-hops',
   'convoke-test',
+  REPLY_URL_HEADER,
+  REPLY_TOKEN_HEADER,
 ]);
 
 /** Shorter values are no secrets, and hiding them would make responses unreadable. */
@@ -38,8 +44,8 @@ const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 
 /**
- * The text of a response without the values of webhook_headers: error pages often show the request, and Convoke stores and shows the
- * response. Hides each value as it was sent, and its last word, such as a bearer token.
+ * The text of a response without the values of webhook_headers and the token for replies: error pages often show the
+ * request, and Convoke stores and shows the response. Hides each value as it was sent, and its last word, such as a bearer token.
  *
  * @param headers those of the push
  * @param is_cut whether the text ends in the middle, where a part of a value may stand
@@ -49,7 +55,7 @@ export function withoutSecrets(text: string, headers: Record<string, string>, is
   if (text.length < (is_cut ? PART_CHARS_MIN : SECRET_CHARS_MIN)) return text;
   let hidden = text;
   for (const [name, value] of Object.entries(headers)) {
-    if (RESERVED_HEADERS.has(name)) continue;
+    if (RESERVED_HEADERS.has(name) && name !== REPLY_TOKEN_HEADER) continue;
     for (const secret of new Set([value, value.slice(value.lastIndexOf(' ') + 1)])) {
       if (secret.length < SECRET_CHARS_MIN) continue;
       hidden = hidden.replaceAll(secret, HIDDEN);

@@ -10,10 +10,10 @@ import { DeadlineEntry, type Deadlines } from './deadlines.ts';
 import {
   describeBroken,
   describeStatus,
-  EXCERPT_BYTES_MAX,
-  excerptOf,
   INTERIM_RESPONSES_MAX,
+  type KeptBodies,
   RESPONSE_BYTES_MAX,
+  ResponseBody,
 } from './response.ts';
 import type { Push, PushResult, Stage, StageReport } from './transport.ts';
 
@@ -26,6 +26,7 @@ export interface PushContext {
   readonly deadlines: Deadlines;
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
+  readonly kept_bodies: KeptBodies;
   readonly is_closed: boolean;
 }
 
@@ -48,8 +49,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   #interim_responses = 0;
   #status_code: number | null = null;
   #retry_after: string | null = null;
-  #body_bytes = 0;
-  #excerpt: Buffer[] | null = null;
+  #body: ResponseBody | null = null;
 
   constructor(context: PushContext, push: Push, resolve: (result: PushResult) => void) {
     super();
@@ -155,14 +155,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   onResponseData(_controller: unknown, chunk: Buffer): void {
     if (this.#settled) return;
-    if (this.#body_bytes < EXCERPT_BYTES_MAX) {
-      // A copy: the chunk shares the memory of all 64 KiB that the socket has read.
-      const part = Buffer.from(chunk.subarray(0, EXCERPT_BYTES_MAX - this.#body_bytes));
-      if (this.#excerpt === null) this.#excerpt = [part];
-      else this.#excerpt.push(part);
-    }
-    this.#body_bytes += chunk.length;
-    if (this.#body_bytes > RESPONSE_BYTES_MAX) this.#settleByStatus(false);
+    this.#body ??= new ResponseBody(this.#push.keeps_body === true ? this.#context.kept_bodies : null);
+    this.#body.add(chunk);
+    if (this.#body.bytes > RESPONSE_BYTES_MAX) this.#settleByStatus(false);
   }
 
   onResponseEnd(): void {
@@ -235,14 +230,17 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     const ok = outcome === 'ok';
     this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);
     this.#release(complete);
+    this.#body?.end();
     this.#resolve({
       outcome,
       status_code: this.#status_code,
       detail,
       duration_ms: elapsed(this.started_at_ms, context.now()),
       stages: this.#stages,
-      response_excerpt: this.#excerpt === null ? '' : excerptOf(this.#excerpt, this.#push.headers, complete),
+      response_excerpt: this.#body === null ? '' : this.#body.excerpt(this.#push.headers, complete),
       retry_after: this.#retry_after,
+      ...(ok &&
+        this.#push.keeps_body === true && { kept_body: (this.#body ?? new ResponseBody(null)).whole(complete) }),
     });
   }
 

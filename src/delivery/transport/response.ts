@@ -1,7 +1,9 @@
 /** What is kept of a receiver's response, and how an attempt describes it. */
+import { isUtf8 } from 'node:buffer';
 import errors from 'undici/lib/core/errors.js';
 import type { Outcome } from '../../domain/outcome.ts';
 import { withoutSecrets } from './push.ts';
+import type { KeptBody } from './transport.ts';
 
 export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
 /** No more than this is read of the body of a response. */
@@ -10,9 +12,11 @@ export const RESPONSE_BYTES_MAX = 64 * 1024;
  * The most bytes after the head that are read. They include chunk extensions and trailers, which nothing else limits.
  */
 export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
+/** What the bodies that pushes keep take in memory together, while they arrive. */
+const KEPT_BYTES_MAX = 32 << 20;
 export const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
 /** A character takes four bytes at most. */
-export const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * 4;
+const EXCERPT_BYTES_MAX = RESPONSE_EXCERPT_CHARS_MAX * 4;
 /** RFC 9110, section 15.2, wants clients to ignore any number of 1xx responses; no honest receiver sends this many. */
 export const INTERIM_RESPONSES_MAX = 100;
 
@@ -35,9 +39,80 @@ export function describeBroken(error: NodeJS.ErrnoException, has_responded: bool
   return `the connection was ${how} ${has_responded ? 'in the middle of the response' : 'without a response'}`;
 }
 
+/** The memory of all bodies that are kept. */
+export class KeptBodies {
+  #bytes = 0;
+
+  /** @returns whether there is room for so many more; then they are to be released */
+  take(bytes: number): boolean {
+    if (this.#bytes + bytes > KEPT_BYTES_MAX) return false;
+    this.#bytes += bytes;
+    return true;
+  }
+
+  release(bytes: number): void {
+    this.#bytes -= bytes;
+  }
+}
+
+/** The body of one response, as it arrives: its beginning, or all of it. */
+export class ResponseBody {
+  readonly #kept: KeptBodies | null;
+  #parts: Buffer[] | null = null;
+  #kept_bytes = 0;
+  #lost = '';
+  /** Of the body so far. */
+  bytes = 0;
+
+  /** @param kept null when only the beginning is wanted */
+  constructor(kept: KeptBodies | null) {
+    this.#kept = kept;
+  }
+
+  add(chunk: Buffer): void {
+    const bytes_max = this.#kept === null || this.#lost !== '' ? EXCERPT_BYTES_MAX : RESPONSE_BYTES_MAX;
+    if (this.bytes < bytes_max) this.#keep(chunk, bytes_max);
+    this.bytes += chunk.length;
+  }
+
+  #keep(chunk: Buffer, bytes_max: number): void {
+    // A copy, because a chunk is a window on the 64 KiB that the socket read.
+    const part = Buffer.from(chunk.subarray(0, bytes_max - this.bytes));
+    if (this.#kept !== null && this.#lost === '') {
+      if (this.#kept.take(part.length)) this.#kept_bytes += part.length;
+      else this.#lost = 'the service had no room for the body of the response: many others arrived at the same time';
+    }
+    if (this.#parts === null) this.#parts = [part];
+    else this.#parts.push(part);
+  }
+
+  /** No more arrives. Call it once. */
+  end(): void {
+    this.#kept?.release(this.#kept_bytes);
+    this.#kept_bytes = 0;
+  }
+
+  /** The first characters, for people. */
+  excerpt(headers: Record<string, string>, is_complete: boolean): string {
+    if (this.#parts === null) return '';
+    return excerptOf(this.#parts, headers, is_complete);
+  }
+
+  /** All of it. */
+  whole(is_complete: boolean): KeptBody {
+    if (this.#lost !== '') return { lost: this.#lost };
+    if (this.bytes > RESPONSE_BYTES_MAX) {
+      return { lost: `the body of the response was over ${RESPONSE_BYTES_MAX / 1024} KiB` };
+    }
+    if (!is_complete) return { lost: 'the body of the response did not arrive whole' };
+    const bytes = Buffer.concat(this.#parts ?? []);
+    return { text: isUtf8(bytes) ? bytes.toString() : '' };
+  }
+}
+
 /** Lossy UTF-8, without our secrets. NUL is replaced too, because PostgreSQL's text refuses it. */
 export function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
-  const bytes = parts.length === 1 ? parts[0]! : Buffer.concat(parts);
+  const bytes = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).subarray(0, EXCERPT_BYTES_MAX);
   const text = withoutSecrets(bytes.toString('utf8'), headers, !is_complete || bytes.length === EXCERPT_BYTES_MAX);
   const cut = text.length > RESPONSE_EXCERPT_CHARS_MAX ? text.slice(0, RESPONSE_EXCERPT_CHARS_MAX) : text;
   return (cut.isWellFormed() ? cut : cut.slice(0, -1)).replaceAll('\0', '\ufffd');

@@ -14,6 +14,8 @@ export interface Target {
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
+  /** Whether it may reply. */
+  replies: boolean;
   secret: string;
   previous_secret: string | null;
   previous_secret_until: number;
@@ -33,6 +35,7 @@ export function targetOf(instance: Instance): Target {
     url: instance.webhook_url,
     headers: instance.webhook_headers,
     success_statuses: instance.success_statuses,
+    replies: instance.replies,
     secret: instance.webhook_secret,
     previous_secret: instance.previous_secret,
     previous_secret_until: instance.previous_secret_until ?? 0,

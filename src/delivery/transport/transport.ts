@@ -11,6 +11,8 @@ export interface Push {
   headers: Record<string, string>;
   body: Uint8Array;
   success_statuses: SuccessStatuses;
+  /** Keep the whole body of a success: replies may be in it. */
+  keeps_body?: boolean;
   /** Make a connection for this push alone, so that every stage is seen (webhook-test). */
   fresh_connection?: boolean;
 }
@@ -25,6 +27,9 @@ export interface StageReport {
   detail: string;
 }
 
+/** The whole body of a response, as text; or in words why there is none, although the push asked for it. */
+export type KeptBody = { text: string } | { lost: string };
+
 /** The result of one POST. Failures of the outside are values, never exceptions. */
 export interface PushResult {
   outcome: Outcome;
@@ -38,6 +43,8 @@ export interface PushResult {
   response_excerpt: string;
   /** The Retry-After header as received. */
   retry_after: string | null;
+  /** Of a success, for a push that keeps the body. */
+  kept_body?: KeptBody;
 }
 
 /** How an instance is reached, by one version of its registration. */

@@ -5,6 +5,7 @@ import type { ConnectorOptions } from './connector.ts';
 import { Deadlines } from './deadlines.ts';
 import { PushAttempt, type PushContext } from './push_attempt.ts';
 import { createHostResolver } from './resolver.ts';
+import { KeptBodies } from './response.ts';
 import type { Push, PushResult, Transport } from './transport.ts';
 
 /**
@@ -48,6 +49,7 @@ class PooledTransport implements WebhookTransport, PushContext {
   readonly deadlines: Deadlines;
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
+  readonly kept_bodies = new KeptBodies();
   is_closed = false;
 
   constructor({ policy, name_servers, hosts_path, extra_ca, ...options }: WebhookTransportOptions) {

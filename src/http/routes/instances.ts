@@ -107,6 +107,7 @@ async function register(
     webhook_secret: body.webhook_secret,
     new_secret: makeSecret(randomBytes(SECRET_BYTES)),
     success_statuses: body.success_statuses,
+    replies: body.replies,
   });
   if (dropped_header_names.length > 0) {
     const { instance_id } = body;

@@ -13,6 +13,7 @@ import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
 import { type PullContext, pullRoutes } from './pull.ts';
+import { type ReplyContext, replyRoutes } from './replies.ts';
 import { type ServiceContext, serviceRoutes } from './service.ts';
 import { type SessionContext, sessionRoutes } from './session.ts';
 
@@ -30,6 +31,7 @@ export type RoutesContext = ApiKeyContext &
   MessageContext &
   NodeContext &
   PullContext &
+  ReplyContext &
   ServiceContext &
   SessionContext;
 
@@ -40,6 +42,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     pullRoutes(app, context);
     meetingRoutes(app, context);
     messageRoutes(app, context);
+    replyRoutes(app, context);
     deliveryRoutes(app, context);
     eventRoutes(app, context);
     encryptionRoutes(app, context);

@@ -44,7 +44,10 @@ const AttemptSchema = Type.Object(
     duration_ms: Type.Number({ description: 'How long it took.' }),
     outcome: OutcomeSchema,
     status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
-    detail: Type.String({ description: 'What happened, in words; empty after a success.' }),
+    detail: Type.String({
+      description:
+        'What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.',
+    }),
     response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
   },
   named('Attempt', 'One HTTP POST made for a delivery.'),

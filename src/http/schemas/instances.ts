@@ -88,6 +88,12 @@ const SuccessStatuses = enumOf(
   named('SuccessStatuses', 'Which answers to a push count as a success: only 200 (the default), or every 2xx.'),
 );
 
+const Replies = Type.Boolean({
+  description:
+    'Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with the token of the push. False unless given; without this field it stays as it is.',
+  ...expected('must be true or false'),
+});
+
 const WebhookSecret = Type.String({
   pattern: '^whsec_[A-Za-z0-9+/]{32,88}={0,2}$',
   description:
@@ -133,6 +139,9 @@ export const InstanceSchema = Type.Object(
     webhook_enabled: Type.Boolean({ description: 'Whether pushes are sent; false after an answer of 410.' }),
     is_active: Type.Boolean({ description: 'Whether the instance takes part at all.' }),
     success_statuses: SuccessStatuses,
+    replies: Type.Optional(
+      Type.Boolean({ description: 'True when what it answers to a push is sent in the meeting; absent otherwise.' }),
+    ),
     webhook_header_names: Type.Array(Type.String(), {
       description: 'The names of the headers sent with every push; no response contains their values.',
     }),
@@ -182,6 +191,7 @@ export const RegisterBody = Type.Object(
     webhook_headers: Type.Optional(WebhookHeaders),
     webhook_secret: Type.Optional(WebhookSecret),
     success_statuses: Type.Optional(SuccessStatuses),
+    replies: Type.Optional(Replies),
   },
   {
     ...named(
@@ -209,6 +219,7 @@ export const PatchInstanceBody = Type.Object(
     webhook_headers: Type.Optional(WebhookHeaders),
     success_statuses: Type.Optional(SuccessStatuses),
     ack_timeout_s: Type.Optional(AckTimeout),
+    replies: Type.Optional(Replies),
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {
         description: 'Hands the instance over to another key, or to nobody but admins. Only admins may.',

@@ -70,6 +70,16 @@ const PUSH_HEADERS = [
     false,
     '`true` on the sample push of a webhook test. It is not signed: go by the webhook-id, which begins with `dlv_test-` then; verify it, answer 200, and wake nobody.',
   ),
+  header(
+    'convoke-reply-url',
+    false,
+    'Where the instance can reply later, without a key; only for an instance with `replies`. The signature does not cover it.',
+  ),
+  header(
+    'convoke-reply-token',
+    false,
+    'The token for that, for 24 hours and 20 replies. The signature does not cover it.',
+  ),
   header('user-agent', true, 'Convoke and its version.'),
 ];
 
@@ -97,7 +107,10 @@ export const WEBHOOKS = {
         content: { 'application/json': { schema: PushBody } },
       },
       responses: {
-        200: { description: 'It is delivered. What the body says is not looked at.' },
+        200: {
+          description:
+            'It is delivered. What the body says is looked at only for an instance with `replies`: JSON with `reply` or `replies`, of at most 64 KiB, is sent in the meeting first.',
+        },
         '2XX': {
           description:
             'It is delivered if the success_statuses of the instance is 2xx. Otherwise it failed, and is not tried again: the receiver may have begun to work.',

@@ -11,6 +11,11 @@ export interface EncryptionStore {
   reencrypt(after: string | null, limit: number): Promise<{ rewritten: number; next: string | null }>;
   /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
+  /**
+   * Keys for another purpose, as base64: one of each data key, the one that encrypts first. The same on all nodes, and from
+   * one start to the next.
+   */
+  derivedKeys(purpose: string): Promise<string[]>;
   /** Drops the previous key. Call it when the end of the change is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

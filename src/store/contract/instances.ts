@@ -26,6 +26,7 @@ export interface Registration {
   /** Used when the instance is new and no webhook_secret is given. */
   new_secret: string;
   success_statuses: SuccessStatuses | undefined;
+  replies?: boolean | undefined;
   /** The owner of a new instance; absent: none. */
   owner_key_id?: string | null | undefined;
 }
@@ -37,6 +38,7 @@ export interface InstancePatch {
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
   ack_timeout_s?: number | undefined;
+  replies?: boolean | undefined;
   /** The new owner; null: none. */
   owner_key_id?: string | null | undefined;
 }

@@ -23,8 +23,11 @@ export interface NewMessage {
 
 /** What the sender gave of `Said`. The store computes the hops. */
 export interface NewSaid extends Omit<Said, 'hops'> {
-  /** The instances whose agents the sender may speak for, in meetings that they are in; null: any agent. */
-  speaks_for: OwnerScope | null;
+  /**
+   * The instances whose agents the sender may speak for, in meetings that they are in; null: any agent. Without a key_id it
+   * is one instance, whoever owns it.
+   */
+  speaks_for: OwnerScope | { key_id: null; instance_id: string } | null;
 }
 
 export interface AcceptedMessage {

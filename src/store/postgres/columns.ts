@@ -36,6 +36,7 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   previous_secret: 1,
   previous_secret_until: 1,
   success_statuses: 1,
+  replies: 1,
   webhook_enabled: 1,
   is_active: 1,
   consecutive_failures: 1,

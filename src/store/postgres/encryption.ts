@@ -2,7 +2,7 @@
 import { Problem } from '../../domain/problem.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, secretPlace, type SecretRow } from '../secrets/instance_secrets.ts';
-import { type DataKey, encryptedPrefix } from '../secrets/secret_cipher.ts';
+import { type DataKey, derivedKey, encryptedPrefix } from '../secrets/secret_cipher.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
 import { type Session, statement } from './database.ts';
@@ -101,6 +101,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
       if ((await session.one(ANY_ROW, other())) !== undefined) throw new Error('a row is still under the previous key');
       await session.run(FORGET_OTHERS, { key_id: keys.current.key_id });
     },
+    derivedKeys: async (purpose) => keys.all.map((key) => derivedKey(key, purpose)),
     async forgetPreviousKey() {
       // Nothing to forget: the previous key is a setting.
     },

@@ -41,9 +41,9 @@ const GET_PREVIOUS = statement(`
 /** Does nothing when another transaction has just created the row: then the caller updates that one. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
+    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
   VALUES ($instance_id, $partition_no, $instance_name, $agent_ids, $webhook_url, $webhook_headers, $webhook_secret,
-    coalesce($success_statuses::text, '200'), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1),
+    coalesce($success_statuses::text, '200'), coalesce($replies::smallint, 0), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1),
     $transport, coalesce($ack_timeout_s::int, ${ACK_TIMEOUT_S}))
   ON CONFLICT (instance_id) DO NOTHING`);
 
@@ -56,6 +56,7 @@ const UPDATE = statement(`
     previous_secret = CASE WHEN $webhook_secret::text IS NULL THEN previous_secret END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
+    replies = coalesce($replies::smallint, replies),
     webhook_enabled = 1,
     is_active = 1,
     consecutive_failures = CASE WHEN webhook_url = $webhook_url AND transport = $transport THEN consecutive_failures ELSE 0 END,
@@ -78,6 +79,7 @@ const PATCH = statement(`
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
+    replies = coalesce($replies::smallint, replies),
     owner_key_id = CASE WHEN $hand_over::int = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
     backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
@@ -227,6 +229,7 @@ export function instanceOperations(
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
+        replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,

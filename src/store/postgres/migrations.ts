@@ -384,4 +384,8 @@ export const MIGRATIONS: readonly string[] = [
   -- Signed under the data key, as notifications are; null for a node of the version before, which takes no pulls.
   ALTER TABLE nodes ADD COLUMN address_signature text;
   `,
+  `
+  -- Whether an instance may answer a push with replies.
+  ALTER TABLE instances ADD COLUMN replies smallint NOT NULL DEFAULT 0;
+  `,
 ];

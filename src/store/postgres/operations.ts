@@ -74,7 +74,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
     'loadLanes loadAside pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
       ' ',
     ),
-  encryption: ['keyIds'],
+  encryption: ['keyIds', 'derivedKeys'],
   api_keys: ['get', 'list', 'changedSince'],
   invites: ['find', 'list'],
   sessions: ['find'],

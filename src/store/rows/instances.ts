@@ -67,6 +67,7 @@ export function instanceReader(keys: DataKeys) {
       previous_secret: row.previous_secret === null ? null : decrypt('previous_secret', row.previous_secret),
       previous_secret_until: row.previous_secret_until,
       success_statuses: storedStatuses(row.success_statuses, instance_id),
+      replies: row.replies === 1,
       webhook_enabled: row.webhook_enabled === 1,
       is_active: row.is_active === 1,
       consecutive_failures: count('consecutive_failures'),
@@ -157,6 +158,7 @@ export function instanceReader(keys: DataKeys) {
       webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
       webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,
       success_statuses: registration.success_statuses ?? null,
+      replies: integerOrNull(registration.replies),
       owner: registration.owner_key_id ?? null,
     };
     return { values, dropped_header_names: dropped ?? [] };

@@ -24,6 +24,7 @@ export interface InstancesTable {
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: string;
+  replies: number;
   webhook_enabled: number;
   is_active: number;
   consecutive_failures: number;

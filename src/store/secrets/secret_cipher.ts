@@ -44,6 +44,11 @@ export function makeDataKey(): DataKey {
   return dataKeyOf(createSecretKey(randomBytes(KEY_BYTES)));
 }
 
+/** A key for another purpose, as base64. It says nothing of the data key, nor of the key for any other purpose. */
+export function derivedKey({ key }: DataKey, purpose: string): string {
+  return createHmac('sha256', key).update(`convoke key for ${purpose}`).digest('base64');
+}
+
 /** The beginning of every text that was encrypted under a key. */
 export function encryptedPrefix(key_id: string): string {
   return `v1.${key_id}.`;

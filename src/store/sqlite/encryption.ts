@@ -1,7 +1,7 @@
 /** The data keys of the file: checked when it is opened, and changed while it is in use. */
 import { Problem } from '../../domain/problem.ts';
 import { checkValueOf, passesCheck, SECRET_COLUMNS, type SecretRow, secretPlace } from '../secrets/instance_secrets.ts';
-import { type DataKey, encryptedPrefix, isEncrypted, type SecretPlace } from '../secrets/secret_cipher.ts';
+import { type DataKey, derivedKey, encryptedPrefix, isEncrypted, type SecretPlace } from '../secrets/secret_cipher.ts';
 import { DataKeys, type KeySource } from '../secrets/data_keys.ts';
 import type { EncryptionStore } from '../contract/encryption.ts';
 import { StoreError } from '../store_error.ts';
@@ -77,6 +77,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       if (left !== undefined) throw new Error('a row is still under the previous key');
       db.prepare('DELETE FROM encryption_keys WHERE key_id <> ?').run(keys.current.key_id);
     },
+    derivedKeys: (purpose: string) => keys.all.map((key) => derivedKey(key, purpose)),
     forgetPreviousKey() {
       if (checkedKeyIds(db).length === 1) keys.forgetPrevious();
     },

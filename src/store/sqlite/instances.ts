@@ -44,9 +44,9 @@ const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.tra
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
+    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
   VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
-    coalesce($success_statuses, '200'), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no, $transport,
+    coalesce($success_statuses, '200'), coalesce($replies, 0), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no, $transport,
     coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}))
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
@@ -55,6 +55,7 @@ const REGISTER = `
     previous_secret = CASE WHEN $webhook_secret IS NULL THEN previous_secret END,
     webhook_secret = coalesce($webhook_secret, webhook_secret),
     success_statuses = coalesce($success_statuses, success_statuses),
+    replies = coalesce($replies, replies),
     webhook_enabled = 1,
     is_active = 1,
     consecutive_failures = CASE WHEN ${IS_SAME} THEN consecutive_failures ELSE 0 END,
@@ -76,6 +77,7 @@ const PATCH = `
     webhook_headers = coalesce($webhook_headers, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
+    replies = coalesce($replies, replies),
     owner_key_id = CASE WHEN $hand_over = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
     backoff_until = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN NULL ELSE backoff_until END,
@@ -191,6 +193,7 @@ export function instanceOperations(
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
+        replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         owner: patch.owner_key_id ?? null,
         wall_ms,

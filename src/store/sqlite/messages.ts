@@ -31,10 +31,11 @@ const INSERT_MESSAGE = `
     from_agent, in_reply_to, hops)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** Whether an agent takes part in a meeting on an instance that the sender owns. */
+/** Whether an agent takes part in a meeting on an instance that the sender owns, or that it names. */
 const SPEAKS_FOR = `
   SELECT 1 FROM memberships m
   WHERE m.meeting_id = $meeting_id AND m.left_at IS NULL
+    AND m.instance_id = coalesce($owner_limit, m.instance_id)
     AND m.instance_id IN (SELECT instance_id FROM instances WHERE ${IS_OWNED})
     AND EXISTS (SELECT 1 FROM json_each(m.agent_ids) WHERE value = $from_agent) LIMIT 1`;
 

@@ -300,4 +300,8 @@ export const MIGRATIONS: readonly string[] = [
     updated_at INTEGER NOT NULL
   ) STRICT, WITHOUT ROWID;
   `,
+  `
+  -- Whether an instance may answer a push with replies.
+  ALTER TABLE instances ADD COLUMN replies INTEGER NOT NULL DEFAULT 0;
+  `,
 ];

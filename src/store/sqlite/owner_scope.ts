@@ -10,7 +10,7 @@ export const IS_OWNED =
   '($owner_key_id IS NULL OR (owner_key_id IS $owner_key_id AND instance_id = coalesce($owner_limit, instance_id)))';
 
 /** The parameters of `IS_OWNED`; absent or null: everything. */
-export function ownedBy(owner_scope: OwnerScope | null | undefined) {
+export function ownedBy(owner_scope: (Pick<OwnerScope, 'instance_id'> & { key_id: string | null }) | null | undefined) {
   return { owner_key_id: owner_scope?.key_id ?? null, owner_limit: owner_scope?.instance_id ?? null };
 }
 

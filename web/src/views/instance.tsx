@@ -139,6 +139,7 @@ function InstanceBody({ instance, again, back, removing }: InstanceBodyProps): J
                   ] as const,
                 ]),
             ['Agents', <AgentTags agent_ids={instance.agent_ids} />],
+            ['Replies', instance.replies === true ? 'what it answers is sent in the meeting' : 'none'],
             ['Success', instance.success_statuses === '2xx' ? 'every 2xx' : '200 only'],
             [
               'Headers sent',

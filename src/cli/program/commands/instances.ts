@@ -108,6 +108,7 @@ function printInstance(instance: Instance): void {
     owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
+    replies: instance.replies === true ? 'what it answers is sent in the meeting' : 'no',
     active: yesNo(instance.is_active),
     'webhook enabled': yesNo(instance.webhook_enabled),
     health: `${instance.health}${instance.consecutive_failures > 0 ? ` (${counted(instance.consecutive_failures, 'failure')} in a row)` : ''}`,
@@ -142,6 +143,7 @@ interface RegisterOptions extends ApiOptions {
   header?: string[];
   secret?: string;
   success?: SuccessStatuses;
+  replies?: boolean;
 }
 
 function registerCommand(): Command {
@@ -154,6 +156,8 @@ function registerCommand(): Command {
     .option('--header <name: value>', 'a header sent with every push; repeat it for more', collect)
     .option('--secret <whsec_…>', 'what pushes are signed with; Convoke makes one when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
+    .option('--replies', 'send what it answers to a push in the meeting')
+    .option('--no-replies', 'send nothing of what it answers')
     .action(async (instance_id: string, options: RegisterOptions) => {
       const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
         registration(instance_id, options),
@@ -193,6 +197,7 @@ function registration(instance_id: string, options: RegisterOptions): RegisterIn
     webhook_url: options.webhook,
     webhook_secret: options.secret,
     success_statuses: options.success,
+    replies: options.replies,
     webhook_headers: options.header === undefined ? undefined : Object.fromEntries(options.header.map(headerOf)),
   };
 }

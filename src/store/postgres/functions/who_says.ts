@@ -64,9 +64,9 @@ export const WHO_SAYS: SaidParts = {
     IF has_said THEN
       SELECT json_agg(json_build_array(j.place, j.field))::text INTO refused FROM (
         SELECT u.place, CASE
-          WHEN u.speaker IS NOT NULL AND NOT EXISTS (SELECT 1 FROM memberships s JOIN instances o ON o.instance_id = s.instance_id
+          WHEN (u.speaker IS NOT NULL OR u.speaker_limit IS NOT NULL) AND NOT EXISTS (SELECT 1 FROM memberships s JOIN instances o ON o.instance_id = s.instance_id
               WHERE s.meeting_id = meeting_ids[u.of_meeting] AND s.left_at IS NULL
-                AND o.owner_key_id = u.speaker AND o.instance_id = coalesce(u.speaker_limit, o.instance_id)
+                AND (u.speaker IS NULL OR o.owner_key_id = u.speaker) AND o.instance_id = coalesce(u.speaker_limit, o.instance_id)
                 AND u.from_agent IN (SELECT json_array_elements_text(s.agent_ids::json)) OFFSET 0) THEN 'from_agent'
           WHEN u.answered_no IS NOT NULL AND NOT EXISTS (SELECT 1 FROM messages m
               WHERE m.message_no = u.answered_no AND m.meeting_id = meeting_ids[u.of_meeting] OFFSET 0) THEN 'in_reply_to' END AS field

@@ -1,0 +1,87 @@
+import { hash, randomUUID } from 'node:crypto';
+import { GenerationCache } from '../../domain/generation_cache.ts';
+import { invalidField, Problem } from '../../domain/problem.ts';
+import { readReply, REPLIES_MAX } from '../../domain/reply.ts';
+import type { AcceptedMessage } from '../../store/contract/messages.ts';
+import type { Store } from '../../store/store.ts';
+import type { Clock } from '../clock.ts';
+import type { Engine } from '../engine.ts';
+import { replySend } from './reply_send.ts';
+
+/** Of how many deliveries it is remembered how many replies they have. */
+const COUNTS_MAX = 20_000;
+
+const NOT_IN_MEETING = 'The agent that replies is not in the meeting any more.';
+
+/** A reply as a route hands it over. */
+export interface LateReply {
+  /** What JSON.parse made of it, and its own JSON text. */
+  value: unknown;
+  text: string;
+  idempotency_key: string | undefined;
+}
+
+export interface LateRepliesParts {
+  store: { deliveries: Pick<Store['deliveries'], 'get'>; instances: Pick<Store['instances'], 'get'> };
+  engine: Pick<Engine, 'send'>;
+  clock: Clock;
+  max_message_bytes: number;
+}
+
+/**
+ * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. Each takes one of as
+ * many places, and the place is part of its idempotency key. So the transaction that stores a reply also counts it,
+ * whatever node it arrives at, and two that arrive together cannot have the same place. An idempotency key is kept for
+ * as long as a token can be used.
+ */
+export class LateReplies {
+  readonly #store: LateRepliesParts['store'];
+  readonly #engine: Pick<Engine, 'send'>;
+  readonly #clock: Clock;
+  readonly #max_message_bytes: number;
+  /** The first place that may be free: where to begin, to find one soon. */
+  readonly #counts = new GenerationCache<number>(COUNTS_MAX);
+
+  constructor({ store, engine, clock, max_message_bytes }: LateRepliesParts) {
+    this.#store = store;
+    this.#engine = engine;
+    this.#clock = clock;
+    this.#max_message_bytes = max_message_bytes;
+  }
+
+  /**
+   * Sends a reply to the message that a delivery brought. Repeated with the same idempotency key, the first one counts.
+   *
+   * @throws Problem `delivery_does_not_exist`, `replies_not_allowed`, `reply_limit_reached`, `invalid_fields`, and those
+   * of `Engine.send`
+   */
+  async send(delivery_id: string, reply: LateReply): Promise<{ message: AcceptedMessage; repeated: boolean }> {
+    const delivery = await this.#store.deliveries.get(delivery_id, this.#clock.now());
+    if (delivery === null) throw new Problem('delivery_does_not_exist', 'What the token replies to is removed by now.');
+    const { instance_id, target_agents: agents } = delivery;
+    const instance = await this.#store.instances.get(instance_id);
+    // An instance that was deleted and registered again is another one.
+    if (instance === null || instance.created_at > delivery.created_at || !instance.replies || !instance.is_active) {
+      throw new Problem('replies_not_allowed');
+    }
+    const read = readReply(reply.value, reply.text, { agents, max_message_bytes: this.#max_message_bytes });
+    if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
+    const { idempotency_key } = reply;
+    // The same reply may have any place; another one has a place behind those that are known to be taken.
+    const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
+    const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');
+    for (let place = from; place < REPLIES_MAX; place++) {
+      const idempotency = { key: `${delivery_id}/${place}`, fingerprint };
+      try {
+        const sent = await this.#engine.send(replySend(delivery, read.reply, idempotency));
+        this.#counts.set(delivery_id, Math.max(place + 1, this.#counts.get(delivery_id) ?? 0));
+        return sent;
+      } catch (error) {
+        const code = error instanceof Problem ? error.code : null;
+        if (code === 'not_permitted') throw new Problem('replies_not_allowed', NOT_IN_MEETING);
+        if (code !== 'idempotency_key_reused') throw error;
+      }
+    }
+    throw new Problem('reply_limit_reached');
+  }
+}

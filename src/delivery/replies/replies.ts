@@ -1,0 +1,160 @@
+import { Problem } from '../../domain/problem.ts';
+import { type ReadReply, type Reply, repliesIn } from '../../domain/reply.ts';
+import type { Accepted } from '../../store/contract/messages.ts';
+import type { Acceptor } from '../accept/acceptor.ts';
+import type { Clock } from '../clock.ts';
+import type { Observer } from '../events.ts';
+import type { LaneDelivery } from '../lanes/lane_delivery.ts';
+import type { PushResult } from '../transport/transport.ts';
+import { replySend } from './reply_send.ts';
+
+/** Responses whose replies are being stored, and the bytes of these replies: beyond it no attempt starts. */
+const STORING_MAX = 2_000;
+const STORING_BYTES_MAX = 32 << 20;
+const RETRY_MS = 500;
+
+/** The same for all replies, because the first one counts: an agent that hears a push again may find other words. */
+const FINGERPRINT = '';
+
+export interface RepliesParts {
+  clock: Clock;
+  observer: Pick<Observer, 'storageFailed'>;
+  acceptor: Pick<Acceptor, 'store'>;
+  max_message_bytes: number;
+}
+
+/** A response whose replies are being stored. */
+interface Storing {
+  delivery: LaneDelivery;
+  read: ReadReply[];
+  /** Whether the instance is no longer this node's: then the next owner pushes again. */
+  isLost: () => boolean;
+}
+
+/**
+ * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane waits.
+ * After a crash in between the push is made again, and its response has replies again. They have the same keys, made
+ * of the delivery and the place in the response, so nothing is stored twice.
+ */
+export class Replies {
+  readonly #clock: Clock;
+  readonly #observer: Pick<Observer, 'storageFailed'>;
+  readonly #acceptor: Pick<Acceptor, 'store'>;
+  readonly #max_message_bytes: number;
+  #storing = 0;
+  #storing_bytes = 0;
+  #has_given_up = false;
+  #onIdle: (() => void) | null = null;
+
+  constructor({ clock, observer, acceptor, max_message_bytes }: RepliesParts) {
+    this.#clock = clock;
+    this.#observer = observer;
+    this.#acceptor = acceptor;
+    this.#max_message_bytes = max_message_bytes;
+  }
+
+  /** Whether so much waits to be stored that nothing more may start. */
+  get isFull(): boolean {
+    return this.#storing >= STORING_MAX || this.#storing_bytes >= STORING_BYTES_MAX;
+  }
+
+  /** Responses whose replies are being stored. */
+  get storing(): number {
+    return this.#storing;
+  }
+
+  /**
+   * Stores the replies in the response to a push.
+   *
+   * @param isLost whether the instance is no longer this node's
+   * @returns in words what could not be sent, empty when there is nothing to say; null when the replies were given up,
+   * and the push has to be made again. At once when there is nothing to store
+   */
+  take(delivery: LaneDelivery, { kept_body }: PushResult, isLost: () => boolean): string | Promise<string | null> {
+    if (kept_body === undefined) return '';
+    if ('lost' in kept_body) return `${kept_body.lost}; a reply in it was not sent`;
+    const agents = JSON.parse(delivery.target_agents) as string[];
+    const read = repliesIn(kept_body.text, { agents, max_message_bytes: this.#max_message_bytes });
+    if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
+    return this.#storeAll({ delivery, read, isLost });
+  }
+
+  async #storeAll(storing: Storing): Promise<string | null> {
+    const bytes = storing.read.reduce((sum, each) => sum + (each.kind === 'reply' ? each.reply.message.length : 0), 0);
+    this.#storing++;
+    this.#storing_bytes += bytes;
+    try {
+      const stored = await this.#storedOf(storing);
+      return stored === null ? null : inWords(stored);
+    } finally {
+      this.#storing--;
+      this.#storing_bytes -= bytes;
+      if (this.#storing === 0) this.#onIdle?.();
+    }
+  }
+
+  /** Tries until all are stored. */
+  async #storedOf({ delivery, read, isLost }: Storing): Promise<ReadReply[] | null> {
+    const results = [...read];
+    let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
+    for (;;) {
+      const tried = await Promise.all(
+        left.map((i) => this.#tryToStore(delivery, (read[i] as { reply: Reply }).reply, i)),
+      );
+      for (const [k, result] of tried.entries()) {
+        const why = result === null ? undefined : NOT_STORED[result.kind];
+        if (why !== undefined) results[left[k] as number] = { kind: 'refused', why };
+      }
+      left = left.filter((_, k) => tried[k] === null);
+      if (left.length === 0) return results;
+      if (this.#has_given_up || isLost()) return null;
+      await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));
+      if (this.#has_given_up || isLost()) return null;
+    }
+  }
+
+  /** @returns null when it has to be tried again */
+  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: number): Promise<Accepted | null> {
+    try {
+      const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
+      return await this.#acceptor.store(replySend(delivery, reply, idempotency));
+    } catch (error) {
+      // While the service has no room, there is nothing to report.
+      if (!(error instanceof Problem)) this.#observer.storageFailed(error);
+      return null;
+    }
+  }
+
+  /** Resolves when nothing is being stored; to be called once, when no attempt is in flight. */
+  async idle(): Promise<void> {
+    if (this.#storing === 0) return;
+    await new Promise<void>((resolve) => {
+      this.#onIdle = resolve;
+    });
+  }
+
+  /** Tries nothing again: the process ends. */
+  giveUp(): void {
+    this.#has_given_up = true;
+  }
+}
+
+/** Why the store refused a reply for good. */
+const NOT_STORED: Partial<Record<Accepted['kind'], string>> = {
+  refused: 'its agent is not in the meeting any more, or the message that it answers is removed',
+  damaged: 'a row that it needs is damaged; the log of the service says which',
+};
+
+/** What was not sent, and why; empty when all was. */
+function inWords(read: readonly ReadReply[]): string {
+  const refused = read.flatMap((each, i) => (each.kind === 'refused' ? [{ why: each.why, number: i + 1 }] : []));
+  if (refused.length === 0) return '';
+  if (read.length === 1) return `the reply was not sent: ${refused[0]?.why}`;
+  return `of ${read.length} replies, ${refused.length} were not sent: ${refused
+    .slice(0, REFUSED_NAMED_MAX)
+    .map(({ why, number }) => `reply ${number}: ${why}`)
+    .join('; ')}`;
+}
+
+/** Each attempt is stored with these words. */
+const REFUSED_NAMED_MAX = 3;

@@ -1,0 +1,48 @@
+import { createSecretKey, type KeyObject } from 'node:crypto';
+import { deliveryOfReplyToken, makeReplyToken } from '../../domain/reply_token.ts';
+import type { EncryptionStore } from '../../store/contract/encryption.ts';
+import { REPLY_TOKEN_HEADER, REPLY_URL_HEADER } from '../transport/push.ts';
+
+/** The path of the route that takes replies. */
+export const REPLY_PATH = '/api/v1/replies/';
+
+/** The purpose of the keys: each data key gives another key for each purpose. */
+const PURPOSE = 'reply tokens';
+
+/**
+ * How receivers reply later. The key of the tokens comes from the data key, which all nodes share. So every node takes
+ * the tokens that another gave, and a change of the data key ends those that were given before.
+ */
+export class ReplyAccess {
+  readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
+  readonly #base_url: () => string;
+  /** The first makes tokens; the others are of data keys that are being replaced. */
+  #keys: readonly KeyObject[] = [];
+
+  /** @param base_url where receivers reach the service, without a path */
+  constructor(store: Pick<EncryptionStore, 'derivedKeys'>, base_url: () => string) {
+    this.#store = store;
+    this.#base_url = base_url;
+  }
+
+  /** Reads the keys: before the first push, and when the data key was changed. */
+  async refresh(): Promise<void> {
+    const keys = await this.#store.derivedKeys(PURPOSE);
+    this.#keys = keys.map((key) => createSecretKey(key, 'base64'));
+  }
+
+  /** The headers of a push that let its receiver reply later. */
+  headersFor(delivery_id: string, wall_ms: number): Record<string, string> {
+    const [key] = this.#keys;
+    if (key === undefined) return {};
+    return {
+      [REPLY_URL_HEADER]: `${this.#base_url()}${REPLY_PATH}`,
+      [REPLY_TOKEN_HEADER]: makeReplyToken(key, delivery_id, wall_ms),
+    };
+  }
+
+  /** The delivery that a token is for; null when it is not genuine, or has expired. Asks only memory. */
+  deliveryOf(token: string, wall_ms: number): string | null {
+    return deliveryOfReplyToken(this.#keys, token, wall_ms);
+  }
+}

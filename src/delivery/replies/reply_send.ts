@@ -1,0 +1,23 @@
+import type { Reply } from '../../domain/reply.ts';
+import type { Send } from '../accept/acceptor.ts';
+
+/** Stands for the sender of a key. No key of the API has this id, so no sender can take the key of a reply. */
+const SENDER = 'reply';
+
+/** The message that a reply is sent as. */
+export function replySend(
+  delivery: { meeting_id: string; message_id: string; instance_id: string },
+  { message, timestamp, from_agent, target_agents }: Reply,
+  idempotency: { key: string; fingerprint: string },
+): Send {
+  const { meeting_id, message_id: in_reply_to, instance_id } = delivery;
+  return {
+    meeting_id,
+    message,
+    timestamp,
+    target_agents,
+    said: { from_agent, in_reply_to, speaks_for: { key_id: null, instance_id } },
+    expires_in_ms: null,
+    idempotency: { ...idempotency, sender: SENDER },
+  };
+}

@@ -1,0 +1,203 @@
+/** Replies that arrive later, with the token of a push: who may send them, how many, and what ends that. */
+import assert from 'node:assert/strict';
+import { describe, test, type TestContext } from 'node:test';
+import type { MessagePage, SentMessage } from '@convoke/sdk';
+import type { Clock } from '../../src/delivery/clock.ts';
+import { systemClock } from '../../src/delivery/clock.ts';
+import { REPLIES_MAX } from '../../src/domain/reply.ts';
+import type { Received } from '../support/receiver.ts';
+import { type Answer, assertProblem, type Member, messagesPath, Service, startService } from '../support/service.ts';
+
+const HOUR = 3_600_000;
+
+/** A member that may reply, and a push to it. */
+async function pushed(t: TestContext, service: Service, agent_ids = ['anna']) {
+  const meeting_id = service.name('meeting');
+  const member = await service.member(t, meeting_id, { agent_ids, registration: { replies: true } });
+  const sent = await service.send(meeting_id, { content: 'a question' });
+  const push = await member.receiver.next();
+  return { meeting_id, member, sent, push, token: String(push.headers['convoke-reply-token']) };
+}
+
+function reply(service: Service, token: string, body: object = { reply: 'an answer' }, key?: string) {
+  const headers = { 'convoke-reply-token': token, ...(key !== undefined && { 'idempotency-key': key }) };
+  return service.request<SentMessage>('POST', '/api/v1/replies/', { body, headers });
+}
+
+async function history(service: Service, meeting_id: string): Promise<MessagePage['data']> {
+  return (await service.get<MessagePage>(`${messagesPath(meeting_id)}?limit=100`)).body.data;
+}
+
+describe('a later reply', () => {
+  test('is sent in the meeting, as the answer of the agent, without a key', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { meeting_id, sent, push, token } = await pushed(t, service);
+    assert.equal(push.headers['convoke-reply-url'], `${service.url}/api/v1/replies/`);
+    const key = service.token;
+    service.token = null;
+    const answer = await reply(service, token);
+    service.token = key;
+    assert.equal(answer.status, 201, answer.text);
+    const [, said] = await history(service, meeting_id);
+    const { message_id, from_agent, in_reply_to, message } = said!;
+    assert.equal(message_id, answer.body.message_id);
+    assert.deepEqual(
+      { from_agent, in_reply_to, message },
+      {
+        from_agent: 'anna',
+        in_reply_to: sent.message_id,
+        message: { content: 'an answer' },
+      },
+    );
+  });
+
+  test('may be a message with who says it and whom it is for', async (t) => {
+    const service = await startService(t);
+    const { meeting_id, token } = await pushed(t, service, ['anna', 'bert']);
+    const body = { reply: { message: { content: 'x' }, from_agent: 'bert', target_agents: ['anna'] } };
+    const answer = await reply(service, token, body);
+    assert.equal(answer.body.deliveries_queued, 1, answer.text);
+    assert.equal((await history(service, meeting_id))[1]?.from_agent, 'bert');
+    assertProblem(await reply(service, token), 422, 'invalid_fields');
+    assertProblem(await reply(service, token, { reply: { message: {}, from_agent: 'carl' } }), 422, 'invalid_fields');
+    assertProblem(await reply(service, token, { reply: 7 }), 422, 'invalid_fields');
+    assertProblem(await reply(service, token, { replies: ['x'] }), 422, 'invalid_fields');
+  });
+
+  test(`can be given ${REPLIES_MAX} times, also when all of them arrive together, and a repeat counts once`, async (t) => {
+    const service = await startService(t);
+    const { meeting_id, token } = await pushed(t, service);
+    const [first, again] = [
+      await reply(service, token, undefined, 'key'),
+      await reply(service, token, { reply: 'other words' }, 'key'),
+    ];
+    assert.equal(again.body.message_id, first.body.message_id);
+    assert.equal(again.headers['idempotency-replayed'], 'true');
+    const answers = await Promise.all(
+      Array.from({ length: REPLIES_MAX + 5 }, (_, i) => reply(service, token, { reply: `${i}` })),
+    );
+    const accepted = answers.filter(({ status }) => status === 201);
+    assert.equal(accepted.length, REPLIES_MAX - 1);
+    for (const answer of answers) if (answer.status !== 201) assertProblem(answer, 409, 'reply_limit_reached');
+    assertProblem(await reply(service, token), 409, 'reply_limit_reached');
+    assert.equal((await reply(service, token, undefined, 'key')).status, 201);
+    assert.equal((await history(service, meeting_id)).length, 1 + REPLIES_MAX);
+  });
+
+  test('is not asked of an instance that did not opt in, and a token in its headers is refused', async (t) => {
+    const service = await startService(t);
+    const meeting_id = service.name('meeting');
+    const { receiver } = await service.member(t, meeting_id);
+    await service.send(meeting_id, {});
+    const { headers } = await receiver.next();
+    assert.deepEqual(
+      Object.keys(headers).filter((name) => name.includes('reply')),
+      [],
+    );
+    const webhook_headers = { 'convoke-reply-token': 'x' };
+    const body = { instance_id: 'i', instance_name: 'i', agent_ids: [], webhook_url: receiver.url, webhook_headers };
+    assertProblem(await service.post('/api/v1/instances/register/', body), 422, 'invalid_fields');
+  });
+});
+
+/** What ends the right to reply. */
+const ENDS: Record<string, (service: Service, meeting_id: string, member: Member) => Promise<unknown>> = {
+  'the instance may not reply any more': (service, _, { instance_id }) =>
+    service.patch(instance_id, { replies: false }),
+  'the instance is switched off': (service, _, { instance_id }) => service.patch(instance_id, { is_active: false }),
+  'the instance has left the meeting': (service, meeting_id, { instance_id }) => service.leave(meeting_id, instance_id),
+  'the agent has left the meeting': (service, meeting_id, { instance_id }) =>
+    service.join(meeting_id, instance_id, ['z']),
+  'the instance was deleted': (service, _, { instance_id }) =>
+    service.request('DELETE', `/api/v1/instances/${instance_id}/`),
+  'the instance was deleted and registered again': async (service, meeting_id, { instance_id, receiver }) => {
+    await service.request('DELETE', `/api/v1/instances/${instance_id}/`);
+    await service.register({ instance_id, agent_ids: ['anna'], webhook_url: receiver.url, replies: true });
+    await service.join(meeting_id, instance_id, ['anna']);
+  },
+};
+
+describe('a token is no longer good when', () => {
+  for (const [what, end] of Object.entries(ENDS)) {
+    test(what, async (t) => {
+      const service = await startService(t);
+      const { meeting_id, member, token } = await pushed(t, service);
+      await end(service, meeting_id, member);
+      assertProblem(await reply(service, token), 403, 'replies_not_allowed');
+      assert.equal((await history(service, meeting_id)).length, 1);
+    });
+  }
+
+  test('24 hours have passed; it is until then, after a start of the service too', async (t) => {
+    let ahead_ms = 0;
+    const real = systemClock();
+    const clock: Clock = { ...real, wall: () => real.wall() + ahead_ms };
+    const service = new Service({}, clock);
+    await service.start();
+    t.after(() => service.close());
+    const { token } = await pushed(t, service);
+    await service.restart({});
+    ahead_ms = 24 * HOUR - 60_000;
+    assert.equal((await reply(service, token)).status, 201);
+    ahead_ms = 24 * HOUR + 60_000;
+    assertProblem(await reply(service, token), 401, 'reply_token_not_valid');
+  });
+
+  test('the data key was changed', async (t) => {
+    const service = await startService(t);
+    const { token } = await pushed(t, service);
+    assert.equal((await service.post('/api/v1/encryption/reencrypt/')).status, 200);
+    assertProblem(await reply(service, token), 401, 'reply_token_not_valid');
+  });
+});
+
+describe('a token that nobody made', () => {
+  const forged = (token: string): string[] => {
+    const [head = '', expires = '', mac = ''] = token.split('.');
+    const other = mac.startsWith('A') ? `B${mac.slice(1)}` : `A${mac.slice(1)}`;
+    return [
+      '',
+      'x',
+      token.slice(0, -1),
+      `${token}A`,
+      `${head}.${expires}.${other}`,
+      `${head}.${Number(expires) + 1}.${mac}`,
+      `${head.slice(0, -1)}${head.endsWith('0') ? '1' : '0'}.${expires}.${mac}`,
+    ];
+  };
+
+  test('is refused, and guesses are limited; the right token is taken all the same', async (t) => {
+    const service = await startService(t, { auth_failure_rate: '1/m:20' });
+    const { token } = await pushed(t, service);
+    for (const wrong of forged(token)) assertProblem(await reply(service, wrong), 401, 'reply_token_not_valid');
+    const answers: Answer<SentMessage>[] = [];
+    for (let i = 0; i < 20; i++) answers.push(await reply(service, 'x'));
+    assertProblem(answers.at(-1)!, 429, 'rate_limited');
+    assert.equal((await reply(service, token)).status, 201);
+  });
+
+  test('is refused before the body is read', async (t) => {
+    const service = await startService(t);
+    const answer = await service.request('POST', '/api/v1/replies/', { body: '{"reply":', headers: {} });
+    assertProblem(answer, 401, 'reply_token_not_valid');
+  });
+});
+
+test('public_url is where receivers reply', async (t) => {
+  const service = await startService(t, { public_url: 'https://convoke.example/base' });
+  const { push } = await pushed(t, service);
+  assert.equal(push.headers['convoke-reply-url'], 'https://convoke.example/base/api/v1/replies/');
+});
+
+test('an error page that shows the request does not show the token to those who read deliveries', async (t) => {
+  const service = await startService(t);
+  const meeting_id = service.name('meeting');
+  const behaviour = ({ headers }: Received) => ({ body: JSON.stringify(headers) });
+  const { receiver } = await service.member(t, meeting_id, { behaviour, registration: { replies: true } });
+  const sent = await service.send(meeting_id, {});
+  const token = String((await receiver.next()).headers['convoke-reply-token']);
+  const { attempts } = await service.settled(sent);
+  const excerpt = attempts[0]?.response_excerpt ?? '';
+  assert.ok(excerpt.includes('convoke-message-id') && !excerpt.includes(token.slice(0, 40)), excerpt);
+});
