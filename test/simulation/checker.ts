@@ -9,7 +9,7 @@ import { DOWN_AFTER_FAILURES } from '../../src/domain/instance.ts';
 import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import type { PushResult } from '../../src/delivery/transport/transport.ts';
-import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
+import { type AcceptedMessage, IDEMPOTENCY_MS } from '../../src/store/contract/messages.ts';
 import type { DeliveryRow, DeliverySettlement } from '../../src/store/contract/deliveries.ts';
 import type { StoreOperations } from './model_store.ts';
 
@@ -143,6 +143,8 @@ export class Checker {
   /** What the store lost when it went back, by delivery_id. Nodes may try it until they have noticed. */
   readonly #lost = new Map<string, Track>();
   #noticed_at = 0;
+  /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
+  readonly #replies = new Map<string, { most: number; latest: number }>();
   /** By node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
@@ -454,6 +456,55 @@ export class Checker {
     flight.track.handled = true;
   }
 
+  /** A machine answers a delivery with so many replies. */
+  replied(delivery_id: string, places: number): void {
+    const most = Math.max(places, this.#replies.get(delivery_id)?.most ?? 0);
+    this.#replies.set(delivery_id, { most, latest: places });
+  }
+
+  /** What is stored as delivered has its replies, or says why not. */
+  checkReplied(settlements: readonly Pick<DeliverySettlement, 'delivery_id'>[]): void {
+    if (settlements.every(({ delivery_id }) => !this.#replies.has(delivery_id))) return;
+    const stored = this.#storedReplies();
+    for (const { delivery_id } of settlements) {
+      const { latest = 0 } = this.#replies.get(delivery_id) ?? {};
+      const row = this.#operations.deliveries.get(delivery_id, this.#now());
+      if (row?.state !== 'delivered' || row.attempts.at(-1)?.detail !== '') continue;
+      for (let place = 0; place < latest; place++) {
+        if (!stored.has(`${delivery_id} ${place}`))
+          this.fail(`${delivery_id} is delivered, and reply ${place} to it is not stored`);
+      }
+    }
+  }
+
+  /** The times at which each reply was stored. */
+  #storedReplies(): Map<string, number[]> {
+    const stored = new Map<string, number[]>();
+    for (const meeting_id of this.#meetings) {
+      const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
+      for (const { message, accepted_at } of page?.data ?? []) {
+        const { to, place } = JSON.parse(message) as { to?: string; place?: number };
+        if (to === undefined) continue;
+        const key = `${to} ${place}`;
+        stored.set(key, [...(stored.get(key) ?? []), accepted_at]);
+      }
+    }
+    return stored;
+  }
+
+  /** Each reply is stored once, as far as keys are kept, and a machine gave it. */
+  #checkReplies(): void {
+    for (const [key, times] of this.#storedReplies()) {
+      const [delivery_id = '', place = ''] = key.split(' ');
+      if (Number(place) >= (this.#replies.get(delivery_id)?.most ?? 0)) this.fail(`nobody gave reply ${key}`);
+      for (const [i, time] of times.entries()) {
+        if (i > 0 && Math.abs(time - (times[i - 1] as number)) < IDEMPOTENCY_MS)
+          this.fail(`reply ${key} is stored twice`);
+      }
+    }
+    this.checkReplied([...this.#replies.keys()].map((delivery_id) => ({ delivery_id })));
+  }
+
   /** The machine is done with it. */
   pushEnds({ machine, node, ...flight }: Flight): void {
     machine.in_flight = machine.in_flight.filter(({ track }) => track !== flight.track);
@@ -724,9 +775,10 @@ export class Checker {
     for (const meeting_id of this.#meetings) {
       const page = this.#operations.messages.list(meeting_id, { after_seq: 0, limit: 100_000, chars_max: 1e9 });
       for (const [i, { message_id, seq, message }] of (page?.data ?? []).entries()) {
-        const { n } = JSON.parse(message) as { n: number };
-        if (stored.has(n)) this.fail(`message ${n} is stored twice`);
+        const { n } = JSON.parse(message) as { n?: number };
         if (seq !== i + 1) this.fail(`${meeting_id} has no seq ${i + 1}`);
+        if (n === undefined) continue;
+        if (stored.has(n)) this.fail(`message ${n} is stored twice`);
         stored.set(n, message_id);
         messages++;
       }
@@ -752,6 +804,7 @@ export class Checker {
       for (const row of of_message) this.#checkEndOf(row, sent);
     }
     if (messages !== stored.size) this.fail('more messages are stored than were sent');
+    this.#checkReplies();
   }
 
   #checkEndOf(row: DeliveryRow, sent: Sent): void {

@@ -178,6 +178,7 @@ export class ModelStore implements StoreOperations {
         webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : former?.webhook_headers) ?? {},
         webhook_secret: secret,
         success_statuses: success_statuses ?? former?.success_statuses ?? '200',
+        replies: registration.replies ?? former?.replies ?? false,
         webhook_enabled: true,
         is_active: true,
         backoff_step: 0,

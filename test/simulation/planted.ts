@@ -16,6 +16,7 @@ interface PlantedEdit {
 }
 
 const MODEL = 'test/simulation/model_store.ts';
+const REPLIES = 'src/delivery/replies/replies.ts';
 const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
 const RESULTS = 'src/delivery/attempts/results.ts';
 const DISCOVERY = 'src/delivery/discovery.ts';
@@ -184,6 +185,27 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     file: 'src/delivery/attempts/settlements.ts',
     find: 'await new Promise<void>((resolve) => void this.#clock.after(RETRY_MS, resolve));',
     replace: 'break;',
+  },
+  'delivers before the replies are stored': {
+    file: 'src/delivery/attempts/attempts.ts',
+    find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
+    replace:
+      "if (target.replies) void this.#replies.take(head, result, isLost); const unsent: string | Promise<string | null> = '';",
+  },
+  'forgets a reply when the disk fails': {
+    file: REPLIES,
+    find: 'left = left.filter((_, k) => tried[k] === null);',
+    replace: 'left = [];',
+  },
+  'sends a reply again when its push comes again': {
+    file: 'src/delivery/replies/reply_send.ts',
+    find: 'idempotency: { ...idempotency, sender: SENDER },',
+    replace: 'idempotency: null,',
+  },
+  'takes a reply for another one of its response': {
+    file: REPLIES,
+    find: 'key: `${delivery.delivery_id}:${place}`',
+    replace: 'key: `${delivery.delivery_id}`',
   },
   'one slow machine delays the others': {
     file: DISPATCHER,

@@ -51,6 +51,11 @@ const BELIEVED_MS = 24 * HOUR;
 
 /** In a cluster time goes by with a renewal every 3 s: its worlds are shorter, so that it is as quick to simulate them. */
 const CLUSTER_SHARE = 0.15;
+/** In how many worlds some machines reply in their responses, how many of them do, and how often. */
+const REPLYING_SHARE = 0.25;
+const REPLIERS_SHARE = 0.5;
+const REPLY_SHARE = 0.7;
+const REPLIES_MAX = 3;
 const CLUSTER_RETRY_SCHEDULE_MS = [10 * SECOND, 30 * SECOND, MINUTE, MINUTE, MINUTE];
 const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
 const CLUSTER_END_MS = 20 * MINUTE;
@@ -141,12 +146,17 @@ export class World {
   #written_from = 0;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
+  /** The machines that may reply; what they say is drawn apart, so that other worlds are the same without them. */
+  readonly #repliers = new Set<string>();
+  readonly #reply_random: Random;
 
   constructor(seed: number, { operations, cluster, onTrace }: WorldOptions = {}) {
     this.seed = seed;
     this.#onTrace = onTrace;
     const random = new Random(seed);
     this.#random = random;
+    this.#reply_random = new Random(seed ^ 0x7e9117);
+    const is_replying = this.#reply_random.chance(REPLYING_SHARE);
     this.#store_ms = random.pick([0, 1, 5, 40]);
     // A draw of its own, so that a world of one node is the same whatever the share is.
     const is_cluster = cluster ?? new Random(~seed).chance(CLUSTER_SHARE);
@@ -172,6 +182,7 @@ export class World {
       expire_after_ms: 72 * HOUR,
       max_in_flight: random.chance(0.2) ? 1 + random.below(3) : 1_000,
       instance_concurrency: 1 + random.below(4),
+      max_message_bytes: 262_144,
       user_agent: 'Convoke/simulated',
     };
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
@@ -181,7 +192,10 @@ export class World {
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
     });
     const instances = 1 + random.below(4);
-    for (let k = 0; k < instances; k++) this.#settle(`i${k}`, k > 0 && random.chance(0.4));
+    for (let k = 0; k < instances; k++) {
+      if (is_replying && this.#reply_random.chance(REPLIERS_SHARE)) this.#repliers.add(`i${k}`);
+      this.#settle(`i${k}`, k > 0 && random.chance(0.4));
+    }
     for (let k = 0; k < this.#nodes_max; k++) this.#begin();
     if (this.#cluster === null) this.#plan();
     else this.#planCluster();
@@ -213,6 +227,7 @@ export class World {
       webhook_secret: undefined,
       new_secret: SECRET,
       success_statuses: undefined,
+      replies: this.#repliers.has(instance_id),
     };
   }
 
@@ -345,26 +360,42 @@ export class World {
       beforeCommit: (name) => !this.#crashes(life, name, 'before'),
       afterCommit: (name) => !this.#crashes(life, name, 'after'),
     };
-    if (cluster === null) return simulatedStore(this.#operations, conditions);
+    if (cluster === null) return simulatedStore(this.#watched(this.#operations), conditions);
     const connection: Connection = {
       node_id: life.node_id,
       tell: (change) => this.#tell(life, () => node_side.hear(change)),
     };
     const operations = cluster.operationsOf(connection);
     const { settle } = operations.deliveries;
-    const watched = {
+    const watched = this.#watched({
       ...operations,
       deliveries: {
         ...operations.deliveries,
         settle: (...[deliveries, healths]: Parameters<typeof settle>) =>
           this.checker.watchSettling(life.number, deliveries, () => settle(deliveries, healths)),
       },
-    };
+    });
     const store = simulatedStore(watched, conditions);
     const node_side = clustered(store);
     life.connection = connection;
     cluster.connections.add(connection);
     return node_side.store;
+  }
+
+  /** Whatever is settled as delivered has its replies stored. */
+  #watched<Of extends StoreOperations>(operations: Of): Of {
+    if (this.#repliers.size === 0) return operations;
+    const { settle } = operations.deliveries;
+    return {
+      ...operations,
+      deliveries: {
+        ...operations.deliveries,
+        settle: (...[deliveries, healths]: Parameters<typeof settle>) => {
+          settle(deliveries, healths);
+          this.checker.checkReplied(deliveries);
+        },
+      },
+    };
   }
 
   /** A change is on its way to a process: after what was told before, and independent of what is answered to it. */
@@ -560,10 +591,12 @@ export class World {
     };
   }
 
-  #push(life: Life, { instance_id, url, headers, body, success_statuses }: Push): Promise<PushResult> {
-    const { message, meeting_id } = JSON.parse(Buffer.from(body).toString()) as {
+  #push(life: Life, push: Push): Promise<PushResult> {
+    const { instance_id, url, headers, body, success_statuses } = push;
+    const { message, meeting_id, target_agents } = JSON.parse(Buffer.from(body).toString()) as {
       message: { n: number };
       meeting_id: string;
+      target_agents: string[];
     };
     const delivery_id = headers['webhook-id'] as string;
     if (this.#isFirmlyPaused(meeting_id)) this.checker.fail(`message ${message.n}: ${meeting_id} is paused`);
@@ -587,6 +620,11 @@ export class World {
           response_excerpt: '',
           retry_after,
         };
+        if (push.keeps_body === true && outcome === 'ok') {
+          const places = this.#reply_random.chance(REPLY_SHARE) ? 1 + this.#reply_random.below(REPLIES_MAX) : 0;
+          result.kept_body = { text: repliesTo(delivery_id, target_agents[0] as string, places) };
+          this.checker.replied(delivery_id, places);
+        }
         this.#trace(`${instance_id} says ${says} to ${message.n}`);
         if (handled === true || outcome === 'ok') this.checker.handled(flight);
         this.checker.pushEnds(flight);
@@ -1099,4 +1137,14 @@ const READS = new Set(['instances.get', 'deliveries.countPending', 'meetings.set
 function askedFor(status_code: number | null, retry_after: string | null): number {
   if ((status_code !== 429 && status_code !== 503) || retry_after === null) return 0;
   return /^\d+$/.test(retry_after) ? Number(retry_after) * SECOND : 0;
+}
+
+/** The response of a machine: replies that nobody answers, each with what it answers and its place. */
+function repliesTo(delivery_id: string, from_agent: string, places: number): string {
+  const replies = Array.from({ length: places }, (_, place) => ({
+    message: { to: delivery_id, place },
+    from_agent,
+    target_agents: ['nobody'],
+  }));
+  return JSON.stringify({ replies });
 }
