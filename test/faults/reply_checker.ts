@@ -1,0 +1,64 @@
+/**
+ * Compares what machines answered with what the meetings hold. It knows nothing of how Convoke works: only that a reply
+ * is sent once, and is there when the delivery that it answers counts as delivered.
+ */
+
+/** How a machine replies, and to how many replies that comes for each push. */
+export const REPLIES = { one: 1, three: 3, later: 1 } as const;
+
+/** A push that a machine answered; the same one may be answered several times. */
+export interface Answered {
+  webhook_id: string;
+  message_id: string;
+  how: keyof typeof REPLIES;
+}
+
+/** A reply in the history of its meeting. */
+export interface StoredReply {
+  meeting_id: string;
+  message_id: string;
+  from_agent: string | undefined;
+  in_reply_to: string | undefined;
+  /** What the machine wrote into it: the push that it answers, and which of its replies this one is. */
+  answers: string;
+  place: number;
+}
+
+export interface RepliesRecord {
+  answered: Answered[];
+  stored: StoredReply[];
+  /** Every delivery that counts as delivered. */
+  delivered: ReadonlySet<string>;
+}
+
+export interface ReplyFindings {
+  /** The delivery is delivered, and a reply to it is not there. */
+  missing: string[];
+  /** The same reply is there more than once. */
+  twice: string[];
+  /** Nobody answered so, or it is an answer to another message, or of another agent. */
+  false: string[];
+}
+
+export function checkReplies({ answered, stored, delivered }: RepliesRecord): ReplyFindings {
+  const of_push = new Map(answered.map((each) => [each.webhook_id, each]));
+  const found: ReplyFindings = { missing: [], twice: [], false: [] };
+  const counts = new Map<string, number>();
+  for (const { answers, place, message_id, from_agent, in_reply_to } of stored) {
+    const push = of_push.get(answers);
+    const what = `${message_id}, reply ${place} to ${answers}`;
+    if (push === undefined || place >= REPLIES[push.how]) found.false.push(`${what}: nobody said it`);
+    else if (in_reply_to !== push.message_id) found.false.push(`${what}: it answers ${in_reply_to}`);
+    else if (from_agent !== push.how) found.false.push(`${what}: ${from_agent} says it`);
+    const key = `${answers} ${place}`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  for (const [key, count] of counts) if (count > 1) found.twice.push(`${key} is there ${count} times`);
+  for (const { webhook_id, how } of of_push.values()) {
+    if (!delivered.has(webhook_id)) continue;
+    for (let place = 0; place < REPLIES[how]; place++) {
+      if (!counts.has(`${webhook_id} ${place}`)) found.missing.push(`reply ${place} to ${webhook_id} (${how})`);
+    }
+  }
+  return found;
+}
