@@ -66,7 +66,7 @@ export function Start(): JSX.Element {
             <Step title="Connect a machine" is_done={done.joined !== null} result={done.instances.join(', ')}>
               <p>
                 Run this on the machine that runs the agent. It connects to this service, so it needs no open port and
-                no address of its own. --to is where the agent's runtime listens there.
+                no address of its own. <code>--to</code> is where the agent's runtime listens there.
               </p>
               <Snippet what="the command that connects" text={connectCommand(location.origin)} />
               <p>It registers the machine as an instance, joins the meeting, and hands each message to the runtime.</p>
