@@ -61,6 +61,7 @@ describe('connect', () => {
       headers: { authorization: `Bearer ${TOKEN}` },
       success_statuses: null,
       ack_timeout_s: null,
+      replies: false,
     });
     const path = join(env.XDG_CONFIG_HOME, 'systemd/user/convoke-connect-anna.service');
     const unit = readFileSync(path, 'utf8');

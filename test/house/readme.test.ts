@@ -21,6 +21,7 @@ import { readConfig } from '../../src/config/read_config.ts';
 import { type Convoke, createConvoke } from '../../src/convoke.ts';
 import { signingKey, signPush } from '../../src/domain/signature.ts';
 import { blockOf, blocksOf } from '../support/documents.ts';
+import { until } from '../support/wait.ts';
 
 const ROOT = fileURLToPath(new URL('../..', import.meta.url));
 const SECRET = 'whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o=';
@@ -74,6 +75,25 @@ test(
   },
 );
 
+test(
+  'the second minute of the README: an agent that nobody can call answers in the meeting',
+  { timeout },
+  async (t) => {
+    const blocks = await blocksOf('README.md');
+    const terminal = new Terminal('sh', [], { CONVOKE_URL: convoke.url });
+    t.after(() => terminal.end());
+    terminal.type('set -e; npx() { shift; node src/cli/main.ts "$@"; }');
+    terminal.type(blockOf(blocks, 'start an agent'));
+    await until(
+      'the agent in the meeting',
+      async () => (await client.listInstances({ agent_id: 'anna', meeting_id: 'standup-42' })).data.length,
+      (length) => length === 1,
+    );
+    terminal.type(blockOf(blocks, 'ask the agent'));
+    await terminal.shows('{"content":"You said: What is next?"}');
+  },
+);
+
 for (const file of ['examples/receiver.ts', 'examples/receiver.mjs']) {
   test(`${file} accepts a genuine push, once, and refuses a forged one`, { timeout }, async (t) => {
     const receiver = new Terminal('node', [file], { PORT: '0', WEBHOOK_SECRET: SECRET });
@@ -107,7 +127,7 @@ for (const file of ['examples/receiver.ts', 'examples/receiver.mjs']) {
 }
 
 test('the documents show the examples as they are', async () => {
-  for (const document of ['docs/receivers.md', 'docs/openclaw.md']) {
+  for (const document of ['README.md', 'docs/receivers.md', 'docs/openclaw.md']) {
     for (const [name, [block = '']] of await blocksOf(document)) {
       const [, part, file] = /^(part of )?(examples\/.+)$/.exec(name) ?? [];
       if (file === undefined) continue;

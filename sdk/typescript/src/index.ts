@@ -1,3 +1,5 @@
+export { createAgentReceiver, serveAgent } from './agent.ts';
+export type { Agent, AgentAnswer, AgentOptions, AgentPush, AgentReceiverOptions } from './agent.ts';
 export { ConvokeClient } from './client.ts';
 export type { ConvokeClientOptions } from './client.ts';
 export { ConvokeError } from './error.ts';

@@ -19,6 +19,7 @@ export function connectCommand(): Command {
     .option('--name <name>', 'what people see; the instance when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
     .option('--timeout <seconds>', 'how long the runtime may take for a response; 30 when absent', wholeNumber(1, 600))
+    .option('--replies', 'say in the meeting what the runtime responds as {"reply": …}')
     .option('--install', 'save the connection, and write a unit that starts it (systemd, launchd)')
     .action(async (link_or_instance: string | undefined, options: ConnectOptions, self: Command) => {
       const { connectWith } = await import('./connect_with.ts');

@@ -44,12 +44,13 @@ async function enter(
   signal: AbortSignal,
   onFailure: (error: ConvokeError) => void,
 ): Promise<void> {
-  const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s } = connection;
+  const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s, replies } = connection;
   const registration = {
     instance_id,
     instance_name,
     agent_ids,
     transport: 'pull' as const,
+    replies,
     success_statuses: success_statuses ?? undefined,
     ack_timeout_s: ack_timeout_s ?? undefined,
   };

@@ -19,6 +19,7 @@ export interface ConnectOptions extends ApiOptions {
   header?: string[];
   success?: '200' | '2xx';
   timeout?: number;
+  replies?: true;
   install?: true;
 }
 
@@ -70,6 +71,7 @@ function merged(saved: Partial<Connection>, options: ConnectOptions, isTyped: (o
     headers: options.header === undefined ? (saved.headers ?? {}) : checkedHeaders(options.header),
     success_statuses: options.success ?? saved.success_statuses ?? null,
     ack_timeout_s: options.timeout ?? saved.ack_timeout_s ?? null,
+    replies: options.replies ?? saved.replies ?? false,
   };
 }
 

@@ -20,6 +20,8 @@ export interface Connection {
   headers: Record<string, string>;
   success_statuses: '200' | '2xx' | null;
   ack_timeout_s: number | null;
+  /** Whether what the runtime responds as a reply is said in the meeting. */
+  replies: boolean;
 }
 
 /** The path of the file of an instance. */

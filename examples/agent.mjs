@@ -1,0 +1,8 @@
+// An agent that takes part in a meeting from wherever it runs. Start it with `node examples/agent.mjs`.
+import { serveAgent } from '@convoke/sdk';
+
+// Ask your model here.
+const think = async ({ content }) => `You said: ${content}`;
+const answer = async ({ message }) => ({ content: await think(message) });
+
+await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, answer);

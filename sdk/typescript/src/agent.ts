@@ -1,0 +1,173 @@
+import { ConvokeClient } from './client.ts';
+import type { ConvokeError } from './error.ts';
+import { type PushInHand, type PullOptions } from './pull.ts';
+import { RESULT_BODY_BYTES_MAX } from './push_result.ts';
+import { receiverOf, type ReceiverOptions } from './receiver.ts';
+import type { JsonObject } from './types.ts';
+import { untilReached } from './until_reached.ts';
+import type { Push } from './verify.ts';
+
+const DEFAULT_URL = 'http://127.0.0.1:8080';
+/** A turn of a language model takes up to two minutes. */
+const TURN_S = 120;
+const CONCURRENCY = 16;
+
+/** What an agent is asked: a message of a meeting. */
+export type AgentPush = Push & Pick<PushInHand, 'signal'>;
+
+/** What an agent says in the same meeting: a text, a message, or several; nothing when it is null or undefined. */
+export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[] | null | undefined | void;
+
+/** An agent as a function. It runs once for a push; when it throws, the push repeats later. */
+export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
+
+export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'onConnection' | 'sleep'> {
+  agent_id: string;
+  /** Meetings to join at the start. It stays in those that it was in. */
+  meetings?: readonly string[] | undefined;
+  /** Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080. */
+  base_url?: string | undefined;
+  /** The variable CONVOKE_API_KEY when absent. */
+  api_key?: string | undefined;
+  /** The agent_id when absent. The same at every start, so that what waited meanwhile arrives. */
+  instance_id?: string | undefined;
+  /** What people see; the instance_id when absent. */
+  instance_name?: string | undefined;
+  /** How long the agent may take for a push; 120 when absent, 600 at most. */
+  turn_s?: number | undefined;
+  /** Called with what the agent threw; console.error when absent. */
+  onError?: ((error: unknown, push: Push) => void) | undefined;
+  /** Another implementation of fetch. */
+  fetch?: typeof fetch | undefined;
+}
+
+/**
+ * Lets an agent take part in meetings from wherever it runs, behind a firewall too: registers it as an instance that
+ * pulls, joins its meetings, and says what it answers, as a reply, in the meeting of the push.
+ *
+ *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await think(message) }));
+ *
+ * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and what was in
+ * progress has its answer. Without a signal that is on SIGTERM and SIGINT, where the runtime has signals; a second one
+ * ends the process.
+ *
+ * @throws ConvokeError when the service refuses it
+ */
+export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
+  const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY, onConnection, sleep } = options;
+  const client = new ConvokeClient({
+    base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,
+    api_key: options.api_key ?? variable('CONVOKE_API_KEY'),
+    fetch: options.fetch,
+  });
+  const end = options.signal === undefined ? signalOfProcess() : { signal: options.signal, release() {} };
+  const { signal } = end;
+  try {
+    await enter(client, options, signal);
+    for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep })) {
+      void respond(push, agent, options);
+    }
+  } catch (error) {
+    // Ended before it had entered.
+    if (!signal.aborted) throw error;
+  } finally {
+    end.release();
+  }
+}
+
+export type AgentReceiverOptions = Omit<ReceiverOptions, 'onPush' | 'onTest'>;
+
+/**
+ * The same agent as a webhook endpoint: a handler from Request to Response, as `createReceiver` makes one. Its instance is
+ * registered with `replies: true`. Convoke waits 5 s for the answer.
+ *
+ * @throws VerificationError with reason `invalid_secret`, at once
+ */
+export function createAgentReceiver(
+  options: AgentReceiverOptions,
+  agent: Agent,
+): (request: Request) => Promise<Response> {
+  return receiverOf(options, async (push) => {
+    if (push.test) return null;
+    return replyBody(await agent({ ...push, signal: new AbortController().signal }));
+  });
+}
+
+/** Registers and joins, as often as it takes. */
+async function enter(client: ConvokeClient, options: AgentOptions, signal: AbortSignal): Promise<void> {
+  const { agent_id, instance_id = agent_id, instance_name = instance_id, meetings = [], turn_s = TURN_S } = options;
+  const { onConnection, sleep } = options;
+  const agent_ids = [agent_id];
+  const registration = { instance_id, instance_name, agent_ids, replies: true, ack_timeout_s: turn_s };
+  const waiting = { signal, sleep, onFailure: (error: ConvokeError) => onConnection?.('reconnecting', error) };
+  await untilReached(() => client.register({ ...registration, transport: 'pull' }, { signal }), waiting);
+  for (const meeting_id of meetings) {
+    await untilReached(() => client.joinMeeting({ instance_id, meeting_id, agent_ids }, { signal }), waiting);
+  }
+}
+
+async function respond(push: PushInHand, agent: Agent, options: AgentOptions): Promise<void> {
+  const { onError = (error) => console.error(error) } = options;
+  try {
+    const body = push.test ? null : replyBody(await agent(push));
+    push.respond({ status_code: 200, ...(body !== null && { body }) });
+  } catch (error) {
+    push.respond({ status_code: 500, body: 'the agent failed; its log has the reason' });
+    onError(error, push);
+  }
+}
+
+/** The body of a response that replies; null when there is nothing to say. */
+function replyBody(answer: AgentAnswer): string | null {
+  if (answer === null || answer === undefined) return null;
+  const body = JSON.stringify(isList(answer) ? { replies: answer.map(replyOf) } : { reply: replyOf(answer) });
+  const bytes = new TextEncoder().encode(body).length;
+  if (bytes > RESULT_BODY_BYTES_MAX) {
+    throw new RangeError(`the answer has ${bytes} bytes as JSON; ${RESULT_BODY_BYTES_MAX} are possible`);
+  }
+  return body;
+}
+
+function replyOf(said: string | JsonObject): string | { message: JsonObject } {
+  return typeof said === 'string' ? said : { message: said };
+}
+
+/** `Array.isArray` says nothing of a list that is readonly. */
+function isList(
+  answer: string | JsonObject | readonly (string | JsonObject)[],
+): answer is readonly (string | JsonObject)[] {
+  return Array.isArray(answer);
+}
+
+/** What of Node's `process` is there depends on the runtime; a page has none. */
+interface Process {
+  env?: Record<string, string | undefined>;
+  once?: (signal: string, listener: () => void) => unknown;
+  off?: (signal: string, listener: () => void) => unknown;
+}
+
+function processHere(): Process | undefined {
+  return (globalThis as { process?: Process }).process;
+}
+
+function variable(name: string): string | undefined {
+  try {
+    return processHere()?.env?.[name] || undefined;
+  } catch {
+    // Deno, without the permission.
+    return undefined;
+  }
+}
+
+/** Aborted by the first SIGTERM or SIGINT. */
+function signalOfProcess(): { signal: AbortSignal; release: () => void } {
+  const ending = new AbortController();
+  const process = processHere();
+  const end = () => ending.abort();
+  const names = ['SIGTERM', 'SIGINT'];
+  for (const name of names) process?.once?.(name, end);
+  const release = () => {
+    for (const name of names) process?.off?.(name, end);
+  };
+  return { signal: ending.signal, release };
+}

@@ -1,0 +1,145 @@
+/** An agent as a function takes part in meetings: over pull, and as a webhook receiver, with the same answers. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test, type TestContext } from 'node:test';
+import {
+  type Agent,
+  type AgentOptions,
+  ConvokeClient,
+  ConvokeError,
+  createAgentReceiver,
+  type Message,
+  serveAgent,
+} from '@convoke/sdk';
+import { toNodeListener } from '@convoke/sdk/node';
+import { createServer } from 'node:http';
+import { once } from 'node:events';
+import type { AddressInfo } from 'node:net';
+import { Service } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const service = new Service();
+let client: ConvokeClient;
+
+before(async () => {
+  await service.start();
+  client = new ConvokeClient({ base_url: service.url });
+});
+after(() => service.close());
+
+/** Serves an agent until the test ends. */
+function serve(t: TestContext, options: AgentOptions, agent: Agent) {
+  const ending = new AbortController();
+  const over = serveAgent({ base_url: service.url, signal: ending.signal, ...options }, agent);
+  over.catch(() => {});
+  t.after(async () => {
+    ending.abort();
+    await over.catch(() => {});
+  });
+  return { ending, over };
+}
+
+const joined = (meeting_id: string) =>
+  until(
+    'the agent in the meeting',
+    async () => (await client.listMeetingInstances(meeting_id).catch(() => null))?.data.length,
+    (length) => length === 1,
+  );
+
+const messagesOf = (meeting_id: string, count: number): Promise<Message[]> =>
+  until(
+    `${count} messages`,
+    async () => (await client.listMessages(meeting_id)).data,
+    (messages) => messages.length === count,
+  );
+
+const said = (messages: readonly Message[]): unknown[] => messages.map(({ message }) => message);
+
+describe('serveAgent', () => {
+  test('registers, joins, and says in the meeting what the agent answers', async (t) => {
+    serve(t, { agent_id: 'anna', meetings: ['five-lines'] }, async ({ message }) => ({
+      content: `You said: ${String(message['content'])}`,
+    }));
+    await joined('five-lines');
+    await client.sendMessage('five-lines', { content: 'Good morning' });
+    const messages = await messagesOf('five-lines', 2);
+    assert.deepEqual(said(messages), [{ content: 'Good morning' }, { content: 'You said: Good morning' }]);
+    assert.equal(messages[1]!.from_agent, 'anna');
+    assert.equal(messages[1]!.in_reply_to, messages[0]!.message_id);
+  });
+
+  test('a text, several messages, or nothing: what is said is in the order of the answer', async (t) => {
+    const answers = ['a text', [{ content: 'one' }, 'two'], null];
+    serve(t, { agent_id: 'ben', meetings: ['shapes'] }, ({ seq }) => answers[(seq ?? 0) % 2 === 1 ? 0 : 1]);
+    await joined('shapes');
+    await client.sendMessage('shapes', { content: 'first' });
+    assert.deepEqual(said(await messagesOf('shapes', 2)).at(-1), { content: 'a text' });
+  });
+
+  test('an agent that throws runs again; what it threw is reported', async (t) => {
+    const errors: unknown[] = [];
+    let runs = 0;
+    const onError = (error: unknown) => void errors.push(error);
+    serve(t, { agent_id: 'carl', meetings: ['throws'], onError }, () => {
+      runs++;
+      if (runs === 1) throw new Error('no model');
+      return 'now';
+    });
+    await joined('throws');
+    const { message_id } = await client.sendMessage('throws', { content: 'try' });
+    const [delivery] = await until(
+      'the attempt',
+      async () => (await client.listDeliveries({ message_id })).data,
+      ([each]) => each?.attempt_count === 1,
+    );
+    await client.retryDelivery(delivery!.delivery_id);
+    assert.deepEqual(said(await messagesOf('throws', 2)).at(-1), { content: 'now' });
+    assert.deepEqual(errors.map(String), ['Error: no model']);
+  });
+
+  test('when it is ended it finishes the answer in progress, and takes no more', async (t) => {
+    const release = Promise.withResolvers<void>();
+    const begun = Promise.withResolvers<void>();
+    const { ending, over } = serve(t, { agent_id: 'dora', meetings: ['ends'] }, async () => {
+      begun.resolve();
+      await release.promise;
+      return 'the last word';
+    });
+    await joined('ends');
+    await client.sendMessage('ends', { content: 'begin' });
+    await begun.promise;
+    ending.abort();
+    release.resolve();
+    await over;
+    assert.deepEqual(said(await messagesOf('ends', 2)).at(-1), { content: 'the last word' });
+  });
+
+  test('waits for a service that is not there yet, and says what the service refuses', async (t) => {
+    const pauses_ms: number[] = [];
+    const ending = new AbortController();
+    const sleep = async (ms: number): Promise<void> => {
+      pauses_ms.push(ms);
+      if (pauses_ms.length === 8) ending.abort();
+    };
+    const options = { agent_id: 'emil', sleep, signal: ending.signal };
+    await serveAgent({ ...options, base_url: 'http://127.0.0.1:1' }, () => null);
+    assert(pauses_ms.every((ms) => ms >= 50 && ms <= 5_000));
+    const { over } = serve(t, { agent_id: 'emil\n' }, () => null);
+    await assert.rejects(over, (error) => error instanceof ConvokeError && error.code === 'invalid_fields');
+  });
+});
+
+describe('the same agent as a receiver', () => {
+  test('says what it answers in the response', async (t) => {
+    const secret = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
+    const receive = createAgentReceiver({ secret }, ({ message }) => `You said: ${String(message['content'])}`);
+    const server = createServer(toNodeListener(receive)).listen(0, '127.0.0.1');
+    await once(server, 'listening');
+    t.after(() => server.close().closeAllConnections());
+    const webhook_url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`;
+    const agent = { instance_id: 'fred', instance_name: 'Fred', agent_ids: ['fred'] };
+    await client.register({ ...agent, webhook_url, webhook_secret: secret, replies: true });
+    await client.joinMeeting({ instance_id: 'fred', meeting_id: 'received', agent_ids: ['fred'] });
+    await client.sendMessage('received', { content: 'Good morning' });
+    assert.deepEqual(said(await messagesOf('received', 2)).at(-1), { content: 'You said: Good morning' });
+  });
+});
