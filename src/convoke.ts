@@ -36,7 +36,7 @@ import { Changes } from './changes/changes.ts';
 import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
 import { connectionEvent, settledEvent } from './feed/events.ts';
-import { publishAccepted, publishAttempted } from './feed/from_engine.ts';
+import { publishAccepted, publishAttempted, publishSuppressed } from './feed/from_engine.ts';
 import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
 import { Pages } from './http/pages.ts';
@@ -223,6 +223,7 @@ export async function createConvoke(
       reply_access,
       late_replies,
       node,
+      limits_of_meetings: config,
       egress_policy,
       max_message_bytes,
       user_agent,
@@ -376,6 +377,11 @@ function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log
       delivery_log.attempted(event);
     },
     settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
+    suppressed(delivery, reason) {
+      metrics.settled('cancelled', reason, 1);
+      if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());
+      delivery_log.suppressed(delivery, reason);
+    },
     storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
 }

@@ -25,6 +25,10 @@ export interface Config {
   retention_deliveries_ms: number;
   retention_messages_ms: number;
   retention_audit_ms: number;
+  /** The loop guard of meetings without limits of their own; 0: off. */
+  hop_limit: number;
+  pair_limit: number;
+  pair_window_s: number;
   max_in_flight: number;
   instance_concurrency: number;
   max_message_bytes: number;

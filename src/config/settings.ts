@@ -3,6 +3,7 @@
  * `--port`. From this table come the parsing, its errors, the flags, `convoke config` and docs/settings.md.
  */
 import type { EgressMode } from '../domain/address.ts';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../domain/loop_guard.ts';
 import { DATABASE_FILE, KEY_FILE } from '../domain/data_directory.ts';
 import {
   setting,
@@ -104,6 +105,21 @@ export const SETTINGS = {
     duration('1d', '36500d'),
     '400d',
     'How long entries of the audit log are kept. Each removal leaves an entry, and the chain stays whole (docs/audit.md).',
+  ),
+  hop_limit: setting(
+    wholeNumber(0, HOP_LIMIT_MAX),
+    '16',
+    'Messages of agents that answer each other, in a row, before the loop guard stops them; 0 switches it off. A meeting may have its own (docs/loop-guard.md).',
+  ),
+  pair_limit: setting(
+    wholeNumber(0, PAIR_LIMIT_MAX),
+    '20',
+    'Messages from one agent to one other in a meeting within pair_window_s before the loop guard stops them; 0 switches it off.',
+  ),
+  pair_window_s: setting(
+    wholeNumber(0, PAIR_WINDOW_S_MAX),
+    '60',
+    'The window of pair_limit in seconds, and how long the pair is silent then; 0 switches it off.',
   ),
   max_in_flight: setting(
     wholeNumber(1, 100_000),

@@ -1,12 +1,16 @@
 /** The log of pushes: which instances go down and recover, and once a minute what failed. */
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
+import type { GuardReason } from '../domain/loop_guard.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';
-import type { AttemptEvent } from './events.ts';
+import type { AttemptEvent, SuppressedDelivery } from './events.ts';
 
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
+
+/** Bursts that are told apart. */
+const BURSTS_MAX = 1_000;
 
 /** Instances that a summary names. */
 const NAMED_MAX = 5;
@@ -28,6 +32,8 @@ export class DeliveryLog {
   #went_down = 0;
   #came_back = 0;
   #timer: Timer | null = null;
+  /** When something was stopped last, by meeting and reason. */
+  readonly #bursts = new Map<string, number>();
 
   constructor(parts: DeliveryLogParts) {
     this.#parts = parts;
@@ -47,6 +53,20 @@ export class DeliveryLog {
     }
     if (before !== 'down' && after === 'down') this.#wentDown(event);
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
+  }
+
+  /** One line for a burst: more of the same in the same meeting is only counted, by the metrics. */
+  suppressed({ said, ...delivery }: SuppressedDelivery, reason: GuardReason): void {
+    const { log, clock } = this.#parts;
+    const burst = `${delivery.meeting_id}\n${reason}`;
+    const now = clock.now();
+    const last_at = this.#bursts.get(burst);
+    this.#bursts.delete(burst);
+    if (this.#bursts.size >= BURSTS_MAX) this.#bursts.clear();
+    this.#bursts.set(burst, now);
+    if (last_at !== undefined && now - last_at < SUMMARY_MS) return;
+    const { from_agent = null, hops = 0 } = said ?? {};
+    log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
   /** Reports what was only counted so far. */

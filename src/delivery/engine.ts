@@ -13,6 +13,7 @@
  * instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. It is read in its
  * order when the front has been delivered. After a start every lane is a backlog.
  */
+import type { GuardLimits } from '../domain/loop_guard.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { retryDelayMsMax } from '../domain/retry_delay.ts';
 import type { Change } from '../store/contract/cluster.ts';
@@ -25,6 +26,7 @@ import { Attempts } from './attempts/attempts.ts';
 import { Dispatcher } from './attempts/dispatcher.ts';
 import { InFlight } from './attempts/in_flight.ts';
 import { Results } from './attempts/results.ts';
+import { LoopGuard } from './attempts/loop_guard.ts';
 import { Saturation } from './attempts/saturation.ts';
 import { Settlements } from './attempts/settlements.ts';
 import type { Clock } from './clock.ts';
@@ -52,7 +54,8 @@ import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
 import type { Transport } from './transport/transport.ts';
 
-export interface EngineSettings {
+/** The limits are those of meetings that have none of their own. */
+export interface EngineSettings extends GuardLimits {
   /** Delays between attempts that were answered badly. */
   retry_schedule_ms: readonly number[];
   expire_after_ms: number;
@@ -132,13 +135,16 @@ export class Engine {
       recipients,
       in_flight,
     };
+    const { hop_limit, pair_limit, pair_window_s } = settings;
     const meetings = new Meetings({
+      limits: { hop_limit, pair_limit, pair_window_s },
       store,
       retryLater: (error, again) => this.#dispatcher.retryLater(error, again),
       onRead: (meeting_id) => this.#local_changes.meetingRead(meeting_id),
       onCaughtUp: () => this.#dispatcher.run(),
     });
-    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings });
+    const guard = new LoopGuard({ store, settlements, meetings, dispatcher: () => this.#dispatcher });
+    const dispatcher = new Dispatcher({ ...base, ...limits, turns, saturation, meetings, guard });
     const delay_ms_max = retryDelayMsMax(retry_schedule_ms);
     const latestDue = (): number => clock.now() + delay_ms_max;
     const parts = { ...base, dispatcher, saturation, meetings, latestDue };

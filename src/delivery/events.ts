@@ -1,7 +1,9 @@
 /** What happens to deliveries, for those who keep logs, metrics and the feed. */
 import type { DeliveryReason } from '../domain/delivery.ts';
 import type { InstanceHealth } from '../domain/instance.ts';
+import type { GuardReason } from '../domain/loop_guard.ts';
 import type { Attempt } from '../domain/outcome.ts';
+import type { QueuedDelivery } from '../store/contract/deliveries.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 
 /** What the engine tells those who keep logs and metrics. */
@@ -14,9 +16,16 @@ export interface Observer {
   attempted(event: AttemptEvent): void;
   /** Deliveries ended without an attempt. */
   settled(state: 'failed' | 'cancelled', reason: DeliveryReason, deliveries: number): void;
+  /** The loop guard stopped a delivery: it is cancelled. */
+  suppressed(delivery: SuppressedDelivery, reason: GuardReason): void;
   /** The storage failed. The engine keeps what it has to write, and tries again. */
   storageFailed(error: unknown): void;
 }
+
+export type SuppressedDelivery = Pick<
+  QueuedDelivery,
+  'delivery_id' | 'message_id' | 'meeting_id' | 'seq' | 'instance_id' | 'said'
+>;
 
 export interface AttemptEvent {
   delivery_id: string;

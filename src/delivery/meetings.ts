@@ -1,3 +1,4 @@
+import { type GuardLimits, limitsInForce } from '../domain/loop_guard.ts';
 import type { SetMeeting } from '../store/contract/meetings.ts';
 import type { Store } from '../store/store.ts';
 
@@ -5,6 +6,8 @@ import type { Store } from '../store/store.ts';
 const PAGE = 500;
 
 export interface MeetingsParts {
+  /** Of meetings that have no limits of their own. */
+  limits: GuardLimits;
   store: Pick<Store, 'meetings'>;
   /** The storage failed: does it again later. */
   retryLater: (error: unknown, again: () => void) => void;
@@ -41,6 +44,12 @@ export class Meetings {
 
   isPaused(meeting_id: string): boolean {
     return this.#paused.size > 0 && this.#paused.has(meeting_id);
+  }
+
+  /** The limits in force. */
+  limitsOf(meeting_id: string): GuardLimits {
+    const own = this.#set.get(meeting_id);
+    return own === undefined ? this.#parts.limits : limitsInForce(own, this.#parts.limits);
   }
 
   /** Reads all settings. Resolves when they are in force, or when the store has failed: then it tries again later. */

@@ -7,12 +7,26 @@ export const DELIVERY_STATES = ['pending', 'delivered', 'failed', 'cancelled'] a
 export type DeliveryState = (typeof DELIVERY_STATES)[number];
 
 /** Why a delivery failed or was cancelled. */
-export const DELIVERY_REASONS = ['not_200', 'gone', 'exhausted', 'expired', 'instance_deleted', 'dropped'] as const;
+export const DELIVERY_REASONS = [
+  'not_200',
+  'gone',
+  'exhausted',
+  'expired',
+  'instance_deleted',
+  'dropped',
+  'hop_limit',
+  'pair_limit',
+] as const;
 export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 
 /** What a pending delivery waits for. */
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
+
+/** Whether a settled delivery can be queued again by hand: what failed, and what the loop guard or a person stopped. */
+export function mayQueueAgain({ state, reason }: { state: string; reason: string | null }): boolean {
+  return state === 'failed' || (state === 'cancelled' && reason !== 'instance_deleted');
+}
 
 /** After this many bad responses a delivery goes aside and no longer holds its lane. */
 export const LANE_HELD_THROUGH_ATTEMPT = 3;

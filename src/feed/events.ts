@@ -151,10 +151,11 @@ export function membershipEvent(
   };
 }
 
-export function meetingEvent({ meeting_id, paused }: MeetingRow, wall_ms: number): FeedEvent {
+export function meetingEvent(row: MeetingRow, wall_ms: number): FeedEvent {
+  const { meeting_id, paused, hop_limit, pair_limit, pair_window_s } = row;
   return {
     name: 'meeting.changed',
-    data: { meeting_id, paused, at: isoTime(wall_ms) },
+    data: { meeting_id, paused, hop_limit, pair_limit, pair_window_s, at: isoTime(wall_ms) },
     about: { kind: 'message', meeting_id, instance_ids: [], since: wall_ms },
   };
 }

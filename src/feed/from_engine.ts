@@ -1,7 +1,8 @@
 /** What the engine does, as the live feed shows it. Call these only while `feed.is_active`: they make objects. */
-import type { AttemptEvent } from '../delivery/events.ts';
+import type { AttemptEvent, SuppressedDelivery } from '../delivery/events.ts';
+import type { GuardReason } from '../domain/loop_guard.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
-import { acceptedEvent, attemptedEvent, goneEvent, healthEvent } from './events.ts';
+import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
 import type { Feed } from './feed.ts';
 
 export function publishAccepted(feed: Feed, batch: readonly NewMessage[], results: readonly Accepted[]): void {
@@ -20,4 +21,13 @@ export function publishAttempted(feed: Feed, event: AttemptEvent, wall_ms: numbe
   const changed = healthEvent(event, health_before, health_after, wall_ms);
   if (changed !== null) feed.publish(changed);
   if (reason === 'gone') feed.publish(goneEvent(event, wall_ms));
+}
+
+export function publishSuppressed(
+  feed: Feed,
+  { instance_id, meeting_id }: SuppressedDelivery,
+  reason: GuardReason,
+  wall_ms: number,
+): void {
+  feed.publish(settledEvent({ instance_id, meeting_id, state: 'cancelled', reason, deliveries: 1 }, wall_ms));
 }

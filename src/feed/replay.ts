@@ -125,7 +125,13 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
 }
 
 /** How deliveries end that end without an attempt. */
-const WITHOUT_ATTEMPT: ReadonlySet<DeliveryReason> = new Set(['expired', 'instance_deleted', 'dropped']);
+const WITHOUT_ATTEMPT: ReadonlySet<DeliveryReason> = new Set([
+  'expired',
+  'instance_deleted',
+  'dropped',
+  'hop_limit',
+  'pair_limit',
+]);
 
 function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReason {
   return reason !== null && WITHOUT_ATTEMPT.has(reason);

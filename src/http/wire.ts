@@ -3,6 +3,7 @@ import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
+import { type GuardLimits, limitsInForce } from '../domain/loop_guard.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
@@ -92,8 +93,10 @@ export function wireMeetingInstance(row: MeetingInstance): Static<typeof Meeting
   return { ...wireMembership(row), instance_name: row.instance_name, health: row.health };
 }
 
-export function wireMeeting(row: MeetingRow): Static<typeof MeetingSchema> {
+/** @param limits of the service */
+export function wireMeeting(row: MeetingRow, limits: GuardLimits): Static<typeof MeetingSchema> {
   const { meeting_id, last_seq, instance_count, agent_count, pending_deliveries, paused } = row;
+  const { hop_limit, pair_limit, pair_window_s } = row;
   return {
     meeting_id,
     last_seq,
@@ -101,6 +104,10 @@ export function wireMeeting(row: MeetingRow): Static<typeof MeetingSchema> {
     agent_count,
     pending_deliveries,
     paused,
+    hop_limit,
+    pair_limit,
+    pair_window_s,
+    limits: limitsInForce(row, limits),
     created_at: isoTime(row.created_at),
     last_activity_at: isoTime(row.last_activity_at),
   };

@@ -75,6 +75,48 @@ describe('a brake', () => {
     );
   });
 
+  test('shows the limits in force, sets those of one meeting, and gives them up', async (t) => {
+    const service = await startService(t);
+    await service.send('loud', {});
+    const patch = async (body: object) => {
+      const { body: meeting } = await service.request<Meeting>('PATCH', '/api/v1/meetings/loud/', { body });
+      const { hop_limit, pair_limit, pair_window_s, limits } = meeting;
+      return [hop_limit, pair_limit, pair_window_s, Object.values(limits)];
+    };
+    assert.deepEqual(await patch({ paused: false }), [null, null, null, [16, 20, 60]]);
+    assert.deepEqual(await patch({ hop_limit: 0, pair_limit: 5 }), [0, 5, null, [0, 5, 60]]);
+    assert.deepEqual(await patch({ hop_limit: null, pair_window_s: 1 }), [null, 5, 1, [16, 5, 1]]);
+    assert.deepEqual(await patch({ pair_limit: null, pair_window_s: null }), [null, null, null, [16, 20, 60]]);
+    const refused = await service.request('PATCH', '/api/v1/meetings/loud/', { body: { hop_limit: -1 } });
+    assertProblem(refused, 422, 'invalid_fields');
+  });
+
+  test('stops agents that answer each other: on record, in the feed and the metrics; a retry lets one through', async (t) => {
+    const service = await startService(t);
+    const stream = await openStream(`${service.url}/api/v1/events/`);
+    t.after(() => stream.close());
+    const { receiver } = await service.member(t, 'loud', { agent_ids: ['anna'] });
+    await service.send('loud', {});
+    await receiver.next();
+    await service.request('PATCH', '/api/v1/meetings/loud/', { body: { hop_limit: 1 } });
+    const say = () =>
+      service.post<{ message_id: string }>('/api/v1/meetings/loud/messages/', { message: {}, from_agent: 'ben' });
+    await say();
+    await receiver.next();
+    const { message_id } = (await say()).body;
+    await stream.some(1, ({ name, data }) => name === 'delivery.settled' && data['reason'] === 'hop_limit');
+    const listed = (): Promise<{ body: Page<Delivery> }> => service.get(`/api/v1/deliveries/?message_id=${message_id}`);
+    const { body } = await until('the record', listed, (each) => each.body.data[0]?.state === 'cancelled');
+    assert.equal(body.data[0]?.reason, 'hop_limit');
+    const { text } = await service.request('GET', '/metrics');
+    assert.match(text, /convoke_deliveries_settled_total\{state="cancelled",reason="hop_limit"\} 1/);
+    await service.post(`/api/v1/deliveries/${body.data[0]!.delivery_id}/retry/`);
+    await receiver.next();
+    // A person is always heard.
+    await service.send('loud', { person: true });
+    assert.match(String((await receiver.next()).body), /"person":true/);
+  });
+
   test('refuses what it does not know, and names the field', async (t) => {
     const service = await startService(t);
     await service.send('loud', {});

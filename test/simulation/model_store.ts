@@ -2,7 +2,7 @@
  * The contract of the store in maps: what SQLite does, without SQL and without a file, so that a thousand worlds can be
  * simulated in a second. Each method is one transaction. test/simulation/model_store.test.ts holds it to SQLite's answers.
  */
-import type { WaitingFor } from '../../src/domain/delivery.ts';
+import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
@@ -655,6 +655,21 @@ export class ModelStore implements StoreOperations {
       const others = beside.filter((row) => !read.includes(row));
       return { deliveries: read.map((row) => this.#queued(row)), next_at: earliest(others) };
     },
+    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+      const rows = this.#of_instance.get(instance_id) ?? [];
+      const before = rows
+        .slice(
+          0,
+          rows.findIndex((row) => row.delivery_id === delivery_id),
+        )
+        .slice(-rows_max);
+      return before.flatMap(({ message, target_agents, state, created_at }) => {
+        const { said } = message;
+        if (message.meeting_id !== meeting_id || message.seq >= seq || created_at <= since_ms) return [];
+        if (state === 'cancelled' || said === null || said.from_agent === null) return [];
+        return [{ from_agent: said.from_agent, target_agents, accepted_at: created_at }];
+      });
+    },
     pendingLanes: (after, limit, partitions) => this.#pendingLanes(after, limit, partitions),
     pendingAside: (partitions) =>
       sortedKeys(this.#of_instance).flatMap((instance_id) => {
@@ -701,10 +716,10 @@ export class ModelStore implements StoreOperations {
       if (row === undefined) return null;
       const { state, aside, instance_id } = row;
       if (state === 'pending') row.next_attempt_at = aside ? now_ms : null;
-      else if (state === 'failed' && this.#instances.has(instance_id)) this.#requeue(row, now_ms, expires_at);
+      else if (mayQueueAgain(row) && this.#instances.has(instance_id)) this.#requeue(row, now_ms, expires_at);
       else throw new Problem('delivery_not_retryable');
       this.#change(instance_id, { backoff_step: 0, backoff_until: null });
-      return { instance_id, meeting_id: row.message.meeting_id, aside: state === 'failed' || aside };
+      return { instance_id, meeting_id: row.message.meeting_id, aside: state !== 'pending' || aside };
     },
     recover: (instance_id, since_ms, now_ms, expires_at) => {
       if (this.#change(instance_id, { backoff_step: 0, backoff_until: null }) === null) return null;

@@ -129,11 +129,15 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'next.backoff_step = health.backoff_step + 1;',
     replace: 'next.backoff_step = 1;',
   },
-  'probes with many at once': { file: RECIPIENT, find: '(isProbed(health) ? 1 : concurrency)', replace: 'concurrency' },
+  'probes with many at once': {
+    file: RECIPIENT,
+    find: 'if (isProbed(health)) return this.in_flight + this.loads < 1;',
+    replace: '',
+  },
   'no limit for one instance': {
     file: RECIPIENT,
-    find: 'return this.in_flight + this.loads < (isProbed',
-    replace: 'return -1 < (isProbed',
+    find: 'return this.in_flight - this.in_hand + this.loads < concurrency;',
+    replace: 'return true;',
   },
   'waits beside a lane for a clock that was ahead': {
     file: DISCOVERY,
@@ -147,7 +151,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'no limit over all': {
     file: DISPATCHER,
-    find: 'while (this.#in_flight.count < this.#max_in_flight &&',
+    find: 'while (this.#in_flight.limited < this.#max_in_flight &&',
     replace: 'while (',
   },
   'a load begins after the wrong seq': {

@@ -184,6 +184,9 @@ export class World {
       instance_concurrency: 1 + random.below(4),
       max_message_bytes: 262_144,
       user_agent: 'Convoke/simulated',
+      hop_limit: 16,
+      pair_limit: 20,
+      pair_window_s: 60,
     };
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
       now: () => this.#steady(),
@@ -311,7 +314,13 @@ export class World {
       transport: this.#transport(life),
       partitions,
       expiry,
-      observer: { accepted: () => {}, attempted: () => {}, settled: () => {}, storageFailed: () => {} },
+      observer: {
+        accepted: () => {},
+        attempted: () => {},
+        settled: () => {},
+        suppressed: () => {},
+        storageFailed: () => {},
+      },
       settings: this.#settings,
     });
     store.onChange((change) => life.engine.onChange(change));

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import type { Send } from '../../src/delivery/accept/acceptor.ts';
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
-import type { AttemptEvent } from '../../src/delivery/events.ts';
+import type { AttemptEvent, SuppressedDelivery } from '../../src/delivery/events.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
@@ -40,6 +40,9 @@ export const SETTINGS: EngineSettings = {
   instance_concurrency: 4,
   max_message_bytes: 262_144,
   user_agent: 'Convoke/test',
+  hop_limit: 16,
+  pair_limit: 20,
+  pair_window_s: 60,
 };
 
 type Noun = keyof AuditedStore | 'messages' | 'audit';
@@ -174,6 +177,8 @@ export interface SendOptions {
   key?: string;
   text?: string;
   expires_in_ms?: number;
+  from_agent?: string;
+  in_reply_to?: string;
 }
 
 /** A cluster in which this node says nothing. */
@@ -190,6 +195,7 @@ export class TestNode {
   readonly clock = new VirtualClock();
   readonly transport = new ScriptedTransport(this.clock);
   readonly attempts: AttemptEvent[] = [];
+  readonly suppressed: SuppressedDelivery[] = [];
   readonly settled_without_attempt = new Map<string, number>();
   /** How busy the thread says it is. */
   load = 1;
@@ -239,6 +245,10 @@ export class TestNode {
           this.onAttempt?.(event);
         },
         settled: (state, reason, deliveries) => this.#count(`${state} ${reason}`, deliveries),
+        suppressed: (delivery, reason) => {
+          this.#count(`cancelled ${reason}`, 1);
+          this.suppressed.push(delivery);
+        },
         storageFailed: (error) => void this.storage_errors.push(error),
       },
       settings: { ...SETTINGS, ...this.#options.settings },
@@ -395,13 +405,14 @@ export class TestNode {
     return (await this.post(meeting_id, options)).message;
   }
 
-  post(meeting_id: string, { target_agents, key, text = '{"text":"hello"}', expires_in_ms }: SendOptions = {}) {
+  post(meeting_id: string, options: SendOptions = {}) {
+    const { target_agents, key, text = '{"text":"hello"}', expires_in_ms, from_agent, in_reply_to = null } = options;
     const send: Send = {
       meeting_id,
       message: text,
       timestamp: '',
       target_agents: target_agents ?? null,
-      said: null,
+      said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
       expires_in_ms: expires_in_ms ?? null,
       idempotency: key === undefined ? null : { key, sender: '', fingerprint: text },
     };

@@ -244,6 +244,12 @@ const COMMANDS = {
     await store.meetings.settings(d.meeting_id),
     await store.meetings.allSettings(d.flag(2) ? d.meeting_id : null, d.limit),
   ],
+  saidBefore: async (store, d) => {
+    const { instance_id, meeting_id } = d;
+    const [page = []] = await store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: d.limit, limit: 10 }]);
+    const last = page.at(-1);
+    return last === undefined ? null : store.deliveries.saidBefore(last, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
+  },
   drop: async (store, d) => {
     const up_to = d.flag(6) ? await store.messages.last() : d.message_id;
     const of = { ...(d.flag(2) && { instance_id: d.instance_id }), up_to };

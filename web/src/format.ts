@@ -30,6 +30,8 @@ const REASONS: Record<DeliveryReason, string> = {
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped what waited',
+  hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
+  pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
 };
 
 const WAITS: Record<WaitingFor, string> = {

@@ -197,9 +197,10 @@ export interface Delivery {
 /**
  * Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many bad
  * answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`: somebody
- * dropped what waited.
+ * dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other.
  */
-export type DeliveryReason = 'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped';
+export type DeliveryReason =
+  'not_200' | 'gone' | 'exhausted' | 'expired' | 'instance_deleted' | 'dropped' | 'hop_limit' | 'pair_limit';
 
 /** What became of a delivery; all but `pending` are its end. */
 export type DeliveryState = 'pending' | 'delivered' | 'failed' | 'cancelled';
@@ -277,6 +278,16 @@ export interface FieldError {
   path: string;
   /** What is expected of it. */
   message: string;
+}
+
+/** The limits of the loop guard that are in force. */
+export interface GuardLimits {
+  /** Messages of agents that answer each other, in a row; 0: any number. */
+  hop_limit: number;
+  /** Messages from one agent to one other in the window; 0: any number. */
+  pair_limit: number;
+  /** The window, in seconds; 0: no limit of pairs. */
+  pair_window_s: number;
 }
 
 /**
@@ -421,6 +432,13 @@ export interface Meeting {
   pending_deliveries: number;
   /** Whether its deliveries wait until somebody lets it go on. */
   paused: boolean;
+  /** The limit of messages in a row, as it was set for this meeting; null: it was not. */
+  hop_limit: number | null;
+  /** The limit of messages from one agent to one other, as it was set for this meeting; null: it was not. */
+  pair_limit: number | null;
+  /** The window of pair_limit in seconds, as it was set for this meeting; null: it was not. */
+  pair_window_s: number | null;
+  limits: GuardLimits;
   /** The first join or message. */
   created_at: string;
   /** The last join, leave or message. */
@@ -817,6 +835,18 @@ export interface UpdateInstanceInput {
 export interface UpdateMeetingInput {
   /** True: nothing of the meeting is pushed until it is set to false. */
   paused?: boolean | undefined;
+  /**
+   * Messages of agents that answer each other, in a row. 0 switches the rule off, null takes the setting of the
+   * service.
+   */
+  hop_limit?: number | null | undefined;
+  /**
+   * Messages from one agent to one other within the window. 0 switches the rule off, null takes the setting of the
+   * service.
+   */
+  pair_limit?: number | null | undefined;
+  /** The window of pair_limit, in seconds. 0 switches the rule off, null takes the setting of the service. */
+  pair_window_s?: number | null | undefined;
 }
 
 /**

@@ -94,7 +94,14 @@ export interface FeedData {
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
   /** What is set for a meeting was changed: these are the settings now. */
-  'meeting.changed': { meeting_id: string; paused: boolean; at: string };
+  'meeting.changed': {
+    meeting_id: string;
+    paused: boolean;
+    hop_limit: number | null;
+    pair_limit: number | null;
+    pair_window_s: number | null;
+    at: string;
+  };
   'instance.up': HealthChange;
   'instance.failing': HealthChange;
   'instance.down': HealthChange;

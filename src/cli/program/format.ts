@@ -22,6 +22,8 @@ const REASONS: Record<NonNullable<Delivery['reason']>, string> = {
   expired: 'the receiver could not be reached in time',
   instance_deleted: 'the instance was removed',
   dropped: 'somebody dropped what waited',
+  hop_limit: 'the loop guard stopped agents that answer each other: too many answers in a row',
+  pair_limit: 'the loop guard stopped agents that answer each other: too many messages in a short time',
 };
 
 const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
@@ -48,7 +50,9 @@ export function attemptInWords({ outcome, status_code, detail, duration_ms }: At
 
 /** One sentence on where the delivery stands and what can be done about it. */
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
-  const { delivery_id, instance_id, meeting_id, state, waiting_for } = delivery;
+  const { delivery_id, instance_id, meeting_id, state, reason, waiting_for } = delivery;
+  if (reason === 'hop_limit' || reason === 'pair_limit')
+    return `${typed(`deliveries retry ${delivery_id}`)} lets it through; ${typed(`meetings limit ${quoted(meeting_id)}`)} shows the limits`;
   if (state === 'delivered' || state === 'cancelled') return '';
   if (waiting_for === 'switched_off') return `${typed(`instances enable ${quoted(instance_id)}`)} lets it go on`;
   if (waiting_for === 'paused') return `${typed(`meetings resume ${quoted(meeting_id)}`)} lets it go on`;

@@ -1,3 +1,4 @@
+import type { GuardReason } from '../../domain/loop_guard.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
@@ -13,6 +14,7 @@ import type { Turns } from '../lanes/turns.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 import type { Target } from '../transport/target.ts';
 import type { Transport } from '../transport/transport.ts';
+import type { LoopGuard } from './loop_guard.ts';
 import type { InFlight } from './in_flight.ts';
 import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
@@ -37,6 +39,7 @@ export interface DispatcherParts {
   in_flight: InFlight;
   saturation: Saturation;
   meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
+  guard: LoopGuard;
   /** Attempts in flight at a time, over all instances. */
   max_in_flight: number;
   /** Attempts in flight at a time to one instance. */
@@ -71,6 +74,7 @@ export class Dispatcher {
   readonly #in_flight: InFlight;
   readonly #saturation: Saturation;
   readonly #meetings: DispatcherParts['meetings'];
+  readonly #guard: LoopGuard;
   readonly #max_in_flight: number;
   readonly #instance_concurrency: number;
   #steps!: Steps;
@@ -92,6 +96,7 @@ export class Dispatcher {
     this.#in_flight = parts.in_flight;
     this.#saturation = parts.saturation;
     this.#meetings = parts.meetings;
+    this.#guard = parts.guard;
     this.#max_in_flight = parts.max_in_flight;
     this.#instance_concurrency = parts.instance_concurrency;
   }
@@ -264,6 +269,17 @@ export class Dispatcher {
         this.holdUntil(recipient, lane, head.next_attempt_at);
         return;
       }
+      // A delivery aside was tried, or somebody let it through.
+      const is_judged = head.said !== null && head.attempt_count === 0 && !lane.aside;
+      const verdict = is_judged ? this.#guard.judge(recipient, head) : null;
+      if (verdict === 'unknown') {
+        void this.#guard.read(recipient, lane, head);
+        return;
+      }
+      if (verdict !== null) {
+        this.#suppressHead(recipient, lane, head, verdict);
+        continue;
+      }
       this.#steps.attempts.start(recipient, lane, head);
       return;
     }
@@ -279,6 +295,13 @@ export class Dispatcher {
   #pause(lane: Lane): void {
     lane.held_until = Infinity;
     this.#memory.trim(lane, 0);
+  }
+
+  #suppressHead(recipient: Recipient, lane: Lane, head: LaneDelivery, reason: GuardReason): void {
+    const { epoch } = recipient.partition;
+    this.#settlements.add(settlementOf(head, 'cancelled', reason, null, false, this.#clock.wall(), epoch));
+    this.#memory.takeHead(lane);
+    this.#observer.suppressed(head, reason);
   }
 
   #expireHead(recipient: Recipient, lane: Lane, head: LaneDelivery): void {

@@ -7,11 +7,12 @@ import type { LaneDelivery } from './lane_delivery.ts';
  * What a lane does now.
  *
  *   idle ── offered ──► ready ── a step ──► attempting ──► idle
- *                         └──── a step ──► loading ──────► idle
+ *                         ├──── a step ──► loading ──────► idle
+ *                         └──── a step ──► judging ──────► idle
  *
  * An idle lane with something in it is held until a time, or its instance may start nothing.
  */
-export type LaneState = 'idle' | 'ready' | 'loading' | 'attempting';
+export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 
 /**
  * The deliveries of one instance in one meeting, in the order of seq.
@@ -72,11 +73,11 @@ export class Lane {
   }
 
   /** An attempt on the head starts, or a read of what is on disk only. */
-  begin(state: 'attempting' | 'loading'): void {
+  begin(state: 'attempting' | 'loading' | 'judging'): void {
     assert(this.#state === 'idle', 'a lane does one thing at a time');
     const has_head = this.queue.length > 0;
     // The lane of deliveries aside is read when one is due, even without a backlog.
-    if (state === 'attempting') assert(has_head, 'an attempt is made on the head');
+    if (state !== 'loading') assert(has_head, 'an attempt is made on the head, and the head is judged');
     else assert(!has_head && (this.aside || this.backlog !== null), 'only a backlog is read, when its turn is next');
     this.#state = state;
   }
@@ -92,7 +93,7 @@ export class Lane {
   }
 
   get isBusy(): boolean {
-    return this.#state === 'loading' || this.#state === 'attempting';
+    return this.#state !== 'idle' && this.#state !== 'ready';
   }
 
   get isEmpty(): boolean {

@@ -3,6 +3,7 @@ import type { Changes } from '../../changes/changes.ts';
 import type { Log } from '../../delivery/bounded_log.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
+import type { GuardLimits } from '../../domain/loop_guard.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTimeOrNull } from '../../domain/time.ts';
 import type { MeetingStore } from '../../store/contract/meetings.ts';
@@ -30,6 +31,8 @@ export interface MeetingContext {
   store: { meetings: Pick<MeetingStore, 'get' | 'list' | 'instances'> };
   changes: Pick<Changes, 'meetings' | 'memberships'>;
   log: Log;
+  /** Of those that have none of their own. */
+  limits_of_meetings: GuardLimits;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
 }
 
@@ -112,9 +115,12 @@ const LIST_MEETINGS = {
   },
 } satisfies RouteShape;
 
-async function listMeetings({ store }: MeetingContext, { query, principal }: RequestFor<typeof LIST_MEETINGS>) {
+async function listMeetings(
+  { store, limits_of_meetings }: MeetingContext,
+  { query, principal }: RequestFor<typeof LIST_MEETINGS>,
+) {
   const page = await store.meetings.list({ ...query, limit: query.limit ?? 50 }, principal.visibility);
-  return { data: page.data.map(wireMeeting), next_cursor: page.next_cursor };
+  return { data: page.data.map((row) => wireMeeting(row, limits_of_meetings)), next_cursor: page.next_cursor };
 }
 
 const GET_MEETING = {
@@ -129,12 +135,15 @@ const GET_MEETING = {
   },
 } satisfies RouteShape;
 
-async function getMeeting({ store }: MeetingContext, { params, principal }: RequestFor<typeof GET_MEETING>) {
+async function getMeeting(
+  { store, limits_of_meetings }: MeetingContext,
+  { params, principal }: RequestFor<typeof GET_MEETING>,
+) {
   const { meeting_id } = params;
   assertMeeting(principal, meeting_id);
   const row = await store.meetings.get(meeting_id);
   if (row === null) throw meetingNotFound(meeting_id);
-  return wireMeeting(row);
+  return wireMeeting(row, limits_of_meetings);
 }
 
 const UPDATE_MEETING = {
@@ -142,9 +151,9 @@ const UPDATE_MEETING = {
   schema: {
     operationId: 'updateMeeting',
     tags: ['meetings'],
-    summary: 'Pause a meeting, or let it go on',
+    summary: 'Pause a meeting, let it go on, or set the limits of its loop guard',
     description:
-      'While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in flight ends as usual.',
+      'While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in flight ends as usual. The limits say when agents that answer each other are stopped.',
     params: MeetingParams,
     body: UpdateMeetingBody,
     response: responses({
@@ -154,11 +163,14 @@ const UPDATE_MEETING = {
   },
 } satisfies RouteShape;
 
-async function updateMeeting({ changes, audit_trail }: MeetingContext, request: RequestFor<typeof UPDATE_MEETING>) {
+async function updateMeeting(
+  { changes, audit_trail, limits_of_meetings }: MeetingContext,
+  request: RequestFor<typeof UPDATE_MEETING>,
+) {
   const { meeting_id } = request.params;
   const row = await changes.meetings.update(audit_trail.authorOf(request), meeting_id, request.body);
   if (row === null) throw meetingNotFound(meeting_id);
-  return wireMeeting(row);
+  return wireMeeting(row, limits_of_meetings);
 }
 
 const LIST_MEETING_INSTANCES = {

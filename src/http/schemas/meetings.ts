@@ -1,4 +1,5 @@
 import Type from 'typebox';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../domain/loop_guard.ts';
 import { ID_CHARS_MAX } from '../../domain/id.ts';
 import {
   agentIds,
@@ -73,6 +74,26 @@ export const MeetingInstanceSchema = Type.Object(
   named('MeetingInstance', 'A membership, with the name of its instance and how it does.'),
 );
 
+const guardLimit = (maximum: number, what: string) =>
+  Type.Optional(
+    Type.Union([Type.Integer({ minimum: 0, maximum }), Type.Null()], {
+      description: `${what} 0 switches the rule off, null takes the setting of the service.`,
+      ...expected(`must be a whole number from 0 to ${maximum}, or null`),
+    }),
+  );
+
+const ownLimit = (what: string) =>
+  nullable(Type.Integer(), `${what}, as it was set for this meeting; null: it was not.`);
+
+const GuardLimitsSchema = Type.Object(
+  {
+    hop_limit: Type.Integer({ description: 'Messages of agents that answer each other, in a row; 0: any number.' }),
+    pair_limit: Type.Integer({ description: 'Messages from one agent to one other in the window; 0: any number.' }),
+    pair_window_s: Type.Integer({ description: 'The window, in seconds; 0: no limit of pairs.' }),
+  },
+  named('GuardLimits', 'The limits of the loop guard that are in force.'),
+);
+
 export const MeetingSchema = Type.Object(
   {
     meeting_id: MeetingId,
@@ -81,6 +102,10 @@ export const MeetingSchema = Type.Object(
     agent_count: Type.Integer({ description: 'Agents in the meeting now, over all instances.' }),
     pending_deliveries: Type.Integer({ description: 'Deliveries of its messages that are not settled yet.' }),
     paused: Type.Boolean({ description: 'Whether its deliveries wait until somebody lets it go on.' }),
+    hop_limit: ownLimit('The limit of messages in a row'),
+    pair_limit: ownLimit('The limit of messages from one agent to one other'),
+    pair_window_s: ownLimit('The window of pair_limit in seconds'),
+    limits: GuardLimitsSchema,
     created_at: time('The first join or message.'),
     last_activity_at: time('The last join, leave or message.'),
   },
@@ -90,6 +115,9 @@ export const MeetingSchema = Type.Object(
 export const UpdateMeetingBody = Type.Object(
   {
     paused: flag('True: nothing of the meeting is pushed until it is set to false.'),
+    hop_limit: guardLimit(HOP_LIMIT_MAX, 'Messages of agents that answer each other, in a row.'),
+    pair_limit: guardLimit(PAIR_LIMIT_MAX, 'Messages from one agent to one other within the window.'),
+    pair_window_s: guardLimit(PAIR_WINDOW_S_MAX, 'The window of pair_limit, in seconds.'),
   },
   {
     ...named('UpdateMeetingInput', 'What to change of a meeting; what is absent stays as it is.'),

@@ -105,6 +105,14 @@ export function queuedChars({ message, target_agents }: Pick<QueuedDelivery, 'me
   return message.length + target_agents.length;
 }
 
+/** What an agent said to the agents of an instance. */
+export interface SaidDelivery {
+  from_agent: string;
+  /** JSON text of the list. */
+  target_agents: string;
+  accepted_at: number;
+}
+
 /** A page of a lane: at most `limit` pending deliveries with a seq above `after_seq`. */
 export interface LaneRequest extends LaneKey {
   after_seq: number;
@@ -149,6 +157,15 @@ export interface DeliveryStore {
    * at `latest_ms`; `partitions` as above. Returns how many there were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
+  /**
+   * What agents said to an instance in the meeting of a delivery, before it and after `since_ms`, and what was not
+   * cancelled: in the order of seq. Looks through the latest `rows_max` deliveries of the instance before it.
+   */
+  saidBefore(
+    before: Pick<QueuedDelivery, 'delivery_id' | 'instance_id' | 'meeting_id' | 'seq'>,
+    since_ms: number,
+    rows_max: number,
+  ): Promise<SaidDelivery[]>;
   get(delivery_id: string, now_ms: number, visibility?: Visibility | null): Promise<DeliveryRow | null>;
   list(filter: DeliveryFilter, now_ms: number, visibility?: Visibility | null): Promise<Page<DeliveryRow>>;
   /**

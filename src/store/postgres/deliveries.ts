@@ -1,3 +1,4 @@
+import { mayQueueAgain } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { sql } from 'kysely';
 import type { OwnerScope } from '../../domain/access.ts';
@@ -64,6 +65,14 @@ const LOAD_ASIDE = statement(`
       ORDER BY d.next_attempt_at, d.delivery_no LIMIT $limit) lane) q
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
 
+const SAID_BEFORE = statement(`
+  SELECT m.from_agent, d.target_agents, d.created_at AS accepted_at FROM (
+    SELECT message_no, meeting_id, seq, target_agents, state, created_at FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
+    JOIN messages m ON m.message_no = d.message_no
+  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
+  ORDER BY d.seq`);
+
 const NEXT_ASIDE = statement(`
   SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
   WHERE d.partition_no = $partition_no AND d.instance_id = $instance_id AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
@@ -118,7 +127,7 @@ const FIND_OWNED = statement(`
 
 const LOCK_INSTANCE = statement('SELECT 1 FROM instances WHERE instance_id = $instance_id FOR UPDATE');
 const LOCK_DELIVERY = statement(
-  'SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
+  'SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
 
 /** An owner must not retry what failed for an earlier instance with the same id. */
@@ -133,10 +142,10 @@ const BRING_FORWARD = statement(
 /** Makes failed deliveries pending again, aside and due now. Bad responses are counted from 0 again. */
 const REQUEUE = `
   UPDATE deliveries SET state = 'pending', reason = NULL, aside = 1, answered_badly = 0, next_attempt_at = $now_ms, expires_at = $expires_at, settled_at = NULL
-  WHERE state = 'failed' AND `;
-const REQUEUE_ONE = statement(`${REQUEUE} delivery_no = $delivery_no`);
+  WHERE `;
+const REQUEUE_ONE = statement(`${REQUEUE} delivery_no = $delivery_no AND state <> 'pending'`);
 const REQUEUE_OF_INSTANCE = statement(
-  `${REQUEUE} instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
+  `${REQUEUE} state = 'failed' AND instance_id = $instance_id AND settled_at >= $since_ms AND delivery_no >= $first_no`,
 );
 
 /** Deliveries that are queued again by hand are tried at once, even when their instance is backing off. */
@@ -226,6 +235,15 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       });
       return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null };
     },
+    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) =>
+      session.all(SAID_BEFORE, {
+        delivery_no: numberOf(delivery_id),
+        instance_id,
+        meeting_id,
+        seq,
+        since_ms,
+        rows_max,
+      }),
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
@@ -281,7 +299,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (found === undefined) return null;
       const instance = await session.one(LOCK_INSTANCE, { instance_id: found.instance_id });
       const row = await session.one<
-        Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'>
+        Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'reason' | 'aside' | 'next_attempt_at'>
       >(LOCK_DELIVERY, { delivery_no });
       if (row === undefined) return null;
       const { instance_id, meeting_id } = row;
@@ -289,14 +307,14 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
         // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         await session.run(BRING_FORWARD, { delivery_no, next_attempt_at });
-      } else if (row.state === 'failed' && instance !== undefined) {
+      } else if (mayQueueAgain(row) && instance !== undefined) {
         await session.run(REQUEUE_ONE, { delivery_no, now_ms, expires_at });
       } else {
-        throw notRetryable(row.state);
+        throw notRetryable(row);
       }
       await session.run(LIFT_BACKOFF, { instance_id });
       session.messages.push({ kind: 'instance', instance_id, lifts: true, requeued: true });
-      return { instance_id, meeting_id, aside: row.state === 'failed' || row.aside === 1 };
+      return { instance_id, meeting_id, aside: row.state !== 'pending' || row.aside === 1 };
     },
     async recover(instance_id, since_ms, now_ms, expires_at, owner_scope) {
       const instance = await session.one<{ first_no: number }>(FIRST_OWNED, { instance_id, ...ownedBy(owner_scope) });

@@ -71,7 +71,7 @@ const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings'],
   messages: ['list', 'last', 'since'],
   deliveries:
-    'loadLanes loadAside pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
+    'loadLanes loadAside saidBefore pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
       ' ',
     ),
   encryption: ['keyIds', 'derivedKeys'],

@@ -1,6 +1,6 @@
 /** Deliveries as both engines read them. */
 import type { Visibility } from '../../domain/access.ts';
-import type { DeliveryReason, DeliveryState, WaitingFor } from '../../domain/delivery.ts';
+import { mayQueueAgain, type DeliveryReason, type DeliveryState, type WaitingFor } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import { Problem } from '../../domain/problem.ts';
 import {
@@ -92,12 +92,12 @@ function waitingFor(row: ListedRow): WaitingFor | null {
 }
 
 /** @returns why a delivery cannot be queued again */
-export function notRetryable(state: string): Problem {
+export function notRetryable(row: { state: string; reason: string | null }): Problem {
   return new Problem(
     'delivery_not_retryable',
-    state === 'failed'
+    mayQueueAgain(row)
       ? 'Its instance is no longer registered; register it again first.'
-      : `It is ${state}; only a failed or a pending delivery can be queued again.`,
+      : `It is ${row.state}; only a pending or failed delivery can be queued again, or one that was stopped.`,
   );
 }
 

@@ -1,4 +1,5 @@
 import { sql } from 'kysely';
+import { mayQueueAgain } from '../../domain/delivery.ts';
 import type { IdCodec } from '../../domain/id.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
@@ -20,6 +21,7 @@ import type {
   DeliveryStore,
   HealthSettlement,
   LaneKey,
+  SaidDelivery,
 } from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
@@ -56,6 +58,14 @@ const LOAD_ASIDE = `
   WHERE d.instance_id = ? AND d.next_attempt_at <= ? AND d.state = 'pending' AND d.aside = 1 AND NOT ${IS_PAUSED}
   ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
 
+const SAID_BEFORE = `
+  SELECT m.from_agent, d.target_agents, d.created_at AS accepted_at FROM (
+    SELECT message_no, meeting_id, seq, target_agents, state, created_at FROM deliveries
+    WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
+    JOIN messages m ON m.message_no = d.message_no
+  WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
+  ORDER BY d.seq`;
+
 const NEXT_LANE = `
   SELECT instance_id, meeting_id FROM deliveries
   WHERE (instance_id, meeting_id) > (?, ?) AND state = 'pending' AND aside = 0
@@ -73,7 +83,7 @@ const OF_MESSAGE = 'd.delivery_no > m.message_no AND d.delivery_no <= m.message_
 
 /** A delivery of an instance that the caller owns. A caller that owns everything also finds one whose instance is gone. */
 const FIND_OWNED = `
-  SELECT instance_id, meeting_id, state, aside, next_attempt_at FROM deliveries
+  SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries
   WHERE delivery_no = $delivery_no AND ($owner_key_id IS NULL OR instance_id IN
     (SELECT i.instance_id FROM instances i WHERE i.instance_id = deliveries.instance_id AND first_no <= $delivery_no AND ${IS_OWNED}))`;
 
@@ -135,6 +145,10 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
       return { deliveries: rows.map((row) => queuedDeliveryOf(row, ids)), next_at };
     },
+    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
+      const values = { delivery_no: numberOf(delivery_id), instance_id, meeting_id, seq, since_ms, rows_max };
+      return db.prepare(SAID_BEFORE).all(values) as unknown as SaidDelivery[];
+    },
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
       return db
@@ -194,22 +208,23 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     retry(delivery_id: string, now_ms: number, expires_at: number, owner_scope?: OwnerScope | null) {
       const delivery_no = numberOf(delivery_id);
       const row = db.prepare(FIND_OWNED).get({ delivery_no, ...ownedBy(owner_scope) }) as
-        Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'aside' | 'next_attempt_at'> | undefined;
+        | Pick<DeliveriesTable, 'instance_id' | 'meeting_id' | 'state' | 'reason' | 'aside' | 'next_attempt_at'>
+        | undefined;
       if (row === undefined) return null;
       if (row.state === 'pending') {
         // A delivery in its lane keeps its place, and only its wait ends. A delivery aside becomes due now.
         const next_attempt_at = row.aside === 1 ? now_ms : null;
         db.prepare('UPDATE deliveries SET next_attempt_at = ? WHERE delivery_no = ?').run(next_attempt_at, delivery_no);
-      } else if (row.state === 'failed' && instanceExists(db, row.instance_id)) {
+      } else if (mayQueueAgain(row) && instanceExists(db, row.instance_id)) {
         requeue(db, 'delivery_no = ?', [delivery_no], now_ms, expires_at);
       } else {
-        throw notRetryable(row.state);
+        throw notRetryable(row);
       }
       liftBackoff(db, row.instance_id);
       return {
         instance_id: row.instance_id,
         meeting_id: row.meeting_id,
-        aside: row.state === 'failed' || row.aside === 1,
+        aside: row.state !== 'pending' || row.aside === 1,
       };
     },
     recover(

@@ -9,6 +9,7 @@ import { Empty, Failure, Skeleton } from '../parts/states.tsx';
 import { At } from '../parts/time.tsx';
 import { addressOf } from '../router.ts';
 import { counted, some } from '../format.ts';
+import { Stopped } from './guard.tsx';
 import { PauseButton, Paused, useMeeting } from './brake.tsx';
 import { Composer } from './composer.tsx';
 import { useConversation } from './conversation.ts';
@@ -64,6 +65,7 @@ export function MeetingDetail({ meeting_id, back }: { meeting_id: string; back: 
           {members !== null && <Members meeting_id={meeting_id} members={members} />}
         </details>
         {meeting !== null && <Paused meeting={meeting} again={again} />}
+        {meeting !== null && <Stopped meeting={meeting} again={again} />}
         <Transcript meeting_id={meeting_id} members={members ?? []} />
         <Composer meeting_id={meeting_id} members={members === null ? null : present} />
       </div>

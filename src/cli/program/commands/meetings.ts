@@ -1,6 +1,7 @@
 import { Command } from 'commander';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../../domain/loop_guard.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, type ListOptions, listed, withApi, withList } from '../api.ts';
+import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson, printTable } from '../terminal.ts';
 import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
@@ -8,10 +9,11 @@ import { typed } from '../command_name.ts';
 
 export function meetingsCommand(): Command {
   const command = new Command('meetings')
-    .description('the meetings, and who is in them; pause and resume')
+    .description('the meetings, and who is in them; pause, resume and limit')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
     .addCommand(brakeCommand('pause', 'push nothing of a meeting until it is resumed; messages are still accepted'))
+    .addCommand(limitCommand())
     .addCommand(brakeCommand('resume', 'push what waited in a meeting, in its order'));
   return withExamples(command, {
     'convoke meetings': 'all of them, with their last activity',
@@ -109,4 +111,44 @@ function brakeCommand(name: 'pause' | 'resume', description: string): Command {
       print(`      ${typed(`deliveries drop --meeting ${quoted(meeting_id)}`)}`);
     });
   return withExamples(withApi(command), { [`convoke meetings ${name} standup-42`]: description });
+}
+
+interface LimitOptions extends ApiOptions {
+  hops?: number | null;
+  pair?: number | null;
+  window?: number | null;
+}
+
+/** `default`, or a whole number. */
+function limitUpTo(max: number): (text: string) => number | null {
+  const parse = wholeNumber(0, max);
+  return (text) => (text === 'default' ? null : parse(text));
+}
+
+function limitCommand(): Command {
+  const command = new Command('limit')
+    .description('show the limits of the loop guard in a meeting, or set them')
+    .argument('<meeting_id>')
+    .option('--hops <n>', 'messages of agents in a row; 0: any number; `default`', limitUpTo(HOP_LIMIT_MAX))
+    .option('--pair <n>', 'messages from one agent to one other within the window', limitUpTo(PAIR_LIMIT_MAX))
+    .option('--window <seconds>', 'the window', limitUpTo(PAIR_WINDOW_S_MAX))
+    .action(async (meeting_id: string, { hops, pair, window, ...options }: LimitOptions) => {
+      const client = clientFor(options);
+      const is_set = hops !== undefined || pair !== undefined || window !== undefined;
+      const limits = { hop_limit: hops, pair_limit: pair, pair_window_s: window };
+      const meeting = is_set ? await client.updateMeeting(meeting_id, limits) : await client.getMeeting(meeting_id);
+      if (options.json) {
+        printJson(meeting);
+        return;
+      }
+      const { hop_limit, pair_limit, pair_window_s } = meeting.limits;
+      print(`${meeting_id}: ${hop_limit === 0 ? 'any number of' : `at most ${hop_limit}`} messages of agents in a row`);
+      if (pair_limit === 0 || pair_window_s === 0) print('any number from one agent to one other');
+      else print(`at most ${pair_limit} from one agent to one other in ${pair_window_s} s`);
+    });
+  return withExamples(withApi(command), {
+    'convoke meetings limit standup-42': 'when agents that answer each other are stopped',
+    'convoke meetings limit standup-42 --hops 40': 'they may talk for longer here',
+    'convoke meetings limit standup-42 --hops default': 'as everywhere else again',
+  });
 }

@@ -1,0 +1,163 @@
+import { type GuardLimits, type GuardReason, guardReason, limitsPairs } from '../../domain/loop_guard.ts';
+import type { Store } from '../../store/store.ts';
+import type { LaneDelivery } from '../lanes/lane_delivery.ts';
+import type { Lane } from '../lanes/lane.ts';
+import type { Recipient } from '../lanes/recipient.ts';
+import type { Meetings } from '../meetings.ts';
+import type { Settlements } from './settlements.ts';
+
+/** Times in memory, over all lanes; beyond it the lanes that were judged longest ago are read again when they are needed. */
+const TIMES_MAX = 200_000;
+/** Deliveries of an instance that are looked through to rebuild a window. What went before them is forgotten. */
+const ROWS_MAX = 2_000;
+
+/** What the guard needs of the dispatcher when a window was read. */
+interface GuardedDispatcher {
+  offer(recipient: Recipient, lane: Lane): void;
+  invalidateLane(recipient: Recipient, lane: Lane): void;
+  run(): void;
+  retryLater(error: unknown, again: () => void): void;
+}
+
+export interface LoopGuardParts {
+  store: Pick<Store, 'deliveries'>;
+  settlements: Pick<Settlements, 'flush'>;
+  meetings: Pick<Meetings, 'limitsOf'>;
+  /** It begins without one, because the dispatcher asks the guard. */
+  dispatcher: () => GuardedDispatcher;
+}
+
+/** What went through a lane lately, from whom to whom. */
+interface Window {
+  /** Of another object, or with fewer times than are needed now, it does not count: it is read again. */
+  recipient: Recipient;
+  pair_limit: number;
+  /** The last delivery that was judged. */
+  last_seq: number;
+  /** By sender and agent: when messages that went were accepted, the newest last. */
+  pairs: Map<string, number[]>;
+  times: number;
+}
+
+/**
+ * Judges what agents say, at the head of a lane. The node that owns the instance sees all that counts. After a restart,
+ * or when another node had the instance, the window of a lane is rebuilt from what is stored.
+ */
+export class LoopGuard {
+  readonly #parts: LoopGuardParts;
+  /** By instance and meeting; those that were used last are at the end. */
+  readonly #windows = new Map<string, Window>();
+  #times = 0;
+
+  constructor(parts: LoopGuardParts) {
+    this.#parts = parts;
+  }
+
+  /** Null: the head may go. `unknown`: the window of the lane must be read first. */
+  judge(recipient: Recipient, head: LaneDelivery): GuardReason | 'unknown' | null {
+    const { said, accepted_at, meeting_id } = head;
+    if (said === null || said.from_agent === null) return null;
+    const limits = this.#parts.meetings.limitsOf(meeting_id);
+    const { hops, from_agent } = said;
+    if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
+    const window = this.#windowOf(recipient, head, limits);
+    if (window === null) return 'unknown';
+    // It went before, and is tried again, because the lane was read again.
+    if (head.seq <= window.last_seq) return null;
+    window.last_seq = head.seq;
+    const pairs = pairsOf(from_agent, head.target_agents);
+    const times = pairs.map((pair) => window.pairs.get(pair) ?? []);
+    const reason = guardReason({ hops, accepted_at }, times, limits);
+    if (reason === null) for (const pair of pairs) this.#note(window, pair, accepted_at);
+    this.#forgetOldest();
+    return reason;
+  }
+
+  /** Rebuilds the window of a lane, and offers the lane to the dispatcher again. */
+  async read(recipient: Recipient, lane: Lane, head: LaneDelivery): Promise<void> {
+    const { store, settlements, meetings } = this.#parts;
+    const dispatcher = this.#parts.dispatcher();
+    const { generation } = lane;
+    const limits = meetings.limitsOf(head.meeting_id);
+    lane.begin('judging');
+    recipient.loads++;
+    const goOn = (): void => {
+      if (lane.generation === generation) dispatcher.offer(recipient, lane);
+      else dispatcher.invalidateLane(recipient, lane);
+    };
+    try {
+      // What was stopped before must be on disk, or it would count.
+      await settlements.flush();
+      const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
+      const went = await store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
+      lane.end();
+      recipient.loads--;
+      if (recipient.dropped) return;
+      const window: Window = {
+        recipient,
+        pair_limit: limits.pair_limit,
+        last_seq: head.seq - 1,
+        pairs: new Map(),
+        times: 0,
+      };
+      this.#keep(keyOf(recipient, head), window);
+      for (const { from_agent, target_agents, accepted_at } of went) {
+        for (const pair of pairsOf(from_agent, target_agents)) this.#note(window, pair, accepted_at);
+      }
+      goOn();
+      dispatcher.run();
+    } catch (error) {
+      lane.end();
+      recipient.loads--;
+      dispatcher.retryLater(error, goOn);
+    }
+  }
+
+  #windowOf(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits): Window | null {
+    const key = keyOf(recipient, head);
+    let window = this.#windows.get(key);
+    if (window === undefined || window.recipient !== recipient || window.pair_limit < pair_limit) {
+      // Nothing went before the first message.
+      if (head.seq > 1) return null;
+      window = { recipient, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
+    }
+    this.#keep(key, window);
+    return window;
+  }
+
+  #keep(key: string, window: Window): void {
+    const former = this.#windows.get(key);
+    if (former !== undefined && former !== window) this.#times -= former.times;
+    this.#windows.delete(key);
+    this.#windows.set(key, window);
+  }
+
+  #note(window: Window, pair: string, at: number): void {
+    const times = window.pairs.get(pair) ?? [];
+    window.pairs.set(pair, times);
+    times.push(at);
+    if (times.length > window.pair_limit) times.shift();
+    else {
+      window.times++;
+      this.#times++;
+    }
+  }
+
+  #forgetOldest(): void {
+    for (const [key, window] of this.#windows) {
+      // A window takes memory even without times.
+      if (this.#times + this.#windows.size <= TIMES_MAX) break;
+      this.#times -= window.times;
+      this.#windows.delete(key);
+    }
+  }
+}
+
+/** No id contains a line feed. */
+function keyOf({ instance_id }: Recipient, { meeting_id }: LaneDelivery): string {
+  return `${instance_id}\n${meeting_id}`;
+}
+
+function pairsOf(from_agent: string, target_agents: string): string[] {
+  return (JSON.parse(target_agents) as string[]).map((agent) => `${from_agent}\n${agent}`);
+}

@@ -1,0 +1,68 @@
+/**
+ * The loop guard: whether agents that answer each other go on, or are stopped. Only messages that an agent says are
+ * judged. A delivery to several agents is judged as a whole: when one pair is over its limit, nobody gets it, so that the
+ * limit of a pair always holds.
+ */
+/** What a meeting may have: 0 is off. */
+export const HOP_LIMIT_MAX = 10_000;
+export const PAIR_LIMIT_MAX = 1_000;
+export const PAIR_WINDOW_S_MAX = 3_600;
+
+export interface GuardLimits {
+  /** Messages of agents in a row; 0: any number. */
+  hop_limit: number;
+  /** Messages from one agent to one other within the window; 0: any number. */
+  pair_limit: number;
+  /** In seconds; 0: no window, and so no limit of pairs. */
+  pair_window_s: number;
+}
+
+/** The limits of a meeting: its own, and for those that it does not have (null), those of the service. */
+export function limitsInForce(
+  own: { [Name in keyof GuardLimits]: number | null },
+  { hop_limit, pair_limit, pair_window_s }: GuardLimits,
+): GuardLimits {
+  return {
+    hop_limit: own.hop_limit ?? hop_limit,
+    pair_limit: own.pair_limit ?? pair_limit,
+    pair_window_s: own.pair_window_s ?? pair_window_s,
+  };
+}
+
+export type GuardReason = 'hop_limit' | 'pair_limit';
+
+/**
+ * Null: it may go.
+ *
+ * @param accepted_at of the message, in milliseconds of the wall clock
+ * @param pairs for each agent that gets the message, when those messages were accepted that went from the sender to that
+ * agent before, the newest last: at least the newest `pair_limit`
+ */
+export function guardReason(
+  { hops, accepted_at }: { hops: number; accepted_at: number },
+  pairs: Iterable<readonly number[]>,
+  limits: GuardLimits,
+): GuardReason | null {
+  if (limits.hop_limit > 0 && hops > limits.hop_limit) return 'hop_limit';
+  for (const times of pairs) if (isOver(times, accepted_at, limits)) return 'pair_limit';
+  return null;
+}
+
+/** Whether pairs count at all. */
+export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean {
+  return pair_limit > 0 && pair_window_s > 0;
+}
+
+/**
+ * Whether a pair used up its limit within one window: then it is silent until a window has passed since the last message
+ * that went. It depends only on what went, so that a restart can compute the same from what is stored.
+ */
+function isOver(times: readonly number[], at: number, limits: GuardLimits): boolean {
+  const { pair_limit, pair_window_s } = limits;
+  if (!limitsPairs(limits) || times.length < pair_limit) return false;
+  const window_ms = pair_window_s * 1_000;
+  const first = times[times.length - pair_limit] as number;
+  const last = times.at(-1) as number;
+  // A clock that was set back makes a pair silent for no longer than a window.
+  return Math.abs(last - first) < window_ms && Math.abs(at - last) < window_ms;
+}

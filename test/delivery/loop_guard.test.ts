@@ -1,0 +1,162 @@
+/**
+ * Agents that always answer: they stop within the limits, a person is always heard, and a restart resets no budget. The
+ * machines answer in virtual time, some at once and some late.
+ */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { MINUTE, SECOND, startNode } from '../support/node.ts';
+import { type AgentOf, answering, crowd, talk, total } from '../support/talk.ts';
+
+const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
+/** Only the pairs count. */
+const PAIRS = { hop_limit: 0, pair_limit: 20, pair_window_s: 60 };
+/** Without the guard it would go on for ever: this is enough to see it. */
+const FOR_EVER = 300;
+
+const TWO = [answering('a', ['b']), answering('b', ['a'])];
+const RING = [answering('a', ['b']), answering('b', ['c']), answering('c', ['a'])];
+/** One agent under two names: what it hears in one meeting it says in the other. */
+const ALIAS: AgentOf[] = [
+  { agent: 'x', instance_id: 'ix', meeting_id: 'm', answers: { meeting_id: 'n', from_agent: 'y', to: ['x2'] } },
+  { agent: 'x2', instance_id: 'ix', meeting_id: 'n', answers: { meeting_id: 'm', from_agent: 'y2', to: ['x'] } },
+];
+
+const worlds: [name: string, agents: AgentOf[], pair_limit: number][] = [
+  ['two that always answer', TWO, 20],
+  ['three in a ring', RING, 20],
+  ['one that answers itself through another meeting', ALIAS, 20],
+  // Forty of them take seconds: test/faults/runaway.faults.ts.
+  ['eight on a broadcast', crowd(8), 3],
+];
+
+for (const [name, agents, pair_limit] of worlds) {
+  describe(name, () => {
+    test('without the guard they do not stop', async (t) => {
+      const world = await talk(t, agents, OFF);
+      await world.node.send('m', { target_agents: [agents[0]!.agent] });
+      await world.node.clock.advance(2 * MINUTE);
+      assert.ok(total(world) >= FOR_EVER, String(total(world)));
+      assert.deepEqual(world.node.suppressed, []);
+    });
+
+    // What a crowd says to everybody multiplies with each hop: the limit of pairs ends it long before.
+    test('stop after as many hops as the limit', { skip: agents.length > 3 }, async (t) => {
+      const world = await talk(t, agents, { pair_limit: 0 });
+      await world.node.send('m', { target_agents: [agents[0]!.agent] });
+      await world.node.clock.advance(5 * SECOND);
+      const stopped = world.node.suppressed;
+      assert.ok(stopped.length > 0);
+      assert.ok(stopped.every(({ said }) => said!.hops > 16));
+      assert.ok(world.node.transport.pushes.every(({ headers }) => Number(headers['convoke-hops'] ?? 0) <= 16));
+    });
+
+    test('no pair says more than its limit in a window; what was stopped is on record', async (t) => {
+      const world = await talk(t, agents, { ...PAIRS, pair_limit });
+      await world.node.send('m', { target_agents: [agents[0]!.agent] });
+      await world.node.clock.advance(30 * SECOND);
+      for (const [pair, count] of world.heard) assert.ok(count <= pair_limit, `${pair}: ${count}`);
+      assert.ok(world.said() < FOR_EVER, 'they stopped by themselves');
+      const person = await world.node.send('m', {});
+      await world.node.clock.advance(SECOND);
+      const to_person = await world.node.states({ message_id: person.message_id });
+      assert.ok(to_person.length > 0 && to_person.every((state) => state === 'delivered'));
+      const cancelled = (await world.node.deliveries({ state: 'cancelled' })).map(({ reason }) => reason);
+      assert.equal(cancelled.length, world.node.suppressed.length);
+      assert.ok(cancelled.every((reason) => reason === 'pair_limit'));
+    });
+  });
+}
+
+describe('the budget of a pair', () => {
+  test('is the same after a restart in the middle, however often', async (t) => {
+    const world = await talk(t, TWO, PAIRS);
+    const { node } = world;
+    await node.send('m', { target_agents: ['a'] });
+    for (let k = 0; k < 8; k++) {
+      await node.clock.advance(450);
+      await node.crash();
+      // Whoever was interrupted says something again.
+      await node.send('m', { from_agent: 'a', target_agents: ['b'] });
+    }
+    await node.clock.advance(20 * SECOND);
+    assert.ok((world.heard.get('a b m') ?? 0) <= 20 + 8, JSON.stringify([...world.heard]));
+    const went = (await node.deliveries({ instance_id: 'i-b' })).filter(({ state }) => state === 'delivered');
+    assert.equal(went.length, 20);
+  });
+
+  test('is read once after a restart, and not at all for people', async (t) => {
+    const node = await startNode(t);
+    await node.store.instances.get('i');
+    await node.meeting('m', 'i');
+    for (let k = 0; k < 3; k++) await node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    await node.clock.advance(SECOND);
+    let reads = 0;
+    await node.crash();
+    node.meddle = (name) => void (name === 'deliveries.saidBefore' && reads++);
+    await node.send('m');
+    await node.clock.advance(SECOND);
+    assert.equal(reads, 0);
+    for (let k = 0; k < 3; k++) await node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    await node.clock.advance(SECOND);
+    assert.equal(reads, 1);
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  });
+
+  test('is full again when a window has passed', async (t) => {
+    const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3 } });
+    await node.meeting('m', 'i');
+    const say = (): Promise<unknown> => node.send('m', { from_agent: 'b', target_agents: ['a'] });
+    for (let k = 0; k < 5; k++) await say();
+    await node.clock.advance(59 * SECOND);
+    await say();
+    await node.clock.advance(SECOND);
+    await say();
+    await node.clock.advance(SECOND);
+    const stopped = 'cancelled pair_limit';
+    const went = 'delivered';
+    assert.deepEqual(await node.states(), [went, went, went, stopped, stopped, stopped, went]);
+  });
+
+  test('does not count what waits for an instance that is away: it was said in its own time', async (t) => {
+    const node = await startNode(t, { settings: { ...PAIRS, pair_limit: 3 } });
+    await node.meeting('m', 'i');
+    node.transport.answer('i', 'connect_refused');
+    for (let k = 0; k < 10; k++) {
+      await node.send('m', { from_agent: 'b', target_agents: ['a'] });
+      await node.clock.advance(30 * SECOND);
+    }
+    node.transport.answer('i', 200);
+    await node.heartbeat('i');
+    await node.clock.advance(MINUTE);
+    assert.deepEqual(new Set(await node.states()), new Set(['delivered']));
+  });
+});
+
+describe('what was stopped', () => {
+  test('is let through by a retry by hand, and what answers it is stopped again', async (t) => {
+    const world = await talk(t, TWO, { pair_limit: 0 });
+    const { node } = world;
+    await node.send('m', { target_agents: ['a'] });
+    await node.clock.advance(5 * SECOND);
+    const [stopped] = node.suppressed;
+    const before = total(world);
+    await node.retry(stopped!.delivery_id);
+    await node.clock.advance(5 * SECOND);
+    assert.equal(total(world), before + 1);
+    assert.equal(node.suppressed.length, 2);
+    assert.deepEqual(await node.states({ state: 'cancelled' }), ['cancelled hop_limit']);
+  });
+
+  test('goes on with limits of the meeting, as soon as they are set', async (t) => {
+    const world = await talk(t, TWO, { pair_limit: 0 });
+    const { node } = world;
+    await node.setMeeting('m', { hop_limit: 4 });
+    await node.send('m', { target_agents: ['a'] });
+    await node.clock.advance(5 * SECOND);
+    assert.equal(total(world), 4);
+    await node.setMeeting('m', { hop_limit: 6 });
+    await node.retry(node.suppressed[0]!.delivery_id);
+    await node.clock.advance(5 * SECOND);
+    assert.equal(total(world), 6);
+  });
+});

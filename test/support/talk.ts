@@ -1,0 +1,67 @@
+/** Agents that answer whatever they hear, on a node without HTTP. */
+import type { TestContext } from 'node:test';
+import type { EngineSettings } from '../../src/delivery/engine.ts';
+import { startNode, type TestNode } from './node.ts';
+
+export interface Talk {
+  node: TestNode;
+  /** Pushes that agents said, by sender and agent. */
+  heard: Map<string, number>;
+  /** How many messages agents said, and tried to say. */
+  said: () => number;
+}
+
+export interface AgentOf {
+  agent: string;
+  instance_id: string;
+  meeting_id: string;
+  /** What it does when it hears something: in which meeting it says it, as whom, and to whom; null: to everybody. */
+  answers: { meeting_id: string; from_agent: string; to: string[] | null } | null;
+}
+
+/** Each agent answers whatever it hears, `after_ms` later. `said_max` ends what would go on for ever. */
+export async function talk(
+  t: TestContext,
+  agents: AgentOf[],
+  {
+    after_ms = 100,
+    said_max = 300,
+    ...settings
+  }: Partial<EngineSettings> & { after_ms?: number; said_max?: number } = {},
+): Promise<Talk> {
+  const node = await startNode(t, { settings });
+  const heard = new Map<string, number>();
+  let said = 0;
+  for (const instance_id of new Set(agents.map((each) => each.instance_id))) await node.register(instance_id);
+  for (const { agent, instance_id, meeting_id } of agents)
+    await node.store.meetings.join(meeting_id, instance_id, [agent], node.clock.wall());
+  node.transport.onPush = ({ instance_id, meeting_id, message_id, headers }) => {
+    const me = agents.find((each) => each.instance_id === instance_id && each.meeting_id === meeting_id)!;
+    const from = headers['convoke-from-agent'];
+    if (from !== undefined) {
+      const pair = `${from} ${me.agent} ${meeting_id}`;
+      heard.set(pair, (heard.get(pair) ?? 0) + 1);
+    }
+    if (me.answers === null || ++said > said_max) return;
+    const { answers } = me;
+    const in_reply_to = answers.meeting_id === meeting_id ? { in_reply_to: message_id } : {};
+    node.clock.after(after_ms, () => {
+      const to = answers.to === null ? {} : { target_agents: answers.to };
+      void node.send(answers.meeting_id, { from_agent: answers.from_agent, ...in_reply_to, ...to }).catch(() => {});
+    });
+  };
+  return { node, heard, said: () => said };
+}
+
+/** An agent on an instance of its own, that answers in the same meeting. */
+export const answering = (agent: string, to: string[] | null, meeting_id = 'm'): AgentOf => ({
+  agent,
+  instance_id: `i-${agent}`,
+  meeting_id,
+  answers: { meeting_id, from_agent: agent, to },
+});
+
+/** So many agents that answer everybody. */
+export const crowd = (agents: number): AgentOf[] => Array.from({ length: agents }, (_, k) => answering(`a${k}`, null));
+
+export const total = ({ heard }: Talk): number => [...heard.values()].reduce((sum, count) => sum + count, 0);

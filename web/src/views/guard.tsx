@@ -1,0 +1,75 @@
+import type { JSX } from 'preact';
+import type { Delivery, Meeting } from '@convoke/sdk';
+import { Mark } from '../parts/mark.tsx';
+import { doing } from '../parts/notice.tsx';
+import { useQuery } from '../queries.ts';
+import { addressOf } from '../router.ts';
+import { client, may } from '../service.ts';
+import { counted } from '../format.ts';
+
+/** Stopped deliveries that are looked for, and for how long the page speaks of them. */
+const STOPPED_MAX = 100;
+const SHOWN_MS = 3_600_000;
+const LIMIT_MAX = { hop_limit: 10_000, pair_limit: 1_000 };
+
+/** Says that the loop guard stopped agents here, with the buttons of those who may change that. */
+export function Stopped({ meeting, again }: { meeting: Meeting; again: () => void }): JSX.Element | null {
+  const { meeting_id, limits } = meeting;
+  const { value, again: askAgain } = useQuery(
+    `stopped ${meeting_id}`,
+    async () => (await client.listDeliveries({ meeting_id, state: 'cancelled', limit: STOPPED_MAX })).data,
+    (event) => event.meeting_id === meeting_id && event.name.startsWith('delivery.'),
+  );
+  const stopped = (value ?? []).filter(isStopped);
+  const [last] = stopped;
+  if (last === undefined) return null;
+  const rule = last.reason === 'hop_limit' ? 'hop_limit' : 'pair_limit';
+  const raised = Math.min(2 * limits[rule], LIMIT_MAX[rule]);
+  const why =
+    rule === 'hop_limit'
+      ? `more than ${limits.hop_limit} messages of agents in a row`
+      : `more than ${limits.pair_limit} from one agent to another in ${limits.pair_window_s} s`;
+  return (
+    <div class="brake" role="group" aria-label="Loop guard">
+      <Mark kind="warning" />
+      <span class="brake-text">
+        The loop guard stopped{' '}
+        <a href={addressOf(['deliveries'], { meeting_id, state: 'cancelled' })}>{howMany(stopped)}</a>: {why}.
+      </span>
+      {may('instance') && (
+        <button
+          type="button"
+          class="button"
+          onClick={() =>
+            void doing(client.retryDelivery(last.delivery_id), () => 'The last one goes through.').then(askAgain)
+          }
+        >
+          Let the last one through
+        </button>
+      )}
+      {may('admin') && raised > limits[rule] && (
+        <button
+          type="button"
+          class="button"
+          onClick={() =>
+            void doing(client.updateMeeting(meeting_id, { [rule]: raised }), () => `The limit is ${raised}.`).then(
+              again,
+            )
+          }
+        >
+          Raise the limit to {raised}
+        </button>
+      )}
+    </div>
+  );
+}
+
+function isStopped({ reason, settled_at }: Delivery): boolean {
+  if (reason !== 'hop_limit' && reason !== 'pair_limit') return false;
+  return settled_at !== null && Date.now() - Date.parse(settled_at) < SHOWN_MS;
+}
+
+function howMany(stopped: readonly Delivery[]): string {
+  const more = stopped.length === STOPPED_MAX ? ' or more' : '';
+  return `${counted(stopped.length, 'delivery', 'deliveries')}${more}`;
+}
