@@ -219,7 +219,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
   }),
   listInvites: () => ({ method: 'GET', path: '/api/v1/invites/' }),
   revokeInvite: ({ invite_id }) => ({ method: 'DELETE', path: `/api/v1/invites/${invite_id}/` }),
-  redeemInvite: ({ link }) => ({ method: 'POST', path: `/invite/${link}` }),
+  redeemInvite: ({ link }) => ({ method: 'POST', path: '/api/v1/invites/redeem/', body: { secret: link } }),
   listSessions: () => ({ method: 'GET', path: '/api/v1/sessions/' }),
   endSession: ({ session_id }) => ({ method: 'DELETE', path: `/api/v1/sessions/${session_id}/` }),
   listAudit: () => ({ method: 'GET', path: '/api/v1/audit/' }),

@@ -1,7 +1,7 @@
 /** `convoke invite` and `convoke invites`: real processes, with a service. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { Invite, RedeemedInvite } from '@convoke/sdk';
+import { ConvokeClient, type Invite } from '@convoke/sdk';
 import { convoke, serve, stop, temporaryDirectory } from '../support/command_line.ts';
 
 test('an invite is made, listed, redeemed by whoever has its link, and revoked', async (t) => {
@@ -15,7 +15,7 @@ test('an invite is made, listed, redeemed by whoever has its link, and revoked',
   assert.ok(made.stderr.includes(`npx convoke connect ${link} --to `), made.stderr);
   assert.match(made.stderr, /from this machine only/);
 
-  const redeemed = (await (await fetch(link, { method: 'POST' })).json()) as RedeemedInvite;
+  const redeemed = await new ConvokeClient({ base_url: service.url }).redeemInvite(link);
   assert.deepEqual([redeemed.meeting_ids, redeemed.agent_ids], [['standup-42', 'retro'], ['anna']]);
   const other = JSON.parse(
     (await convoke(['invite', 'standup-42', '--agent', 'ben', '--instance', 'box', '--json'], { env })).stdout,

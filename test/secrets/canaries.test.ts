@@ -246,15 +246,17 @@ test('no secret is in a log, an error, a metric, an answer, the output of a comm
     canaries.push(canaryOf(name, shown!));
     assert.equal((await service.call('GET', `/invite/${shown}`)).status, 200);
     for (const [method, status] of [
+      ['POST', 405],
       ['PUT', 405],
       ['DELETE', 405],
     ] as const) {
       assert.equal((await service.call(method, `/invite/${shown}`)).status, status);
     }
-    assert.equal((await service.call('POST', `/invite/${shown}/more`)).status, 404);
-    assert.equal((await service.call('POST', `/invite/${shown}`, { reason: 'none' })).status, 400);
+    assert.equal((await service.call('GET', `/invite/${shown}/more`)).status, 404);
+    const redeem = (more: object) => service.call('POST', '/api/v1/invites/redeem/', { secret: shown, ...more });
+    assert.equal((await redeem({ reason: 'none' })).status, 422);
     if (name === 'the link that is redeemed') {
-      for (const status of [200, 410]) assert.equal((await service.call('POST', `/invite/${shown}`)).status, status);
+      for (const status of [200, 410]) assert.equal((await redeem({})).status, status);
     }
   }
 

@@ -2,7 +2,7 @@ import { errorFromResponse } from './error.ts';
 import { listen, type EventsOptions } from './events.ts';
 import { type PushInHand, Puller, type PullOptions } from './pull.ts';
 import type { RawJson } from './raw_json.ts';
-import { type CallOptions, parseResponse, Requests, type RequestsOptions } from './requests.ts';
+import { type CallOptions, Requests, type RequestsOptions } from './requests.ts';
 import { type ReplyOptions, send, type SendingOptions, type SendOptions, sendReply } from './sending.ts';
 import type {
   ApiKey,
@@ -316,11 +316,8 @@ export class ConvokeClient {
   async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
     const beginning = `${this.base_url}/invite/`;
     if (!link.startsWith(beginning)) throw new TypeError(`a link of an invite begins with ${beginning}`);
-    // Its end is base64url, which a path takes as it is; what is none, the service refuses.
-    const url = beginning + encodeURIComponent(link.slice(beginning.length).replace(/\/$/, ''));
-    return this.#requests.ask('POST', url, options, (response, text) =>
-      parseResponse<RedeemedInvite>(response, text, url),
-    );
+    const secret = link.slice(beginning.length).replace(/\/$/, '');
+    return this.#requests.call('POST', ['invites', 'redeem'], { ...options, body: { secret } });
   }
 
   /**

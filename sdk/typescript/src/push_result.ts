@@ -1,7 +1,7 @@
 /** What one request brings: so many results, or fewer when their bodies are long. */
 const RESULTS_MAX = 32;
-/** The most characters of all bodies in a request. A single result may have a body of RESULT_BODY_BYTES_MAX. */
-const RESULTS_CHARS_MAX = 256 * 1024;
+/** The most characters of all bodies in a request: JSON makes six bytes of one at most, and a request has a megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX. */
+const RESULTS_CHARS_MAX = 128 * 1024;
 /** The service takes no longer body of a result. */
 export const RESULT_BODY_BYTES_MAX = 64 * 1024;
 const WHY_CHARS_MAX = 500;

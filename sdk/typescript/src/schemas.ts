@@ -606,6 +606,12 @@ export interface Recovered {
   recovered: number;
 }
 
+/** The invite that a machine redeems. */
+export interface RedeemInviteInput {
+  /** The end of the link: what follows `/invite/`. */
+  secret: string;
+}
+
 /** What a machine needs to register, to join its meetings and to pull. */
 export interface RedeemedInvite {
   /** The key of an invite. It is no secret: nobody can redeem an invite with it. */

@@ -32,6 +32,7 @@ import {
   InviteWithLinkSchema,
   ListInvitesQuery,
   RedeemedInviteSchema,
+  RedeemInviteBody,
 } from '../schemas/invites.ts';
 import { pageOf } from '../schemas/page.ts';
 import { wireInvite } from '../wire.ts';
@@ -54,7 +55,7 @@ export function inviteRoutes(app: App, context: InviteContext): void {
   app.get('/api/v1/invites/', LIST, (request) => listInvites(context, request));
   app.delete('/api/v1/invites/:invite_id/', REVOKE, (request, reply) => revokeInvite(context, request, reply));
   app.get(`${INVITE_PATH}:secret`, SHOW, (request, reply) => showInvite(context, request, reply));
-  app.post(`${INVITE_PATH}:secret`, REDEEM, (request) => redeemInvite(context, request));
+  app.post('/api/v1/invites/redeem/', REDEEM, (request) => redeemInvite(context, request));
 }
 
 const CREATE = {
@@ -65,7 +66,7 @@ const CREATE = {
     tags: ['keys'],
     summary: 'Make a one-time link that lets a machine into meetings',
     description:
-      'The machine redeems the link with `convoke connect LINK`, or with POST to the link. It gets a key with the scope `instance`, limited to this instance and these meetings. Only this response contains the link.',
+      'The machine redeems the link with `convoke connect LINK`, or with `POST /api/v1/invites/redeem/`. It gets a key with the scope `instance`, limited to this instance and these meetings. Only this response contains the link.',
     body: CreateInviteBody,
     response: responses({
       201: ['The invite, with its link.', InviteWithLinkSchema],
@@ -179,8 +180,8 @@ const REDEEM = {
     tags: ['keys'],
     summary: 'Redeem an invite: get a key for one instance and its meetings',
     description:
-      'Needs no key: the link is enough, once. Of several who redeem it at once, one gets a key. While no key was made the service needs none and gives none: `api_key` is null. GET of the same address shows a page for people and redeems nothing.',
-    params: InviteLinkParams,
+      'Needs no key: the end of the link is enough, once. Of several who redeem it at once, one gets a key. While no key was made the service needs none and gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
+    body: RedeemInviteBody,
     response: responses({
       200: ['What the machine needs.', RedeemedInviteSchema],
       codes: ['invite_does_not_exist', 'invite_ended'],
@@ -190,7 +191,7 @@ const REDEEM = {
 
 async function redeemInvite(context: InviteContext, request: RequestFor<typeof REDEEM>) {
   const { changes, clock, log, audit_trail } = context;
-  const invite = await findInvite(context, request, request.params.secret);
+  const invite = await findInvite(context, request, request.body.secret);
   const key_id = makeKeyId(randomBytes(ID_BYTES));
   const token = makeToken(key_id, randomBytes(SECRET_BYTES));
   const author = audit_trail.holderOfInvite(request);

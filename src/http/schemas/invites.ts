@@ -95,6 +95,15 @@ export const InviteParams = Type.Object({ invite_id: madeId('The key of an invit
 
 export const InviteLinkParams = Type.Object({ secret: madeId('The end of the link.') });
 
+export const RedeemInviteBody = Type.Object(
+  { secret: madeId('The end of the link: what follows `/invite/`.') },
+  {
+    ...named('RedeemInviteInput', 'The invite that a machine redeems.'),
+    additionalProperties: false,
+    examples: [{ secret: 'R0mCkqDwYkq0uWUhnFZ1Pnq2Kx4eD5tB7sV8aJ9cL3o' }],
+  },
+);
+
 export const RedeemedInviteSchema = Type.Object(
   {
     invite_id: InviteId,

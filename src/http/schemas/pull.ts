@@ -6,7 +6,7 @@ import { expected, enumOf, madeId, named, nullable, time } from './fields.ts';
 export const RESULTS_MAX = 256;
 export const RESULT_BODY_BYTES_MAX = 65_536;
 /** The whole request: that many small results, or some large ones. */
-export const PULL_BODY_BYTES_MAX = 2 << 20;
+export const PULL_BODY_BYTES_MAX = 1_000_000;
 
 const PUSHES = { default: 32, max: 256 };
 const WAIT_S = { default: 30, max: 60 };
