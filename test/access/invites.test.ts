@@ -274,7 +274,13 @@ test('every invite that is made, redeemed, refused and revoked is in the audit l
         said: 'done',
         details: { fields: ['secret'], key_id: api_key?.slice(4, 16), ...about },
       },
-      { principal: 'unknown', action: 'invite.redeem', target_id: null, said: 'invite_ended', details: { fields: ['secret'] } },
+      {
+        principal: 'unknown',
+        action: 'invite.redeem',
+        target_id: null,
+        said: 'invite_ended',
+        details: { fields: ['secret'] },
+      },
       {
         principal: admin.key_id,
         action: 'invite.create',
