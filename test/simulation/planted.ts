@@ -235,8 +235,8 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'gives partitions back with attempts in progress': {
     file: PARTITIONS,
-    find: 'if (partition.in_flight === 0) partition.onIdle();',
-    replace: 'partition.onIdle();',
+    find: 'if (partition.in_flight === 0) partition.onIdle();\n    else ',
+    replace: 'partition.onIdle();\n    ',
   },
   'gives partitions back before results are written': {
     file: PARTITIONS,
