@@ -24,7 +24,8 @@ export interface KeysOfFile {
 }
 
 /**
- * Opens a data file to make, list or revoke its keys, or to read its audit log. Who may open the file needs no key.
+ * Opens a data file to make, list or revoke its keys, or to read its audit log. It needs no key: the right to open the
+ * file is enough.
  *
  * @throws StoreError when the data file cannot be used, or a service has it open
  */

@@ -48,8 +48,8 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  *     await serveAgent({ agent_id: 'anna', meetings: ['standup-42'] }, async ({ message }) => ({ content: await think(message) }));
  *
  * Waits for a service that cannot be reached, at the start and later. Resolves when `signal` is aborted and what was in
- * progress has its answer. Without a signal that is on SIGTERM and SIGINT, where the runtime has signals; a second one
- * ends the process.
+ * progress has its answer. Without a `signal`, SIGTERM and SIGINT end it in the same way, where the runtime has signals;
+ * a second one ends the process.
  *
  * @throws ConvokeError when the service refuses it
  */

@@ -28,7 +28,10 @@ const ROTATE = statement(`
 
 const END_SESSIONS = statement('DELETE FROM sessions WHERE key_id = $key_id');
 
-/** Otherwise a thief of an admin key could still make a key of a link. */
+/**
+ * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem one, and so get a key of
+ * their own.
+ */
 const REVOKE_INVITES = statement(`
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`);

@@ -24,7 +24,10 @@ const ROTATE = `
 
 const END_SESSIONS = 'DELETE FROM sessions WHERE key_id = ?';
 
-/** Otherwise a thief of an admin key could still make a key of a link. */
+/**
+ * Revokes the invites that a key made. Otherwise somebody who stole the key could still redeem one, and so get a key of
+ * their own.
+ */
 const REVOKE_INVITES = `
   UPDATE invites SET revoked_at = $wall_ms
   WHERE created_by = $key_id AND redeemed_at IS NULL AND revoked_at IS NULL AND expires_at > $wall_ms`;

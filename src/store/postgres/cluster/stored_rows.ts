@@ -83,7 +83,7 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
   return [...ranges.values()];
 }
 
-/** By message_no; null when there is none. */
+/** Who says each message and what it answers, by message_no; null when no message of the batch has either. */
 function saidIn(json: string | null, ids: IdCodec): Map<number, Said | null> | null {
   if (json === null) return null;
   const rows = JSON.parse(json) as [number, string | null, number | null, number][];

@@ -40,7 +40,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The side of the caller of the store. */
+/** The part in the thread that calls the store. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -141,7 +141,7 @@ export class Backups implements BackupStore {
   }
 }
 
-/** The side of the thread: makes the copy. */
+/** The part in the thread of the engine: it makes the copy. */
 export class CopyMaker {
   readonly #port: MessagePort;
   readonly #file: string;
