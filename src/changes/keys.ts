@@ -17,10 +17,12 @@ export class KeyChanges {
     this.#parts = parts;
   }
 
-  /** @throws Problem `first_key_not_admin` */
+  /** @throws Problem `first_key_not_admin`; `api_key_missing` without a key, when somebody made the first one meanwhile */
   async create(author: Author, key: NewApiKey): Promise<ApiKey> {
     const { key_id: target_id, scopes } = key;
-    const created = await author.storeFor({ target_id, details: { scopes } }).api_keys.create(key);
+    const created = await author
+      .storeFor({ target_id, details: { scopes } })
+      .api_keys.create(key, author.key_id === null);
     this.#parts.keyring.put(created);
     return created;
   }

@@ -8,8 +8,12 @@ export type NewApiKey = Pick<
 >;
 
 export interface ApiKeyStore {
-  /** Rejects with `first_key_not_admin` when there is no key yet and this one could not make another. */
-  create(key: NewApiKey): Promise<ApiKey>;
+  /**
+   * Rejects with `first_key_not_admin` when there is no key yet and this one could not make another.
+   *
+   * @param is_first it is made without a key: rejects with `api_key_missing` when there is a lasting admin key already
+   */
+  create(key: NewApiKey, is_first?: boolean): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;

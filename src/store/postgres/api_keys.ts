@@ -66,8 +66,9 @@ export function apiKeyOperations(session: Session): ApiKeyStore {
 
   return {
     get,
-    async create({ key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at }) {
+    async create({ key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at }, is_first = false) {
       await session.all(LOCK);
+      if (is_first && (await isLastingAdminBeside(key_id))) throw new Problem('api_key_missing');
       await session.run(CREATE, {
         key_id,
         name,

@@ -55,8 +55,9 @@ export function apiKeyOperations(db: Database): Sync<ApiKeyStore> {
 
   return {
     get,
-    create(key: NewApiKey) {
+    create(key: NewApiKey, is_first = false) {
       const { key_id, name, scopes, meeting_ids, instance_id, digest, created_at, expires_at } = key;
+      if (is_first && isLastingAdminBeside(key_id)) throw new Problem('api_key_missing');
       db.prepare(CREATE).run(
         key_id,
         name,
