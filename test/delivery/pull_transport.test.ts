@@ -1,0 +1,186 @@
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { setImmediate as turn } from 'node:timers/promises';
+import { TimerWheel, WheelEntry } from '../../src/delivery/timer_wheel.ts';
+import { type PullEnd, type PullRequest, PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
+
+const WAY = { transport: 'pull', ack_timeout_ms: 30_000, updated_at: 1 } as const;
+
+const pushOf = (id: string, bytes = 2): Push => ({
+  instance_id: 'i',
+  url: '',
+  headers: { 'webhook-id': id, 'convoke-attempt': '1' },
+  body: Buffer.alloc(bytes, 'x'),
+  success_statuses: '200',
+});
+
+/** A transport on virtual time, with what it told. */
+function setUp() {
+  const clock = new VirtualClock();
+  const ready: string[] = [];
+  const connected: boolean[] = [];
+  const transport = new PullTransport({
+    clock,
+    onReady: (instance_id) => ready.push(instance_id),
+    onConnection: (_, connection) => connected.push(connection !== null),
+  });
+  const ends: PullEnd[] = [];
+  const pull = (more: Partial<PullRequest> = {}) =>
+    transport.pull({
+      instance_id: 'i',
+      updated_at: 1,
+      max: 32,
+      wait_ms: 10_000,
+      address: null,
+      client: null,
+      standing: { revocationReason: () => null },
+      onEnd: (end) => void ends.push(end),
+      ...more,
+    });
+  const results: (PushResult | null)[] = [];
+  const push = (id: string, bytes?: number) => void transport.push(pushOf(id, bytes), WAY).then((r) => results.push(r));
+  const pushesOf = (end: PullEnd | undefined): string[] =>
+    end !== undefined && 'pushes' in end ? end.pushes.map(({ delivery_id }) => delivery_id) : ['none'];
+  return { clock, transport, ready, connected, ends, pull, push, results, pushesOf };
+}
+
+describe('the way out for machines that pull', () => {
+  test('is ready only while a pull waits, and a push without one was not made', async () => {
+    const { clock, transport, ready, ends, pull, push, results, pushesOf } = setUp();
+    assert.equal(transport.canPush('i', WAY), false);
+    push('a');
+    await turn();
+    assert.deepEqual(results, [null]);
+    pull();
+    assert.deepEqual(ready, ['i']);
+    assert.equal(transport.canPush('i', WAY), true);
+    push('b');
+    push('c');
+    await clock.advance(1);
+    assert.deepEqual(ends.map(pushesOf), [['b', 'c']]);
+    assert.equal(transport.canPush('i', WAY), false);
+  });
+
+  test('ends a pull at its maximum, and where its bodies get long; the next one goes on', async () => {
+    const { clock, ends, pull, push, pushesOf } = setUp();
+    for (const max of [1, 32, 32]) pull({ max });
+    push('a');
+    push('large', 600 << 10);
+    push('b');
+    await clock.advance(1);
+    assert.deepEqual(ends.map(pushesOf), [['a'], ['large'], ['b']]);
+  });
+
+  test('gives nothing to a pull that was allowed by an earlier registration', async () => {
+    const { transport, ends, pull, pushesOf } = setUp();
+    pull({ updated_at: 0 });
+    assert.equal(transport.canPush('i', WAY), false);
+    assert.deepEqual(ends.map(pushesOf), [[]]);
+    pull({ updated_at: 2 });
+    assert.equal(transport.canPush('i', WAY), false, 'the row is read again first');
+  });
+
+  test('keeps a bounded number of pulls and of pushes in hand', async () => {
+    const { clock, transport, ends, pull, push, pushesOf } = setUp();
+    for (let k = 0; k < 17; k++) pull();
+    assert.deepEqual(ends.map(pushesOf), [[]]);
+    for (let k = 0; k < 300; k++) push(`p${k}`);
+    await clock.advance(1);
+    assert.equal(transport.counts.awaited, 256);
+  });
+
+  test('counts a result once, and as a timeout when there is none', async () => {
+    const { clock, transport, pull, push, results } = setUp();
+    pull();
+    push('a');
+    push('b');
+    await clock.advance(1);
+    const result = { delivery_id: 'a', attempt: 1, status_code: 200, detail: '', retry_after: null, body: 'ok' };
+    assert.equal(transport.take('other', result), false);
+    assert.equal(transport.take('i', { ...result, attempt: 2 }), false);
+    assert.equal(transport.take('i', result), true);
+    assert.equal(transport.take('i', result), false);
+    await clock.advance(31_000);
+    assert.deepEqual(
+      results.map((each) => each?.outcome),
+      ['ok', 'timeout'],
+    );
+  });
+
+  test('takes back what did not leave, and what another node goes on with', async () => {
+    const { clock, transport, ends, pull, push, results } = setUp();
+    const waiting = pull();
+    push('a');
+    transport.cancel(waiting);
+    await clock.advance(1);
+    assert.deepEqual([results, ends], [[null], []]);
+    pull();
+    push('b');
+    await clock.advance(1);
+    transport.handOver((instance_id) => instance_id === 'i');
+    await turn();
+    assert.deepEqual(results, [null, null]);
+    assert.deepEqual(transport.counts, { waiting: 0, awaited: 0, connected: 0 });
+  });
+
+  test('says that a machine is connected until it has paused for ten seconds with nothing in hand', async () => {
+    const { clock, transport, connected, pull, push } = setUp();
+    pull();
+    push('a');
+    await clock.advance(29_000);
+    assert.deepEqual(connected, [true]);
+    await clock.advance(5_000);
+    assert.deepEqual(connected, [true], 'its time for the result is up, and it may come back');
+    await clock.advance(8_000);
+    assert.deepEqual(connected, [true, false]);
+    assert.equal(transport.counts.connected, 0);
+  });
+
+  test('ends all pulls when it drains, and those whose key was revoked', async () => {
+    const { clock, transport, ends, pull, pushesOf } = setUp();
+    pull({ standing: { revocationReason: () => 'api_key_revoked' } });
+    pull();
+    transport.judge();
+    assert.deepEqual(ends, [{ code: 'api_key_revoked' }]);
+    transport.drain();
+    pull();
+    await clock.advance(1);
+    assert.deepEqual(ends.slice(1).map(pushesOf), [[], []]);
+  });
+});
+
+class Entry extends WheelEntry {
+  readonly name: string;
+  readonly #ended: string[];
+
+  constructor(name: string, ended: string[]) {
+    super();
+    this.name = name;
+    this.#ended = ended;
+  }
+
+  expire(): void {
+    this.#ended.push(this.name);
+  }
+}
+
+test('entries of a wheel end in their order, once, and not when they were deleted or put off', async () => {
+  const clock = new VirtualClock();
+  const wheel = new TimerWheel(clock, 600_000);
+  const ended: string[] = [];
+  const [long, short, deleted, moved] = ['long', 'short', 'deleted', 'moved'].map((name) => new Entry(name, ended));
+  wheel.add(long!, 600_000);
+  wheel.add(short!, 50);
+  wheel.add(deleted!, 100);
+  wheel.add(moved!, 100);
+  wheel.delete(deleted!);
+  wheel.add(moved!, 5_000);
+  await clock.advance(1_000);
+  assert.deepEqual(ended, ['short']);
+  await clock.advance(5_000);
+  assert.deepEqual(ended, ['short', 'moved']);
+  await clock.advance(594_000);
+  assert.deepEqual(ended, ['short', 'moved', 'long']);
+});

@@ -1,0 +1,186 @@
+/**
+ * Machines that pull, two processes for each instance. They die with pushes in hand, and results are lost on the way, while
+ * the service is killed: one node, then one of two, with pulls that the other one has forwarded.
+ */
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { setTimeout as pause } from 'node:timers/promises';
+import { makeDatabase } from '../support/postgres.ts';
+import { ask, nothingPending, send } from './api.ts';
+import { NodeProcess } from './node_process.ts';
+import { brokenPromises, PullingProcess, type PullRecord } from './pulling_machine.ts';
+import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
+
+const KILLS = numberFrom('FAULTS_PULL_KILLS', 10);
+const LOAD_MS_MAX = 1_500;
+/** What was counted may not be written yet: a busy machine took half a second once. */
+const IN_FLIGHT_MS = 1_000;
+const MEMBERS = new Map([
+  ['alpha', ['one', 'two', 'three', 'four']],
+  ['beta', ['one', 'three']],
+  ['gamma', ['two', 'four']],
+]);
+/** Lost results are noticed soon, and tried again soon. */
+const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms,50ms' };
+const ACK_TIMEOUT_S = 1;
+
+const serve = (t: TestContext, data: string, database_url = ''): NodeProcess =>
+  NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], [], {
+    ...SETTINGS,
+    ...(database_url === '' ? {} : { CONVOKE_DATABASE_URL: database_url }),
+  });
+
+/** What people and machines do, and what they saw. */
+class Scene {
+  readonly accepted: PullRecord['accepted'] = [];
+  readonly kills: number[] = [];
+  readonly #processes: PullingProcess[];
+  #urls: string[];
+  #numbers = 0;
+  #is_over = false;
+  #speaking: Promise<void>;
+
+  private constructor(urls: string[], random: () => number) {
+    this.#urls = urls;
+    const instance_ids = [...new Set([...MEMBERS.values()].flat())];
+    this.#processes = instance_ids.flatMap((instance_id) =>
+      [0, 1].map(() => new PullingProcess(instance_id, urls, random)),
+    );
+    this.#speaking = this.#speak();
+  }
+
+  static async begin(urls: string[], random: () => number): Promise<Scene> {
+    const url = urls[0] as string;
+    for (const instance_id of new Set([...MEMBERS.values()].flat())) {
+      const more = { transport: 'pull', ack_timeout_s: ACK_TIMEOUT_S };
+      const body = { instance_id, instance_name: instance_id, agent_ids: ['a'], ...more };
+      assert.equal((await ask(url, 'POST', '/api/v1/instances/register/', { body })).status, 201);
+    }
+    for (const [meeting_id, instance_ids] of MEMBERS) {
+      for (const instance_id of instance_ids) {
+        const body = { instance_id, meeting_id, agent_ids: ['a'] };
+        assert.equal((await ask(url, 'POST', '/api/v1/instances/join-meeting/', { body })).status, 201);
+      }
+    }
+    return new Scene(urls, random);
+  }
+
+  set urls(urls: string[]) {
+    this.#urls = urls;
+    for (const process of this.#processes) process.urls = urls;
+  }
+
+  async #speak(): Promise<void> {
+    const meeting_ids = [...MEMBERS.keys()];
+    while (!this.#is_over) {
+      const number = ++this.#numbers;
+      const meeting_id = meeting_ids[number % meeting_ids.length] as string;
+      for (;;) {
+        const url = this.#urls[number % this.#urls.length] as string;
+        const answer = await send(url, meeting_id, number, `key-${number}`).catch(() => null);
+        if (answer !== null && answer.status < 300) break;
+        await pause(20);
+      }
+      this.accepted.push({ meeting_id, number });
+      await pause(10);
+    }
+  }
+
+  kill(): void {
+    this.kills.push(Date.now());
+  }
+
+  /** Lets everything be delivered, and collects what everybody saw. */
+  async record(): Promise<PullRecord> {
+    this.#is_over = true;
+    await this.#speaking;
+    for (const process of this.#processes) process.fails = false;
+    await nothingPending(this.#urls[0] as string);
+    await Promise.all(this.#processes.map((process) => process.end()));
+    return {
+      accepted: this.accepted,
+      members: MEMBERS,
+      heard: this.#processes.flatMap(({ heard }) => heard),
+      counted: this.#processes.flatMap(({ counted }) => counted),
+      kills: this.kills,
+      in_flight_ms: IN_FLIGHT_MS,
+    };
+  }
+}
+
+/** Each promise is broken on purpose, and that must be seen. */
+function assertControls(record: PullRecord): void {
+  const { accepted, heard, counted } = record;
+  const { number } = accepted.at(-1)!;
+  const kinds = (changed: Partial<PullRecord>): string[] =>
+    brokenPromises({ ...record, ...changed }).map((line) => line.split(':')[0] as string);
+  assert.ok(kinds({ heard: heard.filter((each) => each.number !== number) }).includes('lost'));
+  const of = counted.at(-1)!;
+  const again = heard.find(({ delivery_id }) => delivery_id === of.delivery_id)!;
+  assert.ok(kinds({ heard: [...heard, { ...again, at_ms: of.at_ms + 60_000 }], kills: [] }).includes('twice'));
+  const first = heard.toSorted((a, b) => a.seq - b.seq)[0]!;
+  const late = heard.map((each) => (each.delivery_id === first.delivery_id ? { ...each, at_ms: Infinity } : each));
+  assert.ok(kinds({ heard: late }).includes('order'));
+}
+
+function assertKept(t: TestContext, record: PullRecord): void {
+  const { accepted, heard, counted, kills } = record;
+  const again = heard.length - new Set(heard.map(({ delivery_id }) => delivery_id)).size;
+  t.diagnostic(
+    `${accepted.length} accepted, ${heard.length} heard (${again} again), ${counted.length} counted, ${kills.length} kills`,
+  );
+  assert.deepEqual(brokenPromises(record), []);
+  assert.ok(accepted.length > 30 && again > 0, 'there was load, and something arrived again');
+  assertControls(record);
+}
+
+test(`killed ${KILLS} times while machines pull, die and lose results: nothing lost, in order, twice only what was in hand`, async (t) => {
+  const random = seededRandom(t);
+  const data = await temporaryDirectory(t);
+  let node = serve(t, data);
+  const scene = await Scene.begin([await node.ready], random);
+  for (let k = 0; k < KILLS; k++) {
+    await pause(random() * LOAD_MS_MAX);
+    scene.kill();
+    await node.end('SIGKILL');
+    node = serve(t, data);
+    scene.urls = [await node.ready];
+  }
+  await pause(LOAD_MS_MAX);
+  assertKept(t, await scene.record());
+});
+
+test('the node is killed that delivers, while the other one forwards pulls to it; then it comes back', async (t) => {
+  const random = seededRandom(t);
+  const database_url = await makeDatabase();
+  const data = await temporaryDirectory(t);
+  const first = serve(t, data, database_url);
+  const url = await first.ready;
+  let second = serve(t, data, database_url);
+  const urls = [url, await second.ready];
+  await shared(url, 2);
+  const scene = await Scene.begin(urls, random);
+  for (let k = 0; k < 2; k++) {
+    await pause(3_000);
+    scene.kill();
+    await second.end('SIGKILL');
+    scene.urls = [url];
+    await shared(url, 1);
+    await pause(1_000);
+    second = serve(t, data, database_url);
+    scene.urls = [url, await second.ready];
+    await shared(url, 2);
+  }
+  await pause(3_000);
+  assertKept(t, await scene.record());
+});
+
+/** Waits until so many nodes hold all partitions. */
+async function shared(url: string, nodes: number): Promise<void> {
+  for (;;) {
+    const { body } = await ask(url, 'GET', '/api/v1/nodes/');
+    const held = (body['data'] as { state: string; partitions: number }[]).filter(({ state }) => state === 'up');
+    if (held.length === nodes && held.every(({ partitions }) => partitions === 64 / nodes)) return;
+    await pause(100);
+  }
+}

@@ -1,0 +1,130 @@
+/** Machines that pull while everything around them fails, and what they saw: written without the SDK, and judged from outside. */
+import { setTimeout as pause } from 'node:timers/promises';
+import { ask } from './api.ts';
+
+/** A push as a machine got it. */
+export interface Hearing {
+  instance_id: string;
+  meeting_id: string;
+  seq: number;
+  number: number;
+  delivery_id: string;
+  attempt: number;
+  at_ms: number;
+}
+
+/** The service said that a result of a push counts. */
+export interface Counted {
+  delivery_id: string;
+  attempt: number;
+  at_ms: number;
+}
+
+export interface PullRecord {
+  /** Numbers of the messages that were accepted, with their meetings. */
+  accepted: { meeting_id: string; number: number }[];
+  /** The instances of each meeting. */
+  members: ReadonlyMap<string, readonly string[]>;
+  heard: Hearing[];
+  counted: Counted[];
+  /** What was counted so shortly before one of these may not have been written. */
+  kills: number[];
+  in_flight_ms: number;
+}
+
+interface Push {
+  delivery_id: string;
+  attempt: number;
+  headers: Record<string, string>;
+  body: string;
+}
+
+/** How often a machine forgets all that it has in hand, and how often a result is lost on the way. */
+const DIES = 0.05;
+const LOSES = 0.05;
+const AGAIN_MS = 50;
+
+/** A process of a machine: pulls, works, reports. Several may run for one instance. */
+export class PullingProcess {
+  readonly heard: Hearing[] = [];
+  readonly counted: Counted[] = [];
+  /** The nodes that it may ask. */
+  urls: string[];
+  /** Whether it dies and loses results. */
+  fails = true;
+  readonly #instance_id: string;
+  readonly #random: () => number;
+  #is_over = false;
+  readonly #run: Promise<void>;
+
+  constructor(instance_id: string, urls: string[], random: () => number) {
+    this.#instance_id = instance_id;
+    this.urls = urls;
+    this.#random = random;
+    this.#run = this.#loop();
+  }
+
+  async end(): Promise<void> {
+    this.#is_over = true;
+    await this.#run;
+  }
+
+  async #loop(): Promise<void> {
+    let results: { delivery_id: string; attempt: number; status_code: number }[] = [];
+    while (!this.#is_over) {
+      const url = this.urls[Math.floor(this.#random() * this.urls.length)] as string;
+      const body = { results, max: 8, wait_s: 2 };
+      const path = `/api/v1/instances/${this.#instance_id}/pull/`;
+      const answer = await ask(url, 'POST', path, { body }).catch(() => null);
+      if (answer === null || answer.status !== 200) {
+        await pause(AGAIN_MS);
+        continue;
+      }
+      const at_ms = Date.now();
+      for (const { delivery_id, attempt, became } of answer.body['results'] as (Counted & { became: string })[]) {
+        if (became === 'counted') this.counted.push({ delivery_id, attempt, at_ms });
+      }
+      const pushes = answer.body['pushes'] as Push[];
+      this.heard.push(...pushes.map((push) => hearingOf(push, this.#instance_id, at_ms)));
+      const dies = this.fails && this.#random() < DIES;
+      results = dies ? [] : pushes.filter(() => !(this.fails && this.#random() < LOSES)).map(resultOf);
+    }
+  }
+}
+
+const resultOf = ({ delivery_id, attempt }: Push) => ({ delivery_id, attempt, status_code: 200 });
+
+function hearingOf({ delivery_id, attempt, headers, body }: Push, instance_id: string, at_ms: number): Hearing {
+  const { meeting_id, message } = JSON.parse(body) as { meeting_id: string; message: { number: number } };
+  const seq = Number(headers['convoke-seq']);
+  return { instance_id, meeting_id, seq, number: message.number, delivery_id, attempt, at_ms };
+}
+
+/** What must hold: nothing is lost, nothing arrives again without excuse, and first attempts are in order. */
+export function brokenPromises({ accepted, members, heard, counted, kills, in_flight_ms }: PullRecord): string[] {
+  const broken: string[] = [];
+  const known = new Set(heard.map(({ instance_id, number }) => `${instance_id} ${number}`));
+  for (const { meeting_id, number } of accepted) {
+    for (const instance_id of members.get(meeting_id) ?? []) {
+      if (!known.has(`${instance_id} ${number}`)) broken.push(`lost: ${number} to ${instance_id}`);
+    }
+  }
+  const counted_at = new Map<string, number>();
+  for (const { delivery_id, at_ms } of counted)
+    counted_at.set(delivery_id, Math.min(at_ms, counted_at.get(delivery_id) ?? Infinity));
+  const in_order = heard.toSorted((a, b) => a.at_ms - b.at_ms);
+  const newest = new Map<string, number>();
+  const seen = new Set<string>();
+  for (const { instance_id, meeting_id, seq, delivery_id, at_ms } of in_order) {
+    const done_ms = counted_at.get(delivery_id) ?? Infinity;
+    const has_excuse = kills.some((kill_ms) => kill_ms < at_ms && Math.abs(kill_ms - done_ms) < in_flight_ms);
+    // The response with the push and the one that counts it may arrive in one millisecond.
+    if (at_ms > done_ms + 5 && !has_excuse) broken.push(`twice: seq ${seq} of ${meeting_id} to ${instance_id}`);
+    if (seen.has(delivery_id)) continue;
+    seen.add(delivery_id);
+    const lane = `${instance_id} ${meeting_id}`;
+    if (seq < (newest.get(lane) ?? 0)) broken.push(`order: seq ${seq} of ${meeting_id} to ${instance_id}`);
+    newest.set(lane, Math.max(seq, newest.get(lane) ?? 0));
+  }
+  return broken;
+}
