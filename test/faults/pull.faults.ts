@@ -25,10 +25,15 @@ const SETTINGS = { CONVOKE_RETRY_SCHEDULE: '50ms,50ms,50ms,50ms,50ms,50ms,50ms,5
 const ACK_TIMEOUT_S = 1;
 
 const serve = (t: TestContext, data: string, database_url = ''): NodeProcess =>
-  NodeProcess.run(t, ['src/cli/main.ts', 'serve', '--port', '0', '--data', data], {}, {
-    ...SETTINGS,
-    ...(database_url === '' ? {} : { CONVOKE_DATABASE_URL: database_url }),
-  });
+  NodeProcess.run(
+    t,
+    ['src/cli/main.ts', 'serve', '--port', '0', '--data', data],
+    {},
+    {
+      ...SETTINGS,
+      ...(database_url === '' ? {} : { CONVOKE_DATABASE_URL: database_url }),
+    },
+  );
 
 /** What people and machines do, and what they saw. */
 class Scene {
