@@ -1,5 +1,5 @@
 /** What a user of the SDK does, in plain JavaScript, on Node, Deno and Bun: CONVOKE is the address of a running service. */
-import { all, ConvokeClient, ConvokeError, createReceiver, rawJson } from '@convoke/sdk';
+import { all, ConvokeClient, ConvokeError, createReceiver, rawJson, serveAgent } from '@convoke/sdk';
 import { toNodeListener } from '@convoke/sdk/node';
 import { createServer } from 'node:http';
 import process from 'node:process';
@@ -32,10 +32,47 @@ check(
 
 await convoke.deleteInstance(instance_id);
 await close();
+
+// The same without an address: an agent that asks for its pushes, and is ended after one.
+const ending = new AbortController();
+await convoke.register({ instance_id, instance_name: 'SDK', agent_ids, transport: 'pull' });
+await convoke.joinMeeting({ instance_id, meeting_id: instance_id, agent_ids });
+await convoke.sendMessage(instance_id, { content: 'Anybody there?' });
+const pulled = [];
+for await (const { message, respond } of convoke.pull(instance_id, { signal: ending.signal })) {
+  pulled.push(message.content);
+  respond({ status_code: 200 });
+  ending.abort();
+}
+check(pulled.join() === 'Anybody there?', `it pulls each message once: ${pulled}`);
+await convoke.deleteInstance(instance_id);
+
+// And in five lines, from where it joins to where it answers.
+const answered = new AbortController();
+const where = { base_url: process.env.CONVOKE, instance_id, meetings: [instance_id], signal: answered.signal };
+const served = serveAgent({ agent_id: 'anna', ...where }, ({ message }) => `You said: ${message.content}`);
+await eventually(async () =>
+  (await convoke.listMeetingInstances(instance_id)).data.some((one) => one.left_at === null),
+);
+await convoke.sendMessage(instance_id, { content: 'Good night' });
+await eventually(
+  async () => (await convoke.listMessages(instance_id)).data.at(-1)?.message.content === 'You said: Good night',
+);
+answered.abort();
+await served;
+await convoke.deleteInstance(instance_id);
 console.log('heard', push.message.content);
 
 function check(holds, words) {
   if (!holds) throw new Error(words);
+}
+
+async function eventually(holds) {
+  const until_ms = Date.now() + 30_000;
+  while (!(await holds())) {
+    check(Date.now() < until_ms, `waited in vain: ${holds}`);
+    await new Promise((looked) => setTimeout(looked, 20));
+  }
 }
 
 /** As each of them serves a function from Request to Response. */

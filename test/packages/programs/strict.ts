@@ -35,6 +35,13 @@ createServer(toNodeListener(createReceiver({ secret: 'whsec_…', onPush }))).li
 
 export const read = (body: Uint8Array, headers: Headers): Promise<Push> => verify(body, headers, 'whsec_…');
 
+export async function pull(signal: AbortSignal): Promise<void> {
+  for await (const push of convoke.pull('laptop-anna', { signal, concurrency: 4 })) {
+    onPush(push);
+    push.respond({ status_code: 200, body: 'thanks' });
+  }
+}
+
 export const exact = rawJson('{"id": 12345678901234567890}');
 
 // @ts-expect-error The types are found, and are not `any`.
