@@ -103,7 +103,7 @@ def result_of(push, secret, done, agent):
 def serve(agent_id, meeting_ids, agent):
     secret = "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()
     about = {"instance_id": agent_id, "instance_name": agent_id, "agent_ids": [agent_id], "webhook_secret": secret}
-    insist("register/", about | {"transport": "pull"})
+    insist("register/", about | {"transport": "pull", "replies": True})
     for meeting_id in meeting_ids:
         insist("join-meeting/", {"instance_id": agent_id, "meeting_id": meeting_id, "agent_ids": [agent_id]})
     print(f"{agent_id} pulls", flush=True)

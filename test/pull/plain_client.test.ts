@@ -6,15 +6,15 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
-import type { InviteWithLink, RedeemedInvite } from '@convoke/sdk';
-import { startService } from '../support/service.ts';
+import type { InviteWithLink, MessagePage, RedeemedInvite } from '@convoke/sdk';
+import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
 const EXAMPLES = fileURLToPath(new URL('../../examples/', import.meta.url));
 const skip = spawnSync('python3', ['--version']).status === 0 ? false : 'there is no python3 here';
 
 test(
-  'a client in plain Python gets every message once and in order, over a restart of the service',
+  'a client in plain Python gets every message once and in order, and answers, over a restart of the service',
   { skip },
   async (t) => {
     const service = await startService(t);
@@ -47,11 +47,19 @@ test(
     assert.deepEqual(lines, [
       'anna pulls',
       'standup #1: {"content": "one"}',
-      'standup #2: {"content": "two"}',
-      'standup #3: {"content": "three"}',
+      'standup #3: {"content": "two"}',
+      'standup #5: {"content": "three"}',
       'retro #1: {"content": "four"}',
-      'standup #4: {"content": "five"}',
+      'standup #7: {"content": "five"}',
     ]);
+    const { data } = (await service.get<MessagePage>(messagesPath('retro'))).body;
+    assert.deepEqual(
+      data.map(({ from_agent = null, in_reply_to = null, message }) => [from_agent, in_reply_to, message]),
+      [
+        [null, null, { content: 'four' }],
+        ['anna', data[0]?.message_id, { content: 'You said: four' }],
+      ],
+    );
   },
 );
 
