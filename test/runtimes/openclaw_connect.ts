@@ -1,0 +1,93 @@
+/**
+ * A real OpenClaw gateway on loopback, behind `convoke connect`: runs of an agent take 10 s, and the gateway is restarted in
+ * the middle. The gateway must admit the messages in order and run each once, and the instance must never be down. Runs that
+ * have begun go on side by side: in which order they call the model is the gateway's own affair.
+ */
+import assert from 'node:assert/strict';
+import { ConvokeClient } from '@convoke/sdk';
+import { start } from '../support/command_line.ts';
+import { Service } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+import type { Proof } from './main.ts';
+import { type ModelServer, startModelServer } from './model_server.ts';
+import { Gateway, PACKAGE } from './openclaw_gateway.ts';
+import { installPackage } from './packages.ts';
+
+const TURN_MS = 10_000;
+const MESSAGES = Array.from({ length: 20 }, (_, i) => `Message ${String(i + 1).padStart(2, '0')}`);
+/** After so many were given to the gateway, it is restarted. */
+const RESTART_AFTER = 8;
+const INSTANCE = 'openclaw-laptop';
+
+export async function proveConnect(): Promise<Proof> {
+  const directory = await installPackage(PACKAGE);
+  await using cleanup = new AsyncDisposableStack();
+  const model = await startModelServer();
+  cleanup.defer(() => model.close());
+  const service = new Service();
+  await service.start();
+  cleanup.defer(() => service.close());
+  const gateway = await Gateway.start(directory, model);
+  cleanup.defer(() => gateway.close());
+
+  const to = ['--to', `${gateway.url}/hooks/convoke`, '--header', `authorization: Bearer ${gateway.token}`];
+  const who = ['--instance', INSTANCE, '--agent', 'main', '--meeting', 'standup-42'];
+  const connect = start(['connect', ...who, ...to, '--url', service.url]);
+  cleanup.defer(() => void connect.kill('SIGKILL'));
+  let lines = '';
+  for (const stream of [connect.stdout!, connect.stderr!])
+    stream.on('data', (chunk: Buffer) => (lines += chunk.toString()));
+  await until(
+    'the connection',
+    () => lines,
+    (text) => text.includes('takes part in'),
+  );
+
+  model.turn_ms = TURN_MS;
+  for (const content of MESSAGES) await service.send('standup-42', { content });
+  const client = new ConvokeClient({ base_url: service.url });
+  for (const [before] of MESSAGES.entries()) {
+    if (before === RESTART_AFTER) await gateway.restart();
+    await until(
+      `delivery ${before + 1}`,
+      async () => {
+        assert.notEqual((await service.instance(INSTANCE)).health, 'down', lines);
+        return (await client.listDeliveries({ state: 'delivered' })).data.length;
+      },
+      (length) => length > before,
+    );
+  }
+  await until(
+    'the runs',
+    () => gateway.runs('ok'),
+    (runs) => runs === MESSAGES.length,
+  );
+
+  assert.equal(gateway.runs('error'), 0, gateway.output);
+  assert.deepEqual(callsOf(model).toSorted(), MESSAGES, 'one model call for each message');
+  assert.deepEqual(await admitted(client), MESSAGES, 'the gateway admits them in order');
+  const { health, consecutive_failures } = await service.instance(INSTANCE);
+  assert.deepEqual({ health, consecutive_failures }, { health: 'up', consecutive_failures: 0 });
+  return {
+    runtime: `${PACKAGE} behind convoke connect, Node ${process.versions.node}, turns of ${TURN_MS / 1000} s`,
+    shown: [
+      `${MESSAGES.length} messages, the gateway restarted after ${RESTART_AFTER}: each delivered in order and run once, with one model call; the instance is never down`,
+    ],
+  };
+}
+
+/** The messages in the order of the attempts that succeeded. */
+async function admitted(client: ConvokeClient): Promise<unknown[]> {
+  const { data } = await client.listMessages('standup-42');
+  const contents = new Map(data.map(({ message_id, message }) => [message_id, message['content']]));
+  const deliveries = await Promise.all(
+    (await client.listDeliveries()).data.map(({ delivery_id }) => client.getDelivery(delivery_id)),
+  );
+  const at = new Map(deliveries.map(({ message_id, attempts }) => [message_id, attempts.at(-1)?.started_at ?? '']));
+  return [...at].toSorted(([, a], [, b]) => a.localeCompare(b)).map(([message_id]) => contents.get(message_id));
+}
+
+/** The message of each model call, in the order of the calls. */
+function callsOf({ turns }: ModelServer): string[] {
+  return turns.map(({ prompt }) => MESSAGES.filter((text) => prompt.includes(text)).join(' and '));
+}
