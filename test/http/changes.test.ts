@@ -140,7 +140,12 @@ const CHANGES: Record<string, Change> = {
     engine: NOT_DELIVERED,
   },
   revokeInvite: { audit: 'invite.revoke', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
-  redeemInvite: { audit: 'invite.redeem', event: 'instance.changed', engine: 'instanceChanged' },
+  redeemInvite: {
+    body: ({ secret }) => ({ secret }),
+    audit: 'invite.redeem',
+    event: 'instance.changed',
+    engine: 'instanceChanged',
+  },
   signIn: { audit: 'session.begin', event: NO_EVENT_FOR_KEYS, engine: NOT_DELIVERED },
   signInByLink: { audit: ANOTHER_TEST, event: ANOTHER_TEST, engine: ANOTHER_TEST },
   signOut: { audit: ANOTHER_TEST, event: ANOTHER_TEST, engine: ANOTHER_TEST },
