@@ -211,7 +211,8 @@ export async function createConvoke(
       webhook_transport,
       pull_transport,
       pull_forwarder,
-      delivers,
+      // A result counts only while this node may write it: it may have been paused, and another one delivers by now.
+      takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),
       clock,
       log,
       keyring,

@@ -99,7 +99,7 @@ const server = await createServer(
     webhook_transport: transport,
     pull_transport,
     pull_forwarder: null,
-    delivers: () => true,
+    takesPullsOf: () => true,
     clock,
     log,
     ...who,

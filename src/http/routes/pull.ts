@@ -34,8 +34,8 @@ export interface PullContext {
   pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'giveBack' | 'take'>;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
-  /** Whether this node delivers to an instance. */
-  delivers: (instance_id: string) => boolean;
+  /** Whether this node delivers to an instance, and may write what becomes of its deliveries. */
+  takesPullsOf: (instance_id: string) => boolean;
   /** Null where this node is alone. */
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
 }
@@ -68,10 +68,10 @@ type PullingRequest = RequestFor<typeof PULL>;
 type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
 async function pull(context: PullContext, request: PullingRequest, reply: FastifyReply) {
-  const { store, delivers } = context;
+  const { store, takesPullsOf } = context;
   const { params, body, principal } = request;
   const { instance_id } = params;
-  if (!delivers(instance_id)) return forward(context, request, reply);
+  if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const { owner_scope } = principal;
   const visibility = owner_scope === null ? null : { owner_scope, meeting_ids: [] };
   const row = existing(await store.instances.get(instance_id, visibility), instance_id);
