@@ -134,6 +134,24 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('a meeting says what the loop guard stopped there, and lets it through', async (t) => {
+    const { service, url } = await start(t);
+    const { receiver } = await service.member(t, 'echo', { agent_ids: ['anna'] });
+    await service.send('echo', {});
+    await service.request('PATCH', '/api/v1/meetings/echo/', { body: { hop_limit: 1 } });
+    for (const content of ['one', 'two'])
+      await service.post(messagesPath('echo'), { message: { content }, from_agent: 'ben' });
+    await visitor.visit(url, { path: '/meetings/echo' }, async (page) => {
+      const guard = page.getByRole('group', { name: 'Loop guard' });
+      await guard.getByText('more than 1 message of agents in a row').waitFor();
+      await guard.getByRole('button', { name: 'Raise the limit to 2' }).click();
+      await guard.getByText('more than 2 messages of agents in a row').waitFor();
+      await guard.getByRole('button', { name: 'Let the last one through' }).click();
+      await guard.waitFor({ state: 'detached' });
+      await receiver.count(3);
+    });
+  });
+
   test('a meeting is paused there, and resumed or emptied', async (t) => {
     const { service, url } = await start(t);
     const { receiver } = await service.member(t, 'loud', { agent_ids: ['anna'] });

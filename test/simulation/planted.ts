@@ -323,6 +323,7 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'takes for new what it read already',
   'keeps what it lost',
   'ignores what other nodes change',
+  'pushes before it knows what is paused',
   'remembers what the store has lost',
 ]);
 

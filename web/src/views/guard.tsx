@@ -27,7 +27,7 @@ export function Stopped({ meeting, again }: { meeting: Meeting; again: () => voi
   const raised = Math.min(2 * limits[rule], LIMIT_MAX[rule]);
   const why =
     rule === 'hop_limit'
-      ? `more than ${limits.hop_limit} messages of agents in a row`
+      ? `more than ${counted(limits.hop_limit, 'message')} of agents in a row`
       : `more than ${limits.pair_limit} from one agent to another in ${limits.pair_window_s} s`;
   return (
     <div class="brake" role="group" aria-label="Loop guard">

@@ -1,0 +1,38 @@
+/** A meeting that is paused on one of two nodes is paused on both: whichever delivers to an instance knows. */
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { test } from 'node:test';
+import type { DroppedDeliveries, ServiceNode } from '@convoke/sdk';
+import { makeDatabase } from '../support/postgres.ts';
+import { startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const MEMBERS = 6;
+
+test('a pause holds on the node that was not asked, and so do a drop and the end of the pause', async (t) => {
+  const database_url = await makeDatabase();
+  const settings = { database_url, encryption_key: randomBytes(32).toString('base64') };
+  const [first, second] = [await startService(t, settings), await startService(t, settings)];
+  await until(
+    'an even share',
+    async () => (await first.get<{ data: ServiceNode[] }>('/api/v1/nodes/')).body.data,
+    (nodes) => nodes.length === 2 && nodes.every(({ partitions }) => partitions === 32),
+  );
+  const members = await Promise.all(Array.from({ length: MEMBERS }, () => first.member(t, 'loud')));
+  const set = (paused: boolean) => first.request('PATCH', '/api/v1/meetings/loud/', { body: { paused } });
+  const pending = (service: typeof first) =>
+    service.get<{ data: unknown[] }>('/api/v1/deliveries/?meeting_id=loud&state=pending&limit=100');
+  assert.equal((await set(true)).status, 200);
+  await second.send('loud', { dropped: true });
+  const dropped = await second.request<DroppedDeliveries>('POST', '/api/v1/deliveries/drop/', {
+    body: { meeting_id: 'loud' },
+  });
+  assert.equal(dropped.body.deliveries, MEMBERS);
+  await second.send('loud', { n: 1 });
+  assert.equal((await pending(second)).body.data.length, MEMBERS);
+  await set(false);
+  for (const { receiver } of members) {
+    assert.match(String((await receiver.next()).body), /"n":1/);
+    assert.equal(receiver.requests.length, 1);
+  }
+});
