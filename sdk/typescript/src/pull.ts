@@ -338,15 +338,16 @@ export class Puller {
     if (this.#is_connected || this.#failures === 0) this.#options.onConnection?.('reconnecting', error);
     this.#is_connected = false;
     if (this.#backing_off !== null) return;
+    this.#backing_off = this.#backOff(retryPauseMs(this.#failures++, error));
+  }
+
+  async #backOff(pause_ms: number): Promise<void> {
     const { sleep = pause } = this.#options;
-    const wait_ms = retryPauseMs(this.#failures++, error);
     const { signal } = this.#ending;
-    this.#backing_off = sleep(wait_ms, signal.aborted ? undefined : signal)
-      .catch(() => {})
-      .then(() => {
-        this.#backing_off = null;
-        this.#step();
-      });
+    // What ends has results to hand in, and cuts the pause short.
+    await sleep(pause_ms, signal.aborted ? undefined : signal).catch(() => {});
+    this.#backing_off = null;
+    this.#step();
   }
 }
 

@@ -1,4 +1,4 @@
-import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
+import { type ConvokeClient, type ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
