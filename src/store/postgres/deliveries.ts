@@ -19,6 +19,7 @@ import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { DELIVERY_COLUMNS, of } from './columns.ts';
+import { boundExpiry } from './damaged_expiry.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
@@ -189,6 +190,7 @@ const ALL_PARTITIONS = Array.from({ length: PARTITIONS }, (_, partition_no) => p
 export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }): Omit<DeliveryStore, 'settle'> {
   /** 0 for a delivery_id that this database did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
+
   const queuedOf = ({ timestamp, ...row }: QueuedRow) =>
     queuedDeliveryOf({ ...row, timestamp: timestampOf(timestamp) }, ids);
 
@@ -217,7 +219,9 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       });
       const pages = requests.map((): QueuedRow[] => []);
       for (const { place, chars_before: _, ...row } of rows) pages[place - 1]!.push(row);
-      return pages.map((page) => pageOfLane(page).map(queuedOf));
+      const read = pages.map(pageOfLane);
+      await boundExpiry(session, read.flat());
+      return read.map((page) => page.map(queuedOf));
     },
     async loadAside(instance_id, now_ms, limit) {
       const found = await session.all<QueuedRow & { chars_before: number }>(LOAD_ASIDE, {
@@ -228,6 +232,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       const due: QueuedRow[] = [];
       for (const { chars_before: _, ...row } of found) due.push(row);
       const rows = pageOfLane(due);
+      await boundExpiry(session, rows);
       const delivery_nos = rows.map(({ delivery_no }) => delivery_no);
       const next = await session.one<{ next_at: number | null }>(NEXT_ASIDE, {
         ...withPartition(instance_id),

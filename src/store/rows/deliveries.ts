@@ -11,7 +11,7 @@ import {
   queuedChars,
 } from '../contract/deliveries.ts';
 import { type SaidColumns, saidOf } from './messages.ts';
-import { storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
+import { reportDamaged, storedAttempts, storedTexts, storedTextsJson } from './stored_values.ts';
 import type { DeliveriesTable } from './tables.ts';
 
 /** How many of the first rows of a lane are checked for expiry. */
@@ -24,6 +24,17 @@ export const PRUNE_WINDOW = 5_000;
 export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'attempts' | 'said'> &
   Pick<DeliveriesTable, 'delivery_no' | 'message_no' | 'attempts'> &
   SaidColumns;
+
+/**
+ * The deliveries whose time to expire is damaged: it is read as the greatest safe number. A settlement names the time that was read,
+ * so the row gets that time too. Otherwise no settlement would find it, and each read would push it again.
+ */
+export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
+  const damaged = rows.filter(({ expires_at }) => expires_at >= Number.MAX_SAFE_INTEGER);
+  const delivery_nos = damaged.map(({ delivery_no }) => delivery_no);
+  for (const delivery_no of delivery_nos) reportDamaged('deliveries', 'expires_at', String(delivery_no));
+  return delivery_nos;
+}
 
 /** Cuts a page of a lane out of rows, and reads no more of them than it needs. */
 export function pageOfLane(rows: Iterable<QueuedRow>): QueuedRow[] {

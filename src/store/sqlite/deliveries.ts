@@ -14,6 +14,7 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
+  withDamagedExpiry,
 } from '../rows/deliveries.ts';
 import type {
   DeliveryFilter,
@@ -76,6 +77,9 @@ const LANE_FRONT = `
   SELECT delivery_no, expires_at FROM deliveries
   WHERE instance_id = ? AND meeting_id = ? AND state = 'pending' AND aside = 0 ORDER BY seq LIMIT ${LANE_FRONT_MAX}`;
 
+const BOUND_EXPIRY = `
+  UPDATE deliveries SET expires_at = ${Number.MAX_SAFE_INTEGER} WHERE delivery_no = ? AND expires_at > ${Number.MAX_SAFE_INTEGER}`;
+
 const EXPIRE = `UPDATE deliveries SET state = 'failed', reason = 'expired', next_attempt_at = NULL, settled_at = ? WHERE `;
 
 /** The deliveries `d` of the message `m`: their numbers follow that of the message. */
@@ -93,6 +97,10 @@ const FIRST_OWNED = `SELECT first_no FROM instances WHERE instance_id = $instanc
 export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recipients): Sync<DeliveryStore> {
   /** 0 for a delivery_id that this file did not make: no row has that number. */
   const numberOf = (delivery_id: string): number => ids.decode('dlv', delivery_id) ?? 0;
+
+  const boundExpiry = (rows: readonly QueuedRow[]): void => {
+    for (const delivery_no of withDamagedExpiry(rows)) db.prepare(BOUND_EXPIRY).run(delivery_no);
+  };
 
   return {
     settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
@@ -131,11 +139,14 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       const load = db.prepare(LOAD_LANE);
       return requests.map((lane) => {
         const rows = load.iterate(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit);
-        return pageOfLane(rows as Iterable<QueuedRow>).map((row) => queuedDeliveryOf(row, ids));
+        const page = pageOfLane(rows as Iterable<QueuedRow>);
+        boundExpiry(page);
+        return page.map((row) => queuedDeliveryOf(row, ids));
       });
     },
     loadAside(instance_id: string, now_ms: number, limit: number) {
       const rows = pageOfLane(db.prepare(LOAD_ASIDE).iterate(instance_id, now_ms, limit) as Iterable<QueuedRow>);
+      boundExpiry(rows);
       const { next_at } = db
         .prepare(
           `SELECT min(d.next_attempt_at) AS next_at FROM deliveries d
