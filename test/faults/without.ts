@@ -15,7 +15,7 @@ export const PROTECTIONS = {
   'stored before delivered': {
     file: 'src/delivery/attempts/attempts.ts',
     find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
-    replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 30);",
+    replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 300);",
   },
   'idempotency key': {
     file: 'src/delivery/replies/reply_send.ts',
