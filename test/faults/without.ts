@@ -17,30 +17,15 @@ export const PROTECTIONS = {
     find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
     replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 1_000);",
   },
-  'idempotency key': {
-    file: 'src/delivery/replies/reply_send.ts',
-    find: 'idempotency: { ...idempotency, sender: SENDER },',
-    replace: 'idempotency: null,',
-  },
 } as const satisfies Record<string, Edit>;
-
-/** Results wait for this long before they are written: so each kill meets replies that are stored and not settled. */
-const LATE: Edit = {
-  file: 'src/delivery/attempts/settlements.ts',
-  find: 'const LINGER_MS = 3;',
-  replace: 'const LINGER_MS = 400;',
-};
 
 const name = process.env['WITHOUT'] as keyof typeof PROTECTIONS | undefined;
 if (name !== undefined) {
-  // Without the order of writes, what is settled late would be stored by then.
-  const edits: readonly Edit[] = name === 'idempotency key' ? [PROTECTIONS[name], LATE] : [PROTECTIONS[name]];
+  const { file, find, replace } = PROTECTIONS[name];
   registerHooks({
     load(url, context, next) {
       const loaded = next(url, context);
-      const edit = edits.find(({ file }) => url.endsWith(file));
-      if (edit === undefined) return loaded;
-      const { file, find, replace } = edit;
+      if (!url.endsWith(file)) return loaded;
       const text =
         typeof loaded.source === 'string' ? loaded.source : Buffer.from(loaded.source as Uint8Array).toString();
       const parts = text.split(find);
