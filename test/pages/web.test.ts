@@ -579,7 +579,7 @@ describe('the pages', { concurrency: 3 }, () => {
         if (javaScriptEnabled) assert.deepEqual(await seriousIn(page), []);
       });
     }
-    await fetch(link, { method: 'POST' });
+    await service.post('/api/v1/invites/redeem/', { secret: link.split('/').at(-1) });
     await visitor.visit(url, { path: new URL(link).pathname, allowed: /410/ }, async (page) => {
       await page.getByText(/It was redeemed at/).waitFor();
       assert.equal(await page.getByLabel('The command').isVisible(), false);

@@ -6,7 +6,7 @@ import { readFile } from 'node:fs/promises';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { test } from 'node:test';
-import type { InviteWithLink, MessagePage, RedeemedInvite } from '@convoke/sdk';
+import { ConvokeClient, type InviteWithLink, type MessagePage } from '@convoke/sdk';
 import { messagesPath, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
 
@@ -21,7 +21,7 @@ test(
     await service.endOpenMode();
     const input = { meeting_ids: ['standup', 'retro'], agent_ids: ['anna'], instance_id: 'anna' };
     const { link } = (await service.post<InviteWithLink>('/api/v1/invites/', input)).body;
-    const { api_key } = (await (await fetch(link, { method: 'POST' })).json()) as RedeemedInvite;
+    const { api_key } = await new ConvokeClient({ base_url: service.url }).redeemInvite(link);
     const { url } = service;
     const client = spawn('python3', ['-B', `${EXAMPLES}pull_client.py`, 'anna', 'standup', 'retro'], {
       env: { ...process.env, CONVOKE_URL: url, CONVOKE_API_KEY: api_key ?? '' },
