@@ -52,13 +52,13 @@ test(`killed ${KILLS} times while the data key is changed, it loses no secret`, 
       found++;
     }
     assert.equal(found, INSTANCES);
-    let has_ended = false;
+    const state = { has_ended: false };
     const ended = client
       .reencrypt()
       .catch(() => null)
-      .finally(() => (has_ended = true));
+      .finally(() => (state.has_ended = true));
     if (kill % 5 > 0) {
-      while (keyLines() === 1 && !has_ended) await pause(1);
+      while (keyLines() === 1 && !state.has_ended) await pause(1);
       await pause((KILL_AFTER_MS_MAX * kill) / KILLS);
     }
     await node.end('SIGKILL');

@@ -5,6 +5,7 @@
 import { Socket } from 'node:net';
 
 const { FAULTS_SENDER, FAULTS_MACHINES_PORT } = process.env;
+// oxlint-disable-next-line typescript/unbound-method -- it is called with its socket
 const connect = Socket.prototype.connect as (this: Socket, ...args: unknown[]) => Socket;
 
 Socket.prototype.connect = function (this: Socket, ...args: unknown[]): Socket {
@@ -18,4 +19,4 @@ Socket.prototype.connect = function (this: Socket, ...args: unknown[]): Socket {
     Object.assign(options, { localAddress: FAULTS_SENDER });
   }
   return connect.apply(this, args);
-} as Socket['connect'];
+};

@@ -20,7 +20,7 @@ describe('who says a message, and what it answers', { concurrency: true }, () =>
 
   const listed = async (meeting_id: string) =>
     (await service.get<MessagePage>(messagesPath(meeting_id))).body.data.map(
-      ({ message_id: _, accepted_at: __, ...rest }) => rest,
+      ({ message_id: _message_id, accepted_at: _accepted_at, ...rest }) => rest,
     );
 
   test('travel in headers, stand in the history and in the feed, and never in the body', async (t) => {

@@ -14,8 +14,7 @@ import {
 import { describeStatus, excerptOf } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
-/** The longest wait of a pull, and the longest time for a result. */
-export const WAIT_S_MAX = 60;
+/** The longest time for a result. */
 const DEADLINE_MS_MAX = 600_000;
 /** Pulls of one instance that wait at a time: one more ends the one that waits longest, empty. */
 const WAITING_MAX = 16;
@@ -120,7 +119,7 @@ export class PullTransport implements Transport {
   /** Ends the pulls whose key or session is no longer valid. */
   judge(): void {
     for (const instance of this.#instances.values()) {
-      for (const pull of [...instance.waiting]) {
+      for (const pull of instance.waiting.slice()) {
         const code = pull.request.standing.revocationReason();
         if (code !== null) this.#end(pull, code);
       }
@@ -215,12 +214,12 @@ export class PullTransport implements Transport {
   }
 
   handOver(isTaken: (instance_id: string) => boolean): void {
-    for (const instance of [...this.#instances.values()]) if (isTaken(instance.instance_id)) this.#release(instance);
+    for (const instance of this.#instances.values()) if (isTaken(instance.instance_id)) this.#release(instance);
   }
 
   /** Ends all that waits, and gives back what is in hand. */
   #release(instance: PullingInstance): void {
-    for (const pull of [...instance.waiting]) this.#end(pull, null);
+    for (const pull of instance.waiting.slice()) this.#end(pull, null);
     this.#giveBack([...instance.awaited.values()]);
     this.#disconnect(instance);
   }
@@ -228,7 +227,7 @@ export class PullTransport implements Transport {
   /** Ends all pulls, empty, and each new one at once. Results still count. */
   drain(): void {
     this.#is_draining = true;
-    for (const { waiting } of this.#instances.values()) for (const pull of [...waiting]) this.#end(pull, null);
+    for (const { waiting } of this.#instances.values()) for (const pull of waiting.slice()) this.#end(pull, null);
   }
 
   async close(): Promise<void> {

@@ -137,5 +137,3 @@ export const PulledSchema = Type.Object(
   },
   named('Pulled', 'What a pull brought.'),
 );
-
-export const PullHeaders = Type.Object({ 'user-agent': Type.Optional(Type.String()) });
