@@ -17,12 +17,13 @@ export class KeyChanges {
     this.#parts = parts;
   }
 
-  /** @throws Problem `first_key_not_admin`; `api_key_missing` without a key, when somebody made the first one meanwhile */
-  async create(author: Author, key: NewApiKey): Promise<ApiKey> {
+  /**
+   * @param is_first the author may make it only because there is no key yet
+   * @throws Problem `first_key_not_admin`; `api_key_missing` when it is not the first after all
+   */
+  async create(author: Author, key: NewApiKey, is_first: boolean): Promise<ApiKey> {
     const { key_id: target_id, scopes } = key;
-    const created = await author
-      .storeFor({ target_id, details: { scopes } })
-      .api_keys.create(key, author.key_id === null);
+    const created = await author.storeFor({ target_id, details: { scopes } }).api_keys.create(key, is_first);
     this.#parts.keyring.put(created);
     return created;
   }

@@ -98,6 +98,11 @@ export class Keyring {
     return this.#keys.size === 0;
   }
 
+  /** Whether a request may do what it does only because no key was ever made. */
+  isOfOpen(standing: Standing | null): boolean {
+    return standing === this.#open;
+  }
+
   /** Reads the keys that changed since the last call; all keys at the first call. */
   async refresh(): Promise<void> {
     for (const key of await this.#store.changedSince(this.#change_no)) {

@@ -28,7 +28,7 @@ const OVERLAP_S = 86_400;
 export interface ApiKeyContext {
   store: { api_keys: Pick<ApiKeyStore, 'list' | 'get'> };
   changes: Pick<Changes, 'keys'>;
-  keyring: Pick<Keyring, 'is_open'>;
+  keyring: Pick<Keyring, 'isOfOpen'>;
   clock: Clock;
   log: Log;
   audit_trail: Pick<AuditTrail, 'authorOf'>;
@@ -66,11 +66,12 @@ async function createKey(
   const { body, principal } = request;
   const key_id = makeKeyId(randomBytes(ID_BYTES));
   const token = makeToken(key_id, randomBytes(SECRET_BYTES));
-  const was_open = keyring.is_open;
-  const key = await changes.keys.create(audit_trail.authorOf(request), newKey(key_id, token, body, clock.wall()));
+  const is_first = keyring.isOfOpen(request.standing);
+  const author = audit_trail.authorOf(request);
+  const key = await changes.keys.create(author, newKey(key_id, token, body, clock.wall()), is_first);
   log.info(
     { key_id, scopes: key.scopes, by: principal.key_id },
-    was_open ? 'the first key: every request needs one now' : 'a new key',
+    is_first ? 'the first key: every request needs one now' : 'a new key',
   );
   return reply.code(201).send({ ...wireApiKey(key), token });
 }
