@@ -31,11 +31,13 @@ func main() {
 	client, err := convoke.NewClientWithResponses(os.Getenv("CONVOKE_URL"), authorized)
 	must(err)
 
+	// An instance that pulls has none, so it may be absent.
+	webhookUrl := os.Getenv("WEBHOOK_URL")
 	registered, err := client.RegisterWithResponse(ctx, convoke.RegisterInput{
 		InstanceId:   instanceId,
 		InstanceName: "A machine",
 		AgentIds:     []string{"a"},
-		WebhookUrl:   os.Getenv("WEBHOOK_URL"),
+		WebhookUrl:   &webhookUrl,
 	})
 	must(err)
 	var instance convoke.RegisteredInstance = *registered.JSON201
