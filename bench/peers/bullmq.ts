@@ -8,7 +8,7 @@ import { Redis } from 'ioredis';
 import { fork, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import { freePort } from '../contenders/free_port.ts';
+import { freePort } from '../../test/support/free_port.ts';
 import { type BullmqOptions, Gatherer, listen, onEnd, type PushJob } from './parts.ts';
 import type { WorkerOptions } from './bullmq_worker.ts';
 

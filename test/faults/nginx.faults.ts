@@ -3,7 +3,6 @@ import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdirSync, readFileSync, writeFileSync } from 'node:fs';
-import { createServer } from 'node:net';
 import { join, resolve } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -11,6 +10,7 @@ import { CuttingProxy } from '../support/cutting_proxy.ts';
 import { makeDatabase } from '../support/postgres.ts';
 import { NodeProcess } from './node_process.ts';
 import { temporaryDirectory } from './run.ts';
+import { freePort } from '../support/free_port.ts';
 
 const PAUSED_MS = 20_000;
 /** A sender hears within 6 s. Who asked in the first part of the pause hears before its end, on a busy machine too. */
@@ -21,15 +21,6 @@ const PAUSE_MS = 100;
 
 const RECIPE = readFileSync(resolve(import.meta.dirname, '../../docs/deploy/nginx.conf'), 'utf8');
 const has_nginx = spawnSync('nginx', ['-v']).status === 0;
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
-}
 
 async function startNginx(t: TestContext, recipe: string, [first, second]: string[]): Promise<string> {
   const directory = await temporaryDirectory(t);

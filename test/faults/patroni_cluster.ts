@@ -18,7 +18,8 @@ import { join } from 'node:path';
 import type { TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import pg from 'pg';
-import { freePort, ownerOf } from '../support/postgres_server.ts';
+import { freePort } from '../support/free_port.ts';
+import { ownerOf } from '../support/postgres_server.ts';
 import { run } from './run.ts';
 
 const SERVERS = 3;

@@ -6,7 +6,6 @@
 import assert from 'node:assert/strict';
 import { fork } from 'node:child_process';
 import { once } from 'node:events';
-import { createServer, type AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
@@ -17,6 +16,7 @@ import { type Answered, checkReplies, REPLIES, type RepliesRecord, type StoredRe
 import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
 import { Speakers } from './speakers.ts';
 import type { PROTECTIONS } from './without.ts';
+import { freePort } from '../support/free_port.ts';
 
 const KILLS = numberFrom('FAULTS_KILLS', 60);
 /** Up to so long after the ready line. */
@@ -160,14 +160,4 @@ async function deliveredOf(url: string): Promise<Set<string>> {
     cursor = body['next_cursor'] as string | null;
   }
   return delivered;
-}
-
-/** The same for all processes of a run, because tokens are used at the address that came with them. */
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -3,12 +3,12 @@ import assert from 'node:assert/strict';
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
-import { createServer } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { setTimeout as pause } from 'node:timers/promises';
 import { runInNewContext } from 'node:vm';
 import { MODEL, type ModelServer } from './model_server.ts';
+import { freePort } from '../support/free_port.ts';
 
 export const PACKAGE = 'openclaw@2026.9.6';
 /** It starts in 10 s on a quiet machine, and in a minute and a half on a busy one. */
@@ -140,13 +140,4 @@ async function endGroup(process_: ChildProcess): Promise<void> {
   // Told to end, it waits for runs in progress for minutes.
   process.kill(-(process_.pid as number), 'SIGKILL');
   await closed;
-}
-
-async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }

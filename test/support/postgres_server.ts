@@ -13,11 +13,11 @@ import {
   writeFileSync,
 } from 'node:fs';
 import { createRequire } from 'node:module';
-import { createServer } from 'node:net';
 import { arch, platform, tmpdir } from 'node:os';
 import { basename, dirname, join } from 'node:path';
 import { createInterface } from 'node:readline';
 import pg from 'pg';
+import { freePort } from './free_port.ts';
 
 const NAMES: Partial<Record<NodeJS.Platform, string>> = { win32: 'windows' };
 
@@ -215,13 +215,4 @@ function isReachable(path: string): boolean {
     if ((statSync(at).mode & 0o001) === 0) return false;
     if (dirname(at) === at) return true;
   }
-}
-
-export async function freePort(): Promise<number> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as { port: number };
-  server.close();
-  await once(server, 'close');
-  return port;
 }

@@ -41,7 +41,7 @@ export class PullForwarder {
     'http:': new http.Agent({ keepAlive: true }),
     'https:': new https.Agent({ keepAlive: true }),
   };
-  readonly #under_way = new Set<ClientRequest>();
+  readonly #in_flight = new Set<ClientRequest>();
   #is_draining = false;
 
   constructor({ cluster, clock }: PullForwarderParts) {
@@ -56,7 +56,7 @@ export class PullForwarder {
   /** Ends what waits, and forwards nothing more. */
   drain(): void {
     this.#is_draining = true;
-    for (const request of this.#under_way) request.destroy();
+    for (const request of this.#in_flight) request.destroy();
   }
 
   close(): void {
@@ -76,7 +76,7 @@ export class PullForwarder {
     const mark = `${text} ${await this.#cluster.sign(text)}`;
     const { promise, resolve } = Promise.withResolvers<IncomingMessage | null>();
     const request = this.#request(address, pull, mark);
-    this.#under_way.add(request);
+    this.#in_flight.add(request);
     onRequest(() => void request.destroy());
     const end = this.#clock.after(CONNECT_MS + pull.wait_ms + ANSWER_MS, () => void request.destroy());
     let connecting: Timer | null = this.#clock.after(CONNECT_MS, () => void request.destroy());
@@ -93,7 +93,7 @@ export class PullForwarder {
     request.on('close', () => {
       connected();
       end.cancel();
-      this.#under_way.delete(request);
+      this.#in_flight.delete(request);
       resolve(null);
     });
     request.end(pull.body);
