@@ -176,10 +176,8 @@ describe('a key', () => {
     await service.endOpenMode();
     const { key_id, token } = await service.createKey({ scopes: ['read'] });
     assert.equal(await answerTo(service, token), '200');
-    const from_ms = performance.now();
     assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204);
     assert.equal(await answerTo(service, token), 'api_key_revoked');
-    assert.ok(performance.now() - from_ms < 1_000);
     assert.equal((await service.request('DELETE', `/api/v1/keys/${key_id}/`)).status, 204, 'again is no error');
   });
 

@@ -32,9 +32,10 @@ import {
   useControl,
   utf8,
 } from '../support/raw_requests.ts';
+import { leastCost } from '../support/least_cost.ts';
 import { startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService, useService } from '../support/service.ts';
-import { until } from '../support/wait.ts';
+import { beforeTimer, until } from '../support/wait.ts';
 
 const registration = (more: string): string =>
   `{"instance_id":"i","instance_name":"n","agent_ids":[],"webhook_url":"http://127.0.0.1:9/"${more}}`;
@@ -367,10 +368,8 @@ describe('what a client sends, to the byte:', () => {
     ]) {
       const client = new RawClient(service.url);
       t.after(() => client.destroy());
-      const started_ms = performance.now();
       client.write(bytes);
-      const [answer] = await client.read();
-      assert.ok(performance.now() - started_ms < 1_000);
+      const [answer] = await beforeTimer('the refusal', 1_000, client.read());
       assert.equal(answer?.headers['connection'], 'close');
     }
   });
@@ -421,10 +420,14 @@ describe('what a client sends, to the byte:', () => {
 
   test('the answer to a list that is too long takes no longer than to read it', async () => {
     const [, bytes] = CASES['JSON that is none, or too much']?.find(([name]) => name === '60,000 agents') ?? [];
-    const started_ms = performance.now();
-    await outcomeOf(service.url, bytes ?? '');
     // 450 ms more when each of them was looked at.
-    assert.ok(performance.now() - started_ms < 400, `${performance.now() - started_ms} ms`);
+    const took_ms = await leastCost(400, async () => {
+      const before = process.cpuUsage();
+      await outcomeOf(service.url, bytes ?? '');
+      const { user, system } = process.cpuUsage(before);
+      return (user + system) / 1_000;
+    });
+    assert.ok(took_ms <= 400, `${took_ms} ms`);
   });
 
   test('no other body than one of a list, a message or results may be large, and none is larger than a mebibyte', async () => {
@@ -599,10 +602,8 @@ test('connections on which nothing was ever asked do not keep the service from s
   const mute = new RawClient(service.url);
   await once(mute.socket, 'connect');
   await assertAnswersAsBefore(service);
-  const started_ms = performance.now();
-  await service.close();
   // Node leaves them alone until their headers are due, after 5 s.
-  assert.ok(performance.now() - started_ms < 3_000);
+  await beforeTimer('the stop', 3_000, service.close());
   await mute.end();
 });
 
@@ -767,17 +768,13 @@ test('the document of the API is made to text once: a thousand requests for it c
   const service = await startService(t);
   await service.get('/openapi.json');
   const costOf = async (path: string): Promise<number> => {
-    const costs = [];
-    for (let round = 0; round < 3; round++) {
-      const before = process.cpuUsage();
-      for (let i = 0; i < 300; i++) await service.request('HEAD', path);
-      const { user, system } = process.cpuUsage(before);
-      costs.push(user + system);
-    }
-    return Math.min(...costs);
+    const before = process.cpuUsage();
+    for (let i = 0; i < 300; i++) await service.request('HEAD', path);
+    const { user, system } = process.cpuUsage(before);
+    return user + system;
   };
-  const nothing = await costOf('/healthz');
-  const cost = await costOf('/openapi.json');
+  const nothing = Math.min(await costOf('/healthz'), await costOf('/healthz'), await costOf('/healthz'));
+  const cost = await leastCost(4 * nothing, () => costOf('/openapi.json'));
   // As an object it cost 3 ms more for each.
-  assert.ok(cost < 4 * nothing, `${cost} µs, and ${nothing} for /healthz`);
+  assert.ok(cost <= 4 * nothing, `${cost} µs, and ${nothing} for /healthz`);
 });
