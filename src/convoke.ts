@@ -268,7 +268,7 @@ export async function createConvoke(
   }
   store.onChange((change) => {
     engine.onChange(change);
-    if (change.kind === 'broadcast') feed.heard(change.topic, change.text);
+    if (change.kind === 'broadcast') feed.onBroadcast(change.topic, change.text);
     else if (change.kind === 'resync') feed.onResync();
     // Among the missed changes there may be a revoked key.
     if (change.kind !== 'keys' && change.kind !== 'resync') return;

@@ -3,7 +3,7 @@
  * `--port`. From this table come the parsing, its errors, the flags, `convoke config` and docs/settings.md.
  */
 import type { EgressMode } from '../domain/address.ts';
-import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../domain/loop_guard.ts';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../domain/guard_rule.ts';
 import { DATABASE_FILE, KEY_FILE } from '../domain/data_directory.ts';
 import {
   setting,

@@ -1,6 +1,6 @@
 /** The log of pushes: which instances go down and recover, and once a minute what failed. */
 import { healthOf, type InstanceHealth } from '../domain/instance.ts';
-import type { GuardReason } from '../domain/loop_guard.ts';
+import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Outcome } from '../domain/outcome.ts';
 import type { Log } from './bounded_log.ts';
 import type { Clock, Timer } from './clock.ts';

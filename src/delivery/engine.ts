@@ -13,7 +13,7 @@
  * instance does not move, or memory is full, the rest of the lane stays on disk only, as its backlog. It is read in its
  * order when the front has been delivered. After a start every lane is a backlog.
  */
-import type { GuardLimits } from '../domain/loop_guard.ts';
+import type { GuardLimits } from '../domain/guard_rule.ts';
 import type { Instance, InstanceHealth } from '../domain/instance.ts';
 import { retryDelayMsMax } from '../domain/retry_delay.ts';
 import type { Change } from '../store/contract/cluster.ts';
@@ -44,7 +44,7 @@ import { LaneMemory } from './lanes/lane_memory.ts';
 import { RecipientCache } from './lanes/recipient_cache.ts';
 import { Registrations } from './lanes/registrations.ts';
 import { Retries } from './lanes/retries.ts';
-import { Router } from './lanes/router.ts';
+import { Enqueuer } from './lanes/enqueuer.ts';
 import { Turns } from './lanes/turns.ts';
 import { LocalChanges } from './local_changes.ts';
 import { Meetings } from './meetings.ts';
@@ -152,12 +152,12 @@ export class Engine {
     const registrations = new Registrations(parts);
     const retries = new Retries(parts);
     const loader = new LaneLoader(parts);
-    const router = new Router(clock, memory, recipients, dispatcher);
+    const enqueuer = new Enqueuer(clock, memory, recipients, dispatcher);
     const results = new Results({ ...parts, random, registrations, retries, retry_schedule_ms });
 
     const onRelief = (): void => this.#acceptor.flushIfReady();
     const backpressure = new Backpressure({ ...parts, cluster_backlog: cluster?.cluster_backlog ?? null, onRelief });
-    const intake = { backpressure, invalidations, router };
+    const intake = { backpressure, invalidations, enqueuer };
     const acceptor = new Acceptor({ ...parts, ...intake, seen_ranges: cluster?.seen_ranges ?? null, expire_after_ms });
     const replies = new Replies({ clock, observer, acceptor, max_message_bytes });
     const attempts = new Attempts({ ...parts, retries, results, replies, reply_access, user_agent });

@@ -1,7 +1,7 @@
 /** What happens to deliveries, for those who keep logs, metrics and the feed. */
 import type { DeliveryReason } from '../domain/delivery.ts';
 import type { InstanceHealth } from '../domain/instance.ts';
-import type { GuardReason } from '../domain/loop_guard.ts';
+import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Attempt } from '../domain/outcome.ts';
 import type { QueuedDelivery } from '../store/contract/deliveries.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';

@@ -42,7 +42,7 @@ const GIVING_BACK_MS_MAX = 30_000;
  * day.
  */
 const EMPTY_BYTES_MIN = 64 << 20;
-const TOLD_AGAIN_MS = 86_400_000;
+const REPORT_AGAIN_MS = 86_400_000;
 
 /** Fails what has expired, and removes what was kept long enough: once a minute, and more rarely where that takes long. */
 export class Maintenance {
@@ -56,7 +56,7 @@ export class Maintenance {
   /** How long the last scan for expired deliveries took. */
   #expiring_ms = 0;
   #stopped = false;
-  #told_at: number | null = null;
+  #reported_at: number | null = null;
 
   /** @param isMine whether this node does it: one node of a cluster does it for all */
   constructor(
@@ -143,8 +143,8 @@ export class Maintenance {
 
   #tellOfEmpty(space: FileSpace): void {
     const now = this.#clock.now();
-    if (!isMostlyEmpty(space) || (this.#told_at !== null && now - this.#told_at < TOLD_AGAIN_MS)) return;
-    this.#told_at = now;
+    if (!isMostlyEmpty(space) || (this.#reported_at !== null && now - this.#reported_at < REPORT_AGAIN_MS)) return;
+    this.#reported_at = now;
     this.#observer.isMostlyEmpty(space);
   }
 }

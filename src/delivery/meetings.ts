@@ -1,4 +1,4 @@
-import { type GuardLimits, limitsInForce } from '../domain/loop_guard.ts';
+import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import type { SetMeeting } from '../store/contract/meetings.ts';
 import type { Store } from '../store/store.ts';
 

@@ -11,7 +11,7 @@ export interface FeedData {
     meeting_id: string;
     seq: number;
     accepted_at: string;
-    /** The first TARGETS_TOLD_MAX at most; null for a message to all agents. */
+    /** The first TARGETS_SHOWN_MAX at most; null for a message to all agents. */
     target_agents: string[] | null;
     /** Absent when the sender gave none of them. */
     from_agent?: string;
@@ -125,11 +125,11 @@ export const STORED_EVENTS = [
   'delivery.settled',
 ] as const satisfies FeedEventName[];
 
-export const TARGETS_TOLD_MAX = 100;
+export const TARGETS_SHOWN_MAX = 100;
 
 /** Bounds an event: a list of agents can take a megabyte. */
-export function targetsTold(target_agents: readonly string[] | null): string[] | null {
-  return target_agents === null ? null : target_agents.slice(0, TARGETS_TOLD_MAX);
+export function targetsShown(target_agents: readonly string[] | null): string[] | null {
+  return target_agents === null ? null : target_agents.slice(0, TARGETS_SHOWN_MAX);
 }
 
 const NAMES: Readonly<Record<FeedEventName, true>> = {

@@ -97,7 +97,7 @@ export class FeedPosition {
   }
 
   /** Whether a stored attempt was published before this place. */
-  wasTold(stored: EndedAttempt): boolean {
+  wasPublished(stored: EndedAttempt): boolean {
     const end = endOf(stored);
     if (end <= this.#at - NEAR_MS) return true;
     const name = nameOf(stored);

@@ -1,7 +1,7 @@
 /** The events of the live feed, made from what happened. */
 import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
-import { type About, type FeedData, type FeedEvent, targetsTold } from '../domain/feed_event.ts';
+import { type About, type FeedData, type FeedEvent, targetsShown } from '../domain/feed_event.ts';
 import { saidFields } from '../domain/said.ts';
 import { type Connection, healthOf, type InstanceHealth } from '../domain/instance.ts';
 import type { Attempt } from '../domain/outcome.ts';
@@ -20,7 +20,7 @@ export function acceptedEvent(message: MessageHead, instance_ids: readonly strin
       meeting_id,
       seq,
       accepted_at: isoTime(accepted_at),
-      target_agents: targetsTold(target_agents),
+      target_agents: targetsShown(target_agents),
       ...saidFields(said),
       deliveries_queued,
     },

@@ -16,7 +16,7 @@ import type { Store } from '../store/store.ts';
 import { FeedListener, type FeedSink, type Revocable } from './listener.ts';
 import { FeedMemory } from './memory.ts';
 import { type ReplayedEvent, replayOf } from './replay.ts';
-import { FeedRelay, type TellNodes } from './relay.ts';
+import { FeedRelay, type BroadcastToNodes } from './relay.ts';
 import { FeedView, type FeedViewer } from './view.ts';
 
 /** Events gather for this long, then they are sent together. */
@@ -78,18 +78,18 @@ export class Feed {
   }
 
   /** Connects this feed with the feeds of the other nodes. */
-  joinNodes(tell: TellNodes): void {
-    this.#relay = new FeedRelay(this.#parts.clock, tell, {
+  joinNodes(broadcast: BroadcastToNodes): void {
+    this.#relay = new FeedRelay(this.#parts.clock, broadcast, {
       isListening: () => this.#memory !== null,
-      heard: (event) => this.#put(event),
-      lost: () => this.#putGap(),
-      asked: () => this.#look(),
+      onEvent: (event) => this.#put(event),
+      onLost: () => this.#putGap(),
+      onAsked: () => this.#look(),
     });
   }
 
   /** Another node published something. */
-  heard(topic: string, text: string): void {
-    this.#relay?.heard(topic, text);
+  onBroadcast(topic: string, text: string): void {
+    this.#relay?.onBroadcast(topic, text);
   }
 
   /** Events of other nodes may have been lost. */
@@ -240,7 +240,7 @@ export class Feed {
     this.judge();
     void this.#judgeSessions();
     for (const listener of this.#listeners) {
-      if (now - listener.told_at >= HEARTBEAT_MS) listener.heartbeat();
+      if (now - listener.written_at >= HEARTBEAT_MS) listener.heartbeat();
       listener.forgetSkipped(now);
     }
     this.#relay?.tick();

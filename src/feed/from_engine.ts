@@ -1,6 +1,6 @@
 /** What the engine does, as the live feed shows it. Call these only while `feed.is_active`: they make objects. */
 import type { AttemptEvent, SuppressedDelivery } from '../delivery/events.ts';
-import type { GuardReason } from '../domain/loop_guard.ts';
+import type { GuardReason } from '../domain/guard_rule.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 import { acceptedEvent, attemptedEvent, goneEvent, healthEvent, settledEvent } from './events.ts';
 import type { Feed } from './feed.ts';

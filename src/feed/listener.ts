@@ -1,7 +1,7 @@
 import type { Clock, Timer } from '../delivery/clock.ts';
 import type { ProblemCode } from '../domain/problem.ts';
 import type { Session } from '../domain/session.ts';
-import type { FeedMemory, Told } from './memory.ts';
+import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { FeedView } from './view.ts';
 
 /** The characters of events that may happen while a connection takes nothing. Beyond it, the connection is cut off. */
@@ -55,7 +55,7 @@ export class FeedListener {
   #blocked_at_chars = 0;
   #ended = false;
   #drain_timer: Timer | null = null;
-  told_at: number;
+  written_at: number;
 
   constructor({ memory, view, clock, standing }: ListenerParts) {
     this.#memory = memory;
@@ -63,7 +63,7 @@ export class FeedListener {
     this.#clock = clock;
     this.standing = standing;
     this.#next = memory.last + 1;
-    this.told_at = clock.now();
+    this.written_at = clock.now();
   }
 
   get session(): Session | null {
@@ -110,7 +110,7 @@ export class FeedListener {
       if (!this.#memory.holdsAfter(this.#next - 1)) return this.#cutOff();
       const { bytes, next } = this.#isWhole
         ? this.#memory.chunk(this.#next)
-        : this.#memory.chunkOf(this.#next, (told) => this.#sees(told));
+        : this.#memory.chunkOf(this.#next, (event) => this.#sees(event));
       this.#next = next;
       if (bytes.length > 0) this.#write(bytes);
     }
@@ -120,9 +120,9 @@ export class FeedListener {
     return this.#view.isWhole && this.#skipped === null;
   }
 
-  #sees(told: Told): boolean {
-    const sees = this.#view.sees(told);
-    return sees && (told.key === null || this.#skipped === null || !this.#skipped.has(told.key));
+  #sees(event: PublishedEvent): boolean {
+    const sees = this.#view.sees(event);
+    return sees && (event.key === null || this.#skipped === null || !this.#skipped.has(event.key));
   }
 
   #takeBeginning(): string {
@@ -132,7 +132,7 @@ export class FeedListener {
   }
 
   #write(bytes: Buffer | string): void {
-    this.told_at = this.#clock.now();
+    this.written_at = this.#clock.now();
     if (this.#sink?.write(bytes) !== false) return;
     this.#is_blocked = true;
     this.#blocked_at_chars = this.#memory.chars_put;

@@ -9,7 +9,7 @@ const CHUNK_CHARS = 65_536;
 /** Texts that were joined for one listener are kept for others at the same place. So many are. */
 const CHUNKS_KEPT = 4;
 
-export interface Told {
+export interface PublishedEvent {
   number: number;
   id: string;
   /** As it goes over the wire. */
@@ -27,7 +27,7 @@ export class FeedMemory {
   /** Differs from the memory of another node, and from an earlier memory of this one. */
   readonly name: string;
   readonly #position: FeedPosition;
-  #events: Told[] = [];
+  #events: PublishedEvent[] = [];
   #first = 1;
   #chars = 0;
   /** The characters of all events so far, dropped ones included. */
@@ -98,7 +98,7 @@ export class FeedMemory {
     return this.#removed.get(instance_id) ?? 0;
   }
 
-  get(number: number): Told | undefined {
+  get(number: number): PublishedEvent | undefined {
     return this.#events[number - this.#first];
   }
 
@@ -117,12 +117,12 @@ export class FeedMemory {
   }
 
   /** The same for a listener that sees only some of them. */
-  chunkOf(from: number, sees: (told: Told) => boolean): { bytes: Buffer; next: number } {
+  chunkOf(from: number, sees: (event: PublishedEvent) => boolean): { bytes: Buffer; next: number } {
     let text = '';
     let next = from;
     for (; next <= this.last && text.length < CHUNK_CHARS; next++) {
-      const told = this.get(next);
-      if (told !== undefined && sees(told)) text += told.text;
+      const event = this.get(next);
+      if (event !== undefined && sees(event)) text += event.text;
     }
     return { bytes: Buffer.from(text), next };
   }

@@ -7,7 +7,7 @@ import type { Clock, Timer } from '../delivery/clock.ts';
 import { type FeedEvent, feedEventsIn } from '../domain/feed_event.ts';
 
 /** Broadcasts a text of at most TEXT_BYTES_MAX to all other nodes. */
-export type TellNodes = (topic: string, text: string) => Promise<void>;
+export type BroadcastToNodes = (topic: string, text: string) => Promise<void>;
 
 const ASKING = 'feed.ask';
 const EVENTS = 'feed.events';
@@ -24,16 +24,16 @@ interface RelayParts {
   /** Whether somebody listens to this node. */
   isListening: () => boolean;
   /** An event of another node. */
-  heard: (event: FeedEvent) => void;
+  onEvent: (event: FeedEvent) => void;
   /** Another node could not send everything. */
-  lost: () => void;
+  onLost: () => void;
   /** Another node has a listener. */
-  asked: () => void;
+  onAsked: () => void;
 }
 
 export class FeedRelay {
   readonly #clock: Clock;
-  readonly #tell: TellNodes;
+  readonly #broadcast: BroadcastToNodes;
   readonly #parts: RelayParts;
   #asked_until = 0;
   #ask_at = 0;
@@ -41,11 +41,11 @@ export class FeedRelay {
   #bytes = 0;
   #has_lost = false;
   #timer: Timer | null = null;
-  #is_telling = false;
+  #is_flushing = false;
 
-  constructor(clock: Clock, tell: TellNodes, parts: RelayParts) {
+  constructor(clock: Clock, broadcast: BroadcastToNodes, parts: RelayParts) {
     this.#clock = clock;
-    this.#tell = tell;
+    this.#broadcast = broadcast;
     this.#parts = parts;
   }
 
@@ -57,20 +57,20 @@ export class FeedRelay {
   ask(): void {
     this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
     // The request is repeated, because it may get lost.
-    this.#tell(ASKING, '').catch(() => {});
+    this.#broadcast(ASKING, '').catch(() => {});
   }
 
   tick(): void {
     if (this.#parts.isListening() && this.#clock.now() >= this.#ask_at) this.ask();
   }
 
-  heard(topic: string, text: string): void {
+  onBroadcast(topic: string, text: string): void {
     if (topic === ASKING) {
       this.#asked_until = this.#clock.now() + ASKED_FOR_MS;
-      this.#parts.asked();
+      this.#parts.onAsked();
     } else if (topic === EVENTS && this.#parts.isListening()) {
-      if (text === LOST) return this.#parts.lost();
-      for (const event of feedEventsIn(text)) this.#parts.heard(event);
+      if (text === LOST) return this.#parts.onLost();
+      for (const event of feedEventsIn(text)) this.#parts.onEvent(event);
     }
   }
 
@@ -88,25 +88,25 @@ export class FeedRelay {
   }
 
   #schedule(): void {
-    if (this.#is_telling) return;
+    if (this.#is_flushing) return;
     this.#timer ??= this.#clock.after(LINGER_MS, () => void this.#flush());
   }
 
   async #flush(): Promise<void> {
     this.#timer = null;
-    this.#is_telling = true;
+    this.#is_flushing = true;
     const texts = this.#texts;
     const has_lost = this.#has_lost;
     this.#texts = [];
     this.#bytes = 0;
     this.#has_lost = false;
     try {
-      for (const text of packed(texts)) await this.#tell(EVENTS, text);
-      if (has_lost) await this.#tell(EVENTS, LOST);
+      for (const text of packed(texts)) await this.#broadcast(EVENTS, text);
+      if (has_lost) await this.#broadcast(EVENTS, LOST);
     } catch {
       this.#has_lost = true;
     }
-    this.#is_telling = false;
+    this.#is_flushing = false;
     if (this.#texts.length > 0 || this.#has_lost) this.#schedule();
   }
 

@@ -106,7 +106,7 @@ async function deliveriesChangedAfter(
 function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
   const found: Found[] = [];
   for (const [i, attempt] of row.attempts.entries()) {
-    if (from.wasTold({ delivery_id: row.delivery_id, ...attempt })) continue;
+    if (from.wasPublished({ delivery_id: row.delivery_id, ...attempt })) continue;
     const is_last = i === row.attempts.length - 1;
     found.push({
       at: endOf(attempt),

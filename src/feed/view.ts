@@ -1,7 +1,7 @@
 import type { Clock } from '../delivery/clock.ts';
 import type { Visibility } from '../domain/access.ts';
 import type { About } from '../domain/feed_event.ts';
-import type { FeedMemory, Told } from './memory.ts';
+import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
@@ -85,7 +85,7 @@ export class FeedView {
     } while (cursor !== undefined);
   }
 
-  sees({ about, number }: Pick<Told, 'about' | 'number'>): boolean {
+  sees({ about, number }: Pick<PublishedEvent, 'about' | 'number'>): boolean {
     const { visibility, instance_id, meeting_id } = this.viewer;
     if (about.kind === 'everybody') return true;
     // Judged before the filters, because the view learns from every event.

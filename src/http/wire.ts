@@ -3,7 +3,7 @@ import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
-import { type GuardLimits, limitsInForce } from '../domain/loop_guard.ts';
+import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';

@@ -118,13 +118,13 @@ test('whatever is said, hearing it does not throw, and nothing of it is signed',
   fc.assert(fc.property(anything, (payload) => listener.messageOf(payload)?.unsigned !== false));
   const relay = new FeedRelay(new VirtualClock(), async () => {}, {
     isListening: () => true,
-    heard: () => assert.fail('no event'),
-    lost: () => {},
-    asked: () => {},
+    onEvent: () => assert.fail('no event'),
+    onLost: () => {},
+    onAsked: () => {},
   });
   const events = ['not json', 'null', '{}', '[1,null,{}]', '[{"name":"x\\ndata: 1","data":{},"about":{}}]'];
-  for (const text of events) relay.heard('feed.events', text);
-  relay.heard(
+  for (const text of events) relay.onBroadcast('feed.events', text);
+  relay.onBroadcast(
     'feed.events',
     '[{"name":"message.accepted","data":{},"about":{"kind":"message","meeting_id":null,"instance_ids":[]}}]',
   );

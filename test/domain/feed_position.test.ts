@@ -18,10 +18,10 @@ test('what was told before a place that was written down and read again counts a
       const told = attempt(1, 10 + part_ms);
       before.attempted(told);
       const { position } = FeedPosition.parse(before.textOf('memory', 1))!;
-      assert.ok(position.wasTold(told), `${part_ms} ms`);
+      assert.ok(position.wasPublished(told), `${part_ms} ms`);
       position.attempted(attempt(2, 10 + later_ms));
-      assert.ok(position.wasTold(told), `${part_ms} ms, and ${later_ms} ms later`);
-      assert.ok(!position.wasTold(attempt(3, 10 + later_ms)), 'what was not told does not count as told');
+      assert.ok(position.wasPublished(told), `${part_ms} ms, and ${later_ms} ms later`);
+      assert.ok(!position.wasPublished(attempt(3, 10 + later_ms)), 'what was not told does not count as told');
     }
   }
 });

@@ -21,7 +21,7 @@ const DISPATCHER = 'src/delivery/attempts/dispatcher.ts';
 const RESULTS = 'src/delivery/attempts/results.ts';
 const DISCOVERY = 'src/delivery/discovery.ts';
 const REMOTE_CHANGES = 'src/delivery/cluster/remote_changes.ts';
-const ROUTER = 'src/delivery/lanes/router.ts';
+const ENQUEUER = 'src/delivery/lanes/enqueuer.ts';
 const LOADER = 'src/delivery/lanes/lane_loader.ts';
 const RECIPIENT = 'src/delivery/lanes/recipient.ts';
 const LOCAL_CHANGES = 'src/delivery/local_changes.ts';
@@ -161,7 +161,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'what was spilled is overtaken': [
     {
-      file: ROUTER,
+      file: ENQUEUER,
       find: 'requested_at < recipient.invalidated_at || staysOnDisk(recipient, lane);',
       replace: 'requested_at < recipient.invalidated_at;',
     },
@@ -224,7 +224,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'settles without the epoch': { file: CLUSTER, find: 'epoch === this.epochOf(instance_id);', replace: 'true;' },
   'ignores the run of a message': {
-    file: ROUTER,
+    file: ENQUEUER,
     find: 'if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);',
     replace: '',
   },
@@ -250,7 +250,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'ignores what other nodes store': {
     file: REMOTE_CHANGES,
-    find: 'for (const message of messages) router.enqueue(message, contiguous_from, this.#read_started_at, false);',
+    find: 'for (const message of messages) enqueuer.enqueue(message, contiguous_from, this.#read_started_at, false);',
     replace: '',
   },
   'takes for a run what has a gap': {
@@ -264,7 +264,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     replace: 'lane.tail_length > 0 ? [] : rows;',
   },
   'takes for new what it read already': {
-    file: ROUTER,
+    file: ENQUEUER,
     find: 'if (seq <= lane.newest_seq) continue;',
     replace: '',
   },

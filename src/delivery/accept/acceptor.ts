@@ -11,7 +11,7 @@ import type { Partitions } from '../cluster/partitions.ts';
 import type { SeenRanges } from '../cluster/seen_ranges.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
-import type { Router } from '../lanes/router.ts';
+import type { Enqueuer } from '../lanes/enqueuer.ts';
 import { type Backpressure, WAITING_HIGH } from './backpressure.ts';
 
 /** A message to send, as the HTTP layer hands it over. */
@@ -44,12 +44,12 @@ export interface AcceptorParts {
   /** Null without a cluster. */
   seen_ranges: SeenRanges | null;
   invalidations: InvalidationClock;
-  router: Router;
+  enqueuer: Enqueuer;
   dispatcher: Dispatcher;
   expire_after_ms: number;
 }
 
-/** Stores messages that arrive together in one transaction, answers them together, and hands them to the router. */
+/** Stores messages that arrive together in one transaction, answers them together, and hands them to the enqueuer. */
 export class Acceptor {
   readonly #clock: Clock;
   readonly #store: Store;
@@ -57,7 +57,7 @@ export class Acceptor {
   readonly #backpressure: Backpressure;
   readonly #seen_ranges: SeenRanges | null;
   readonly #invalidations: InvalidationClock;
-  readonly #router: Router;
+  readonly #enqueuer: Enqueuer;
   readonly #dispatcher: Dispatcher;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
@@ -73,7 +73,7 @@ export class Acceptor {
     this.#backpressure = parts.backpressure;
     this.#seen_ranges = parts.seen_ranges;
     this.#invalidations = parts.invalidations;
-    this.#router = parts.router;
+    this.#enqueuer = parts.enqueuer;
     this.#dispatcher = parts.dispatcher;
     this.#expire_after_ms = parts.expire_after_ms;
     const lingers = parts.store.lingers ?? NO_LINGER;
@@ -161,7 +161,7 @@ export class Acceptor {
       const stored = { ...(batch[i] as NewMessage), ...message, said, deliveries: queued };
       const { meeting_id, seq } = stored;
       const contiguous_from = this.#seen_ranges?.extend(meeting_id, seq, seq) ?? null;
-      this.#router.enqueue(stored, contiguous_from, requested_at, true);
+      this.#enqueuer.enqueue(stored, contiguous_from, requested_at, true);
     }
     if (messages > 0) {
       this.#fan_out += (deliveries / messages - this.#fan_out) * FAN_OUT_WEIGHT;

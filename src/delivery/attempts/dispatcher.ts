@@ -1,4 +1,4 @@
-import type { GuardReason } from '../../domain/loop_guard.ts';
+import type { GuardReason } from '../../domain/guard_rule.ts';
 import type { Partitions } from '../cluster/partitions.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';

@@ -1,4 +1,4 @@
-import { type GuardLimits, type GuardReason, guardReason, limitsPairs } from '../../domain/loop_guard.ts';
+import { type GuardLimits, type GuardReason, guardReason, limitsPairs } from '../../domain/guard_rule.ts';
 import type { Store } from '../../store/store.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';

@@ -8,7 +8,7 @@ import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { Registrations } from '../lanes/registrations.ts';
-import type { Router } from '../lanes/router.ts';
+import type { Enqueuer } from '../lanes/enqueuer.ts';
 import type { Meetings } from '../meetings.ts';
 import { scanPause } from '../scan_pause.ts';
 import type { TimerQueue } from '../timer_queue.ts';
@@ -37,7 +37,7 @@ export interface RemoteChangesParts {
   settlements: Settlements;
   recipients: RecipientCache;
   registrations: Registrations;
-  router: Router;
+  enqueuer: Enqueuer;
   backpressure: Backpressure;
   dispatcher: Dispatcher;
 }
@@ -95,10 +95,10 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   #onStored({ ranges }: Extract<Change, { kind: 'stored' }>): void {
-    const { seen_ranges, router, backpressure } = this.#parts;
+    const { seen_ranges, enqueuer, backpressure } = this.#parts;
     for (const { meeting_id, first_seq, last_seq, messages } of ranges) {
       const contiguous_from = seen_ranges.extend(meeting_id, first_seq, last_seq);
-      for (const message of messages) router.enqueue(message, contiguous_from, this.#read_started_at, false);
+      for (const message of messages) enqueuer.enqueue(message, contiguous_from, this.#read_started_at, false);
     }
     backpressure.onRemoteStored();
   }

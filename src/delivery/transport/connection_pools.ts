@@ -3,7 +3,7 @@ import type { Socket } from 'node:net';
 import type { EgressPolicy } from '../../domain/address.ts';
 import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';
 import { IntrusiveList } from '../intrusive_list.ts';
-import { Connection } from './connection.ts';
+import { PooledConnection } from './pooled_connection.ts';
 
 /** All pools together. They bound how many unused connections stay open over all instances. */
 export class ConnectionPools {
@@ -11,9 +11,9 @@ export class ConnectionPools {
   readonly #idle_max: number;
   readonly #pools = new Map<string, InstancePool>();
   /** Every open connection, with its pool; null for one that serves a single push. */
-  readonly #open = new Map<Connection, InstancePool | null>();
+  readonly #open = new Map<PooledConnection, InstancePool | null>();
   /** In the order in which they became idle. */
-  readonly #idle = new IntrusiveList<Connection>();
+  readonly #idle = new IntrusiveList<PooledConnection>();
 
   /** @param idle_max unused connections kept over all instances; the one that has been unused for longest is closed first */
   constructor(policy: EgressPolicy, idle_max: number) {
@@ -45,8 +45,8 @@ export class ConnectionPools {
   }
 
   /** @param pool that will keep the connection; null for one that serves a single push */
-  open(origin: string, socket: Socket, pool: InstancePool | null): Connection {
-    const connection = new Connection(origin, socket, () => {
+  open(origin: string, socket: Socket, pool: InstancePool | null): PooledConnection {
+    const connection = new PooledConnection(origin, socket, () => {
       this.#open.delete(connection);
       pool?.drop(connection);
     });
@@ -54,7 +54,7 @@ export class ConnectionPools {
     return connection;
   }
 
-  keep(connection: Connection, pool: InstancePool): void {
+  keep(connection: PooledConnection, pool: InstancePool): void {
     pool.add(connection);
     if (this.#idle.size <= this.#idle_max) return;
     const oldest = this.#idle.first!;
@@ -85,18 +85,18 @@ export class InstancePool {
   pushes = 0;
   is_closed = false;
   /** Last in, first out: surplus connections grow old and are closed. */
-  readonly #idle: Connection[] = [];
-  readonly #idle_of_all: IntrusiveList<Connection>;
+  readonly #idle: PooledConnection[] = [];
+  readonly #idle_of_all: IntrusiveList<PooledConnection>;
   readonly #onUnused: () => void;
 
-  constructor(target: WebhookTarget, idle_of_all: IntrusiveList<Connection>, onUnused: () => void) {
+  constructor(target: WebhookTarget, idle_of_all: IntrusiveList<PooledConnection>, onUnused: () => void) {
     this.target = target;
     this.#idle_of_all = idle_of_all;
     this.#onUnused = onUnused;
   }
 
   /** An unused connection that is still open; null when there is none. */
-  take(): Connection | null {
+  take(): PooledConnection | null {
     for (;;) {
       const connection = this.#idle.pop();
       if (connection === undefined) return null;
@@ -105,13 +105,13 @@ export class InstancePool {
     }
   }
 
-  add(connection: Connection): void {
+  add(connection: PooledConnection): void {
     this.#idle.push(connection);
     this.#idle_of_all.add(connection);
   }
 
   /** Takes a closed connection off the list. */
-  drop(connection: Connection): void {
+  drop(connection: PooledConnection): void {
     if (!this.#idle_of_all.delete(connection)) return;
     const index = this.#idle.indexOf(connection);
     if (index !== -1) this.#idle.splice(index, 1);

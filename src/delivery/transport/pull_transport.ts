@@ -146,9 +146,9 @@ export class PullTransport implements Transport {
     const { connection } = known;
     const is_other = connection.address !== address || connection.client !== client;
     // While several machines pull, the first one is shown.
-    if (is_other && known.waiting.length === 0 && now - known.told_at >= CONNECTED_MS) {
+    if (is_other && known.waiting.length === 0 && now - known.announced_at >= CONNECTED_MS) {
       known.connection = { since: connection.since, address, client };
-      known.told_at = now;
+      known.announced_at = now;
       this.#onConnection(instance_id, known.connection);
     }
     return known;

@@ -100,7 +100,7 @@ export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   connection: Connection;
   /** When somebody was last told of the connection, on the steady clock. */
-  told_at: number;
+  announced_at: number;
   /** The pulls that wait; the one that waits longest is first. */
   readonly waiting: WaitingPull[] = [];
   /** By delivery_id. */
@@ -110,13 +110,13 @@ export class PullingInstance extends WheelEntry {
   constructor(
     instance_id: string,
     connection: Connection,
-    told_at: number,
+    announced_at: number,
     onIdle: (instance: PullingInstance) => void,
   ) {
     super();
     this.instance_id = instance_id;
     this.connection = connection;
-    this.told_at = told_at;
+    this.announced_at = announced_at;
     this.#onIdle = onIdle;
   }
 

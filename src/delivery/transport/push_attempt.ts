@@ -3,7 +3,7 @@ import type { Dispatcher } from 'undici';
 import type { EgressPolicy } from '../../domain/address.ts';
 import { type Outcome, outcomeOfStatus } from '../../domain/outcome.ts';
 import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/webhook_url.ts';
-import type { Connection } from './connection.ts';
+import type { PooledConnection } from './pooled_connection.ts';
 import type { ConnectionPools, InstancePool } from './connection_pools.ts';
 import { ConnectAttempt, type ConnectionObserver, type ConnectorOptions } from './connector.ts';
 import { DeadlineEntry, type Deadlines } from './deadlines.ts';
@@ -38,7 +38,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   #target: WebhookTarget | null = null;
   #pool: InstancePool | null = null;
   #connect_attempt: ConnectAttempt | null = null;
-  #connection: Connection | null = null;
+  #connection: PooledConnection | null = null;
   #settled = false;
   #sent_again = false;
 
@@ -84,7 +84,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#connect_attempt.start(timeout_ms);
   }
 
-  #send(connection: Connection, now_ms: number): void {
+  #send(connection: PooledConnection, now_ms: number): void {
     this.#connection = connection;
     this.#stage = 'request';
     this.#stage_at_ms = now_ms;

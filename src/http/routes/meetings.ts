@@ -3,7 +3,7 @@ import type { Changes } from '../../changes/changes.ts';
 import type { Log } from '../../delivery/bounded_log.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
-import type { GuardLimits } from '../../domain/loop_guard.ts';
+import type { GuardLimits } from '../../domain/guard_rule.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { isoTimeOrNull } from '../../domain/time.ts';
 import type { MeetingStore } from '../../store/contract/meetings.ts';

@@ -1,5 +1,5 @@
 import Type from 'typebox';
-import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../domain/loop_guard.ts';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../domain/guard_rule.ts';
 import { ID_CHARS_MAX } from '../../domain/id.ts';
 import {
   agentIds,

@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../../domain/loop_guard.ts';
+import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../../domain/guard_rule.ts';
 import { wallNow } from '../../../wall_clock.ts';
 import { type ApiOptions, clientFor, type ListOptions, listed, wholeNumber, withApi, withList } from '../api.ts';
 import { withExamples } from '../examples.ts';

@@ -11,7 +11,7 @@ import type { RecipientCache } from './recipient_cache.ts';
  * Puts stored messages into the lanes of their recipients. Who these are was decided when the message was stored: see
  * src/domain/agents_to_notify.ts.
  */
-export class Router {
+export class Enqueuer {
   readonly #clock: Clock;
   readonly #memory: LaneMemory;
   readonly #recipients: RecipientCache;

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { guardReason, limitsInForce } from '../../src/domain/loop_guard.ts';
+import { guardReason, limitsInForce } from '../../src/domain/guard_rule.ts';
 
 const LIMITS = { hop_limit: 3, pair_limit: 2, pair_window_s: 60 };
 const judge = (hops: number, accepted_at: number, pairs: number[][], limits = LIMITS) =>

@@ -12,7 +12,7 @@ const IDLE_MS_MAX = 60_000;
 const IDLE_HINT_MARGIN_MS = 1000;
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
-export class Connection extends ListNode {
+export class PooledConnection extends ListNode {
   readonly socket: Socket;
   /** The pushes that got a response on this connection before the current one. */
   uses = 0;
@@ -26,7 +26,7 @@ export class Connection extends ListNode {
   #bytes_behind_head = 0;
 
   /** @param onClose is called once, when the socket has closed */
-  constructor(origin: string, socket: Socket, onClose: (connection: Connection) => void) {
+  constructor(origin: string, socket: Socket, onClose: (connection: PooledConnection) => void) {
     super();
     this.socket = socket;
     let handed_over = false;
