@@ -206,8 +206,8 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
     'src/delivery/cluster/pull_forwarder.ts',
-    'src/delivery/transport/pooled_connection.ts',
     'src/delivery/transport/connector.ts',
+    'src/delivery/transport/pooled_connection.ts',
     'src/delivery/transport/webhook_transport.ts',
   ]);
 });
