@@ -11,10 +11,10 @@ const GAP_WEIGHT = 0.1;
 
 /**
  * How long a batch of requests lingers. A batch lingers to grow. But most senders wait for a response before they send
- * again, and when all of them wait, no more requests are expected. That is so when
+ * again, and when all of them wait, no more requests are expected. That is the case when
  *
- * - none arrived while the last batch was in flight, and as many wait now as were in it: these are all senders;
- * - or none arrived for a while.
+ * - no request arrived while the last batch was in flight, and as many wait now as were in it: these are all senders;
+ * - or no request arrived for a while.
  */
 export class AdaptiveLinger {
   readonly #linger: () => Linger;
@@ -33,7 +33,7 @@ export class AdaptiveLinger {
   #in_flight = 0;
   #others = false;
 
-  /** @param linger asked before each batch */
+  /** @param linger called before each batch */
   constructor(linger: () => Linger) {
     this.#linger = linger;
   }

@@ -10,17 +10,17 @@ interface Waiting<Item, Result> {
 }
 
 export interface BatcherOptions {
-  /** The most items in a batch, asked before each one. A batch has at least one item. */
+  /** The most items in a batch, read before each one. A batch has at least one item. */
   items_max: () => number;
   weight_max: number;
-  /** Batches in flight at a time. Meanwhile the next one grows. */
+  /** The most batches in flight. While they are, the next one grows. */
   in_flight_max: number;
   /**
-   * The consumer merges the batches that wait there. So not the number of batches in flight is limited, but their
-   * content: to that of `in_flight_max` full ones.
+   * The consumer merges the batches that wait there. So the limit is not their number but their content: that of
+   * `in_flight_max` full batches.
    */
   consumer_coalesces?: boolean;
-  /** How long a batch lingers; a full batch starts at once. Asked before each batch. */
+  /** How long a batch lingers; a full batch starts at once. Read before each batch. */
   linger?: () => Linger;
   /** Flushes nothing while it returns true; `flushIfReady` checks again. */
   isPaused?: () => boolean;
@@ -37,13 +37,13 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #in_flight = 0;
-  /** What is in flight, so that a caller can get a result before it ends. */
+  /** The calls in flight, so that a caller can get a result before its batch ends. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
   /** Null when batches do not linger. */
   readonly #linger: AdaptiveLinger | null;
-  /** Ends the linger. */
+  /** Cancels the linger. */
   #timer: Timer | null = null;
 
   constructor(clock: Clock, options: BatcherOptions, flush: (items: Item[]) => Promise<Result[]>) {
@@ -95,7 +95,7 @@ export class Batcher<Item, Result> {
       if (rest_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(rest_ms, () => {
         this.#timer = null;
-        // Perhaps this thread was busy and the timer is late: items that arrived meanwhile are taken first.
+        // This thread may have been busy, so that the timer is late: items that arrived meanwhile are taken first.
         this.flushIfReady();
       });
     });

@@ -1,6 +1,6 @@
 /**
- * The log of the service, bounded by bytes. The outside decides how often something fails, and must not decide how much Convoke
- * writes. Each text has its own allowance, so that a flood of one kind hides no other.
+ * The log of the service, bounded in bytes. How often something fails is not in our hands, and must not decide how much
+ * Convoke writes. Each text has its own allowance, so that a flood of one kind hides no other.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';
@@ -14,11 +14,11 @@ export type Log = { [L in Level | 'debug']: (fields: object, text: string) => vo
 const BYTES_AT_ONCE = 16 << 10;
 const BYTES_PER_SECOND = 128;
 
-/** Texts with an allowance of their own; the others share one. */
+/** The most texts with an allowance of their own; the others share one. */
 const TEXTS_MAX = 100;
 const OTHERS = 'others';
 
-/** How often a line reports what was left out. */
+/** How often a line reports how many lines were left out. */
 const LEFT_OUT_MS = 60_000;
 
 /** The bytes of a line besides its fields and its text: level, time, quotes. */
@@ -30,7 +30,7 @@ interface Room {
   left_out: number;
 }
 
-/** Lines at level debug are not bounded: an operator who asks for them wants all. */
+/** Lines at level debug are not bounded: an operator who turns them on wants all of them. */
 export class BoundedLog implements Log {
   readonly #log: Log;
   readonly #clock: Clock;
@@ -62,7 +62,7 @@ export class BoundedLog implements Log {
     this.#write('error', fields, text);
   }
 
-  /** Reports what was left out so far. */
+  /** Reports how many lines were left out so far. */
   close(): void {
     this.#timer?.cancel();
     this.#tellLeftOut();

@@ -19,7 +19,7 @@ export interface Clock {
   wall(): number;
   /** Calls back once, no sooner than after `delay_ms`. */
   after(delay_ms: number, callback: () => void): Timer;
-  /** Calls back after the events that have already happened. */
+  /** Calls back after the events that have already happened are handled. */
   soon(callback: () => void): void;
 }
 
@@ -39,12 +39,12 @@ export function systemClock(): Clock {
   };
 }
 
-/** A measurement over a longer time says nothing about the present. */
+/** A longer measurement says nothing about the present. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**
- * How busy the event loop of this thread was since the last call, 0 to 1. It returns 1 when the last call was long ago: a caller asks
- * only when it suspects that.
+ * How busy the event loop of this thread was since the last call, 0 to 1. Returns 1 when the last call was long ago: a
+ * caller asks only when it suspects that the thread is busy.
  */
 export function eventLoopLoad(): () => number {
   let previous = performance.eventLoopUtilization();

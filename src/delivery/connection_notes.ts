@@ -5,7 +5,7 @@ import type { Clock, Timer } from './clock.ts';
 /** How long changes gather: thousands of machines come back together when a node starts. */
 const LINGER_MS = 50;
 const RETRY_MS = 500;
-/** Changes in one transaction. */
+/** The most changes in one transaction. */
 const BATCH_MAX = 500;
 
 export interface ConnectionNotesParts {
@@ -30,13 +30,13 @@ export class ConnectionNotes {
   /** @param connection null when the machine no longer pulls */
   note(instance_id: string, connection: Connection | null): void {
     const epoch = this.#parts.epochOf(instance_id);
-    // Its node notes it, and what this one noted counts no longer.
+    // Another node owns the instance and notes its connection.
     if (epoch === null || this.#is_stopped) return;
     this.#changes.set(instance_id, { instance_id, connection, epoch });
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /** Writes nothing more: what is noted ends with the partitions of this node. */
+  /** Writes nothing more: the partitions of this node end, and with them its notes. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();
@@ -53,7 +53,7 @@ export class ConnectionNotes {
       if (this.#is_stopped) return;
       onError(error);
       pause_ms = RETRY_MS;
-      // What is newer stays.
+      // A note that was made meanwhile is newer and stays.
       for (const change of changes) {
         if (!this.#changes.has(change.instance_id)) this.#changes.set(change.instance_id, change);
       }

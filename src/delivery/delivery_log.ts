@@ -9,16 +9,16 @@ import type { AttemptEvent, SuppressedDelivery } from './events.ts';
 /** The time that a summary covers. */
 const SUMMARY_MS = 60_000;
 
-/** Bursts that are told apart. */
+/** The most bursts that are counted separately. */
 const BURSTS_MAX = 1_000;
 
-/** Instances that a summary names. */
+/** The most instances that a summary names. */
 const NAMED_MAX = 5;
 
 export interface DeliveryLogParts {
   log: Log;
   clock: Clock;
-  /** The instances that have something to do, with their health. */
+  /** The instances that have something to deliver, with their health. */
   healths: () => Iterable<readonly [instance_id: string, health: InstanceHealth]>;
 }
 
@@ -32,7 +32,7 @@ export class DeliveryLog {
   #went_down = 0;
   #came_back = 0;
   #timer: Timer | null = null;
-  /** When something was stopped last, by meeting and reason. */
+  /** When the guard last stopped a delivery, by meeting and reason. */
   readonly #bursts = new Map<string, number>();
 
   constructor(parts: DeliveryLogParts) {
@@ -55,7 +55,7 @@ export class DeliveryLog {
     else if (before === 'down' && after !== 'down') this.#cameBack(event);
   }
 
-  /** One line for a burst: more of the same in the same meeting is only counted, by the metrics. */
+  /** One line for a burst: further stops in the same meeting are counted by the metrics only. */
   suppressed({ said, ...delivery }: SuppressedDelivery, reason: GuardReason): void {
     const { log, clock } = this.#parts;
     const burst = `${delivery.meeting_id}\n${reason}`;
@@ -69,7 +69,7 @@ export class DeliveryLog {
     log.warn({ ...delivery, from_agent, hops, reason }, 'the loop guard stops agents that answer each other');
   }
 
-  /** Reports what was only counted so far. */
+  /** Reports what was counted and not logged. */
   close(): void {
     this.#timer?.cancel();
     if (this.#timer !== null) this.#summarize();

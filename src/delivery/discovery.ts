@@ -12,11 +12,14 @@ export interface DiscoveryParts {
   recipients: RecipientCache;
   retries: Retries;
   dispatcher: Dispatcher;
-  /** The latest time at which anything that is written now can be due. */
+  /** The latest time at which a delivery written now can be due. */
   latestDue: () => number;
 }
 
-/** Puts what the scan finds pending into lanes, as their backlogs. After a start, only the table knows what is pending. */
+/**
+ * Puts the pending deliveries that the scan finds into lanes, as their backlogs. After a start, only the table knows
+ * them.
+ */
 export class Discovery {
   readonly #parts: DiscoveryParts;
 
@@ -24,12 +27,15 @@ export class Discovery {
     this.#parts = parts;
   }
 
-  /** Finds what is pending in partitions that this node just took: after a start, in all. Resolves when it is in its lanes. */
+  /**
+   * Finds the pending deliveries of partitions that this node just took; after a start, of all. Resolves when they are
+   * in their lanes.
+   */
   async discover(partitions: readonly Partition[]): Promise<void> {
     const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
     const acquired_at = invalidations.tick();
     for (const partition of partitions) partition.acquired_at = acquired_at;
-    // The process that wrote them may have had another clock.
+    // The process that wrote the due times may have had another clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});
     await this.scan(partitions, (lane) => this.markSpilled(lane));
     for (const partition of partitions) partition.discovered = true;
@@ -39,9 +45,9 @@ export class Discovery {
   }
 
   /**
-   * Finds what is pending in partitions.
+   * Finds the pending deliveries of partitions.
    *
-   * @param lane called for each lane that has something pending
+   * @param lane called for each lane that has one
    * @returns how long the table took, in milliseconds
    */
   async scan(partitions: readonly Partition[], lane: (key: LaneKey) => void): Promise<number> {
@@ -50,14 +56,14 @@ export class Discovery {
       const found = { lane, aside: this.#onAside, page: () => dispatcher.run() };
       return await pending_scan.run(partitions, found);
     } catch {
-      // The node stops: the next process, or the next owner, finds it.
+      // This node is stopping: the next process, or the next owner, finds them.
       return 0;
     }
   }
 
-  /** Finds what is pending aside in partitions. */
+  /** Finds the pending deliveries of partitions that stepped aside. */
   async scanAside(partitions: readonly Partition[]): Promise<void> {
-    // It fails only when the node stops.
+    // It rejects only when this node stops.
     await this.#parts.pending_scan.aside(partitions, { aside: this.#onAside }).catch(() => {});
     this.#parts.dispatcher.run();
   }
@@ -68,12 +74,12 @@ export class Discovery {
     if (recipient !== null) retries.schedule(recipient, due_at);
   };
 
-  /** A lane has something on disk that this node has not seen. */
+  /** A lane has a delivery on disk that this node may not have seen. */
   markSpilled({ instance_id, meeting_id }: LaneKey): void {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // A lane in memory is being delivered: perhaps the scan found only what is in memory.
+    // A lane in memory is being delivered: the scan may have found only deliveries that are in memory.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
     // Memory knows only the position of an empty lane. The table knows more, so the lane is read from its beginning.

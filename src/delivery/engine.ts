@@ -54,14 +54,14 @@ import { PendingScan } from './pending_scan.ts';
 import { TimerQueue } from './timer_queue.ts';
 import type { Transport } from './transport/transport.ts';
 
-/** The limits are those of meetings that have none of their own. */
+/** The loop guard's limits, for meetings without limits of their own. */
 export interface EngineSettings extends GuardLimits {
-  /** Delays between attempts that were answered badly. */
+  /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
   expire_after_ms: number;
-  /** Attempts in flight at a time, over all instances. */
+  /** The most attempts in flight, over all instances. */
   max_in_flight: number;
-  /** Attempts in flight at a time to one instance. */
+  /** The most attempts in flight to one instance. */
   instance_concurrency: number;
   max_message_bytes: number;
   user_agent: string;
@@ -79,7 +79,7 @@ export interface EngineParts {
   expiry: Expiry;
   observer: Observer;
   settings: EngineSettings;
-  /** Lets receivers reply later; absent: they cannot. */
+  /** Lets receivers reply later; absent: they cannot reply later. */
   reply_access?: ReplyAccess | undefined;
 }
 
@@ -201,19 +201,19 @@ export class Engine {
     };
   }
 
-  /** The instances in memory, with their health: those that have something to do are among them. */
+  /** The instances in memory, with their health: all that have something to deliver are among them. */
   healths(): Generator<[instance_id: string, health: InstanceHealth]> {
     return this.#recipients.healths();
   }
 
-  /** Whether nothing is in flight: for tests that wait for it. */
+  /** Whether nothing is in flight, for tests. */
   get isQuiet(): boolean {
     const is_at_rest = this.#in_flight.count === 0 && this.#turns.isEmpty;
     const is_written = this.#replies.storing === 0 && this.#settlements.unsettled === 0;
     return is_at_rest && this.#acceptor.isIdle && is_written;
   }
 
-  /** Resolves when what attempts made so far is on disk. */
+  /** Resolves when the results of all attempts so far are on disk. */
   written(): Promise<void> {
     return this.#settlements.flushAll();
   }
@@ -258,7 +258,7 @@ export class Engine {
     this.#local_changes.deliveryRetried(retried);
   }
 
-  /** What is set for a meeting was changed. Resolves when it is in force on this node. */
+  /** The settings of a meeting changed. Resolves when they are in force on this node. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#local_changes.meetingChanged(meeting_id);
   }
@@ -268,26 +268,26 @@ export class Engine {
     return this.#local_changes.dropped(of, deliveries);
   }
 
-  /** Another node changed something that this one must know. */
+  /** Another node changed something that concerns this one. */
   onChange(change: Change): void {
     this.#remote_changes?.onChange(change);
   }
 
   // ── start and stop ────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Finds what is pending in the partitions of this node. Resolves when all of it is in its lanes. */
+  /** Finds the pending deliveries of this node's partitions. Resolves when all are in their lanes. */
   async start(): Promise<void> {
     const discovered = this.#remote_changes?.start() ?? this.#discovery.discover(this.#partitions.held);
     await Promise.all([this.#meetings.readAll(), discovered]);
   }
 
-  /** Whether the end has begun. */
+  /** Whether `drain` was called. */
   get is_draining(): boolean {
     return this.#dispatcher.is_draining;
   }
 
   /**
-   * Begins the end: starts no more attempts and gives the partitions back. A message that arrives now is still stored:
+   * Begins to stop: starts no more attempts and releases the partitions. A message that arrives now is still stored:
    * other nodes deliver it, or this one after its next start.
    */
   drain(): void {
@@ -297,13 +297,14 @@ export class Engine {
     this.#partitions.drain();
   }
 
-  /** Drains, accepts nothing more, lets attempts in flight end, and writes what they made. */
+  /** Drains, accepts nothing more, waits for attempts in flight, and writes their results. */
   async stop(): Promise<void> {
     this.drain();
     this.#acceptor.close();
     await this.#in_flight.idle();
     this.#acceptor.flushIfReady();
-    // Does not wait for ever for storage that fails now: what is not written is delivered again after the next start.
+    // Does not wait for ever for storage that fails now: a delivery whose result is not written is pushed again after
+    // the next start.
     const timed_out = Promise.withResolvers<void>();
     const timer = this.#clock.after(LAST_WRITE_MS_MAX, timed_out.resolve);
     const written = this.#replies.idle().then(() => this.#settlements.flushAll());

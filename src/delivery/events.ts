@@ -6,7 +6,7 @@ import type { Attempt } from '../domain/outcome.ts';
 import type { QueuedDelivery } from '../store/contract/deliveries.ts';
 import type { Accepted, NewMessage } from '../store/contract/messages.ts';
 
-/** What the engine tells those who keep logs and metrics. */
+/** What the engine reports to logs, metrics and the feed. */
 export interface Observer {
   /**
    * `results` has an item for each message of the batch. `messages` counts the new messages, `deliveries` their
@@ -34,13 +34,15 @@ export interface AttemptEvent {
   seq: number;
   instance_id: string;
   attempt: Attempt;
-  /** What the attempt made of the delivery. */
+  /** The state of the delivery after the attempt. */
   state: 'delivered' | 'failed' | 'pending';
   reason: DeliveryReason | null;
   /** The delay before the next attempt; null when there is none, or when the instance backs off. */
   retry_in_ms: number | null;
   accepted_at: number;
-  /** The health of the instance before; the same object as afterwards when the attempt changed nothing. */
+  /**
+   * The health of the instance before the attempt; the same object as `health_after` when the attempt changed nothing.
+   */
   health_before: InstanceHealth;
   health_after: InstanceHealth;
 }

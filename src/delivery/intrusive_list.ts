@@ -1,13 +1,13 @@
 /**
  * Items in the order of their insertion. Each can be removed by itself, at no cost.
  *
- * A Set does that for items that stay. It must not be used where thousands enter and leave in a second: after enough changes V8 moves
- * a Set (or a Map) to a new table, and the old table keeps what it held and a reference to the new one. As soon as one such table is
- * old for the collector, each following table stays until the next full collection, with everything that was in it: requests,
- * responses, bodies. A list leaves nothing behind.
+ * A Set does the same for items that stay. It must not be used where thousands of items enter and leave in a second:
+ * after enough changes V8 moves a Set (or a Map) to a new table, and the old table keeps its items and a reference to
+ * the new one. As soon as one such table is old for the collector, each following table stays until the next full
+ * collection, with everything that was in it: requests, responses, bodies. A list leaves nothing behind.
  */
 export abstract class ListNode {
-  /** The list that holds it. */
+  /** The list that holds this item. */
   list: IntrusiveList<ListNode> | null = null;
   earlier: ListNode | null = null;
   later: ListNode | null = null;
@@ -42,7 +42,7 @@ export class IntrusiveList<T extends ListNode> {
     this.#size++;
   }
 
-  /** @returns whether it was here */
+  /** @returns whether it was in this list */
   delete(entry: T): boolean {
     if (!this.has(entry)) return false;
     const { earlier, later } = entry;

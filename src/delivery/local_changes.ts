@@ -74,8 +74,8 @@ export class LocalChanges {
   }
 
   /**
-   * A delivery was queued again by hand, to be tried at once, so the back-off ends as well. One that waits behind the head of
-   * its lane keeps its place, and the head its time.
+   * A delivery was queued again by hand, to be tried at once, so the back-off ends as well. If another delivery is
+   * ahead of it in its lane, it keeps its place, and the head keeps its time.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
@@ -99,7 +99,7 @@ export class LocalChanges {
     dispatcher.run();
   }
 
-  /** What is set for a meeting was changed. Resolves when it is in force on this node. */
+  /** The settings of a meeting changed. Resolves when they are in force on this node. */
   meetingChanged(meeting_id: string): Promise<void> {
     return this.#parts.meetings.changed(meeting_id);
   }
@@ -124,7 +124,7 @@ export class LocalChanges {
       }
       if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
     }
-    // While it was paused, nobody looked for its deliveries aside.
+    // While the meeting was paused, its deliveries aside were not read.
     if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);
   }
 }

@@ -13,7 +13,7 @@ export interface MaintenanceSettings {
 }
 
 export interface MaintenanceObserver {
-  /** Deliveries failed because their time was up. */
+  /** Deliveries failed because they expired. */
   expired(deliveries: EndedInLane[]): void;
   /** The data file is mostly empty and cannot shrink, because an old version made it. */
   isMostlyEmpty(space: FileSpace): void;
@@ -22,13 +22,13 @@ export interface MaintenanceObserver {
 }
 
 const INTERVAL_MS = 60_000;
-/** Lanes in one step: steps are small, so that requests do not wait. */
+/** The most lanes in one step: steps are small, so that requests do not wait. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 
 /**
- * The free pages that a file keeps for new rows, and the same as a part of the used ones. It gives the others back in
- * steps, which take a tenth of the time, and at most for this long in a round.
+ * The free pages that a file keeps for new rows: at least so many, and at least this part of the used ones. The file
+ * gives the others back in steps. Steps take a tenth of the time, and at most this long in a round.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -44,7 +44,10 @@ const GIVING_BACK_MS_MAX = 30_000;
 const EMPTY_BYTES_MIN = 64 << 20;
 const REPORT_AGAIN_MS = 86_400_000;
 
-/** Fails what has expired, and removes what was kept long enough: once a minute, and more rarely where that takes long. */
+/**
+ * Fails deliveries that have expired, and removes rows that were kept long enough: once a minute, and less often when
+ * that takes long.
+ */
 export class Maintenance {
   readonly #clock: Clock;
   readonly #store: Store;
@@ -58,7 +61,7 @@ export class Maintenance {
   #stopped = false;
   #reported_at: number | null = null;
 
-  /** @param isMine whether this node does it: one node of a cluster does it for all */
+  /** @param isMine whether this node does the maintenance: one node of a cluster does it for all */
   constructor(
     clock: Clock,
     store: Store,
@@ -106,7 +109,7 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // While the clock is not trusted, nothing is removed because of it.
+    // A jump of the clock that is not trusted removes nothing.
     const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
@@ -153,7 +156,7 @@ function keptFree({ pages, free_pages }: FileSpace): number {
   return Math.max(FREE_PAGES_MIN, Math.ceil((pages - free_pages) * FREE_PART));
 }
 
-/** Whether to advise a rewrite of the file. */
+/** Whether to recommend that the file is rewritten. */
 export function isMostlyEmpty({ page_bytes, pages, free_pages }: Omit<FileSpace, 'gives_back'>): boolean {
   return free_pages * page_bytes >= EMPTY_BYTES_MIN && free_pages > pages / 2;
 }

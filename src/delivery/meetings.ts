@@ -2,27 +2,25 @@ import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import type { SetMeeting } from '../store/contract/meetings.ts';
 import type { Store } from '../store/store.ts';
 
-/** Meetings read at once. */
+/** The most meetings in one read. */
 const PAGE = 500;
 
 export interface MeetingsParts {
-  /** Of meetings that have no limits of their own. */
+  /** The limits of meetings that have none of their own. */
   limits: GuardLimits;
   store: Pick<Store, 'meetings'>;
-  /** The storage failed: does it again later. */
+  /** The storage failed: calls `again` later. */
   retryLater: (error: unknown, again: () => void) => void;
-  /** The settings of a meeting were read: they, or its deliveries, may have changed. */
+  /** The settings of a meeting were read: they or its deliveries may have changed. */
   onRead: (meeting_id: string) => void;
-  /** Something was read. */
+  /** Settings were read. */
   onCaughtUp: () => void;
 }
 
 /**
- * What is set for meetings, in memory. Few meetings have settings, and a node knows all of them, so dispatch never waits
- * for this. Nothing is attempted before they are read for the first time.
- *
- * What changed is always read again: of two changes that arrive over different connections, the later one need not
- * arrive last.
+ * The settings of meetings, in memory. Few meetings have settings, and a node knows all of them, so dispatch never
+ * waits for this. No attempt starts before they are read for the first time. A change is always read from the table: of
+ * two changes that arrive over different connections, the later one need not arrive last.
  */
 export class Meetings {
   readonly #parts: MeetingsParts;
@@ -58,7 +56,7 @@ export class Meetings {
     return this.#read();
   }
 
-  /** A meeting was changed. Resolves as above. */
+  /** The settings of a meeting changed. Resolves when they are in force, or when the store has failed. */
   changed(meeting_id: string): Promise<void> {
     this.#to_read.add(meeting_id);
     return this.#read();

@@ -4,13 +4,16 @@ import type { Clock } from './clock.ts';
 import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
-/** Lanes in a page. Each costs a search in the index, and messages that are accepted meanwhile wait for the page. */
+/**
+ * The most lanes in a page. Each costs a search in the index, and messages that are accepted meanwhile wait for the
+ * page.
+ */
 const PAGE = 250;
 /** How soon the scan tries again when the storage failed. */
 const TRY_AGAIN_MS = 500;
 
 export interface Found {
-  /** Something is pending in a lane. */
+  /** A lane has pending deliveries. */
   lane(key: LaneKey): void;
   /** An instance has a delivery aside that is due at a time. */
   aside(instance_id: string, due_at: number): void;
@@ -37,7 +40,7 @@ export class PendingScan {
   }
 
   /**
-   * Finds everything that is pending in partitions; rejects only after `stop`.
+   * Finds all pending deliveries of partitions; rejects only after `stop`.
    *
    * @returns for how many milliseconds it read, without the time in which the storage failed
    */
@@ -63,7 +66,7 @@ export class PendingScan {
     return reading_ms;
   }
 
-  /** Finds what is pending aside; rejects only after `stop`. */
+  /** Finds the pending deliveries that stepped aside; rejects only after `stop`. */
   async aside(partitions: readonly Partition[], found: Pick<Found, 'aside'>): Promise<void> {
     if (partitions.length === 0) return;
     await this.#persistently(() => this.#findAside(numbersOf(partitions), found));
@@ -76,8 +79,8 @@ export class PendingScan {
   }
 
   /**
-   * Bounds the times that a clock which was ahead has written: the deliveries aside become due at `latest_ms` at the
-   * latest. Rejects only after `stop`.
+   * Corrects the times that a process with a clock ahead has written: the deliveries aside become due at `latest_ms` at
+   * the latest. Rejects only after `stop`.
    */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);

@@ -4,16 +4,16 @@ import { IntrusiveList, ListNode } from './intrusive_list.ts';
 /** Entries end up to this much late, many of them together. */
 const TICK_MS = 100;
 
-/** Something that ends at a time, unless it is deleted before. */
+/** An entry that ends at a time, unless it is deleted first. */
 export abstract class WheelEntry extends ListNode {
   /** Called when the time is up, at most once for each `add`. */
   abstract expire(): void;
 }
 
 /**
- * Deadlines of different lengths for many entries that mostly end earlier. An entry stands in the list of the tick in
- * which it ends. So it costs four assignments to add and to delete, all entries share one timer, and nothing is kept of
- * an entry that was deleted.
+ * Deadlines of different lengths, for many entries that are mostly deleted early. An entry stands in the list of the
+ * tick in which it ends. So adding and deleting cost four assignments, all entries share one timer, and a deleted entry
+ * leaves nothing behind.
  */
 export class TimerWheel {
   readonly #clock: Clock;
@@ -34,7 +34,7 @@ export class TimerWheel {
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
     if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
-    // Never in a slot that was looked through already, and never a whole round ahead.
+    // Never in a slot that this round has passed already, and never a whole round ahead.
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
@@ -47,7 +47,7 @@ export class TimerWheel {
     if (entry.list?.delete(entry) === true) this.#size--;
   }
 
-  /** Nothing ends by itself any more. */
+  /** No entry ends by itself any more. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();
@@ -66,11 +66,11 @@ export class TimerWheel {
   #turn(): void {
     this.#timer = null;
     const now = Math.floor(this.#clock.now() / TICK_MS);
-    // After a pause of the process there is nothing beyond one whole round.
+    // Even after a long pause of the process, one whole round covers everything.
     const to = Math.min(now, this.#ended + this.#slots.length);
     for (let tick = this.#ended + 1; tick <= to; tick++) {
       const slot = this.#slotOf(tick);
-      // What is added meanwhile is for a later tick.
+      // An entry that is added meanwhile is for a later tick.
       this.#ended = tick;
       for (let entry = slot.first; entry !== null; entry = slot.first) {
         this.delete(entry);

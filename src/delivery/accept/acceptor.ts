@@ -19,18 +19,18 @@ export interface Send extends Pick<
   NewMessage,
   'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'idempotency'
 > {
-  /** Ends its deliveries earlier than the service does for all; null: it does not. */
+  /** When its deliveries expire, if that is earlier than the setting of the service says; null: the setting decides. */
   expires_in_ms: number | null;
 }
 
-/** Messages in one transaction, and their bytes. */
+/** The most messages in one transaction, and the most bytes of them. */
 const BATCH_MAX = 500;
 const BATCH_BYTES_MAX = 8 << 20;
-/** The bytes of messages that wait to be stored. Beyond it, a send is refused with 503 and Retry-After. */
+/** The most bytes of messages that wait to be stored. Beyond it, a send gets 503 with Retry-After. */
 const WAITING_BYTES_MAX = 64 << 20;
 /** The bytes that a message takes in memory besides its text. */
 const MESSAGE_OVERHEAD_BYTES = 512;
-/** How much the latest batch counts in the average of deliveries per message. */
+/** The weight of the latest batch in the average of deliveries per message. */
 const FAN_OUT_WEIGHT = 0.2;
 
 const DAMAGED = 'A row that this message needs is damaged; the log of the service says which.';
@@ -105,7 +105,7 @@ export class Acceptor {
     this.#batcher.flushIfReady();
   }
 
-  /** Accepts nothing more. */
+  /** Accepts no more messages. */
   close(): void {
     this.#is_closed = true;
   }
@@ -129,7 +129,8 @@ export class Acceptor {
   }
 
   /**
-   * The same for replies, which attempts in flight may still make while the service stops. Says what became of it.
+   * The same for replies: attempts in flight may still produce them while the service stops. Returns whether the reply
+   * was stored, or why not.
    *
    * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
    */
@@ -174,7 +175,7 @@ export class Acceptor {
 
   /**
    * How many messages one transaction stores. The deliveries of a batch should fit into memory with those that wait
-   * already: a spilled delivery is read again, and that costs more than everything else about it.
+   * already. A spilled delivery is read again, and that costs more than the rest of its work.
    */
   #batchMax(): number {
     const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));

@@ -9,8 +9,8 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * Waiting deliveries of instances that move, for each node of the cluster. Beyond it, acceptance waits until dispatch
- * has caught up.
+ * The most waiting deliveries for each node of the cluster, without those of instances that do not move. Beyond it,
+ * acceptance waits until dispatch has caught up.
  */
 export const WAITING_HIGH = 4_000;
 /** A node with at least this many waiting deliveries reports them to the other nodes. */
@@ -29,7 +29,7 @@ export interface BackpressureParts {
   in_flight: InFlight;
   dispatcher: Dispatcher;
   saturation: Saturation;
-  /** Called when acceptance may go on. */
+  /** Called when acceptance may continue. */
   onRelief: () => void;
 }
 
@@ -49,10 +49,10 @@ export class Backpressure {
   readonly #dispatcher: Dispatcher;
   readonly #saturation: Saturation;
   readonly #onRelief: () => void;
-  /** Since when acceptance waits for dispatch; null while it does not. */
+  /** When acceptance began to wait for dispatch; null while it does not wait. */
   #behind_since: number | null = null;
   #check_at = 0;
-  /** Deliveries expected from messages that are being stored. */
+  /** Deliveries that the messages being stored are expected to have. */
   #expected = 0;
 
   constructor(parts: BackpressureParts) {
@@ -76,7 +76,7 @@ export class Backpressure {
     this.#expected += deliveries;
   }
 
-  /** Deliveries that wait and are not in flight, and those expected of what is being stored. */
+  /** Deliveries that wait and are not in flight, and those expected from messages that are being stored. */
   get #waiting(): number {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
@@ -92,7 +92,8 @@ export class Backpressure {
   }
 
   /**
-   * Whether acceptance should wait. Before it says so, it drops from memory what belongs to instances that do not move.
+   * Whether acceptance should wait. Before it returns true, it drops from memory the deliveries of instances that do
+   * not move.
    */
   isBehind(): boolean {
     const { is_draining, isHeld } = this.#dispatcher;
@@ -138,7 +139,9 @@ export class Backpressure {
   }
 
   /**
-   * Drops from memory what lanes should not hold now. @returns how many deliveries wait in lanes of instances that move
+   * Drops from memory the deliveries that lanes should not hold now.
+   *
+   * @returns how many deliveries wait in lanes of instances that move
    */
   #trimSlow(now: number): number {
     let moving = 0;

@@ -64,7 +64,7 @@ export class Attempts {
     this.#user_agent = parts.user_agent;
   }
 
-  /** Pushes the head of a lane. When that ends, the result is on its way to the disk, and the lane goes on. */
+  /** Pushes the head of a lane. When the push ends, its result is handed to the writer, and the lane continues. */
   start(recipient: Recipient, lane: Lane, head: LaneDelivery): void {
     const { target } = recipient.registration;
     assert(target !== null, 'an instance without a target is never listed');
@@ -79,7 +79,7 @@ export class Attempts {
       push.keeps_body = true;
       Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, started_wall));
     }
-    /** @param settles what the result makes of the delivery; null when it makes nothing */
+    /** @param settles how the result changes the delivery; null when it changes nothing */
     const end = (settles: (() => void) | null): void => {
       lane.end();
       settles?.();
@@ -91,7 +91,7 @@ export class Attempts {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
-      // How long agents think says nothing about how fast receivers are.
+      // A machine that pulls may think for minutes: that says nothing about how fast receivers are.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       const settle = (words: string): void => {
@@ -101,15 +101,20 @@ export class Attempts {
       const isLost = (): boolean => recipient.dropped;
       const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';
       if (typeof unsent === 'string') return end(() => settle(unsent));
-      // Without its replies nothing is settled: the push is made again, by the next owner or after the next start.
+      // Without its replies the delivery is not settled: the push is made again, by the next owner or after the next
+      // start.
       void unsent.then((words) => end(words === null ? null : () => settle(words)));
-      // Other lanes of the instance go on meanwhile.
+      // Other lanes of the instance continue meanwhile.
       this.#dispatcher.offer(recipient);
       this.#dispatcher.run();
     });
   }
 
-  /** What is next for the lane. @param generation of the lane when the attempt started */
+  /**
+   * Decides what the lane does next.
+   *
+   * @param generation of the lane when the attempt started
+   */
   #goOn(recipient: Recipient, lane: Lane, generation: number): void {
     if (recipient.dropped) {
       this.#memory.trim(lane, 0);

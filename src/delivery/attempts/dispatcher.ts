@@ -20,9 +20,9 @@ import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
-/** Results of attempts that are not written yet. Beyond it, no new attempt starts. */
+/** The most results of attempts that are not written yet. Beyond it, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** How soon something is tried again that the storage failed to do. */
+/** The pause before work is repeated that failed because of the storage. */
 const RETRY_MS = 500;
 
 export interface DispatcherParts {
@@ -40,13 +40,13 @@ export interface DispatcherParts {
   saturation: Saturation;
   meetings: Pick<Meetings, 'is_loaded' | 'isPaused'>;
   guard: LoopGuard;
-  /** Attempts in flight at a time, over all instances. */
+  /** The most attempts in flight, over all instances. */
   max_in_flight: number;
-  /** Attempts in flight at a time to one instance. */
+  /** The most attempts in flight to one instance. */
   instance_concurrency: number;
 }
 
-/** What the dispatcher starts. */
+/** The work that the dispatcher starts. */
 export interface Steps {
   attempts: { start(recipient: Recipient, lane: Lane, head: LaneDelivery): void };
   loader: { load(recipient: Recipient, lane: Lane, backlog: Backlog): void };
@@ -57,8 +57,9 @@ export interface Steps {
 }
 
 /**
- * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and their ready
- * lanes wait in lists of their own. Each list goes round, and no instance waits for another's backlog.
+ * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts). The ready lanes of
+ * a recipient wait in a list of their own. Lists are served in rotation, and no instance waits for the backlog of
+ * another.
  */
 export class Dispatcher {
   readonly #observer: Observer;
@@ -101,7 +102,7 @@ export class Dispatcher {
     this.#instance_concurrency = parts.instance_concurrency;
   }
 
-  /** Called once, before anything is offered. The constructor cannot take the steps, because they need a dispatcher. */
+  /** Called once, before any lane is offered. The constructor cannot take the steps, because they need a dispatcher. */
   connect(steps: Steps): void {
     this.#steps = steps;
   }
@@ -110,7 +111,10 @@ export class Dispatcher {
     return this.#is_draining;
   }
 
-  /** Whether nothing starts until replies are stored. Acceptance does not wait for dispatch then: it stores them. */
+  /**
+   * Whether no attempt starts until replies are stored. Acceptance does not wait for dispatch then, because it is
+   * acceptance that stores them.
+   */
   get isHeld(): boolean {
     return this.#steps.replies.isFull;
   }
@@ -152,7 +156,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** When its machine turns out to be away, what waits for it needs no memory. */
+  /** When its machine does not pull, its deliveries need no memory: they stay on disk. */
   #watchWait(recipient: Recipient, at: number): void {
     recipient.wait_watched = true;
     this.#timers.schedule(at, () => {
@@ -165,7 +169,7 @@ export class Dispatcher {
     });
   }
 
-  /** A turn ends when there is nothing left that it could start. */
+  /** A turn ends when the recipient can start nothing more. */
   #endTurnIfDone(recipient: Recipient): void {
     if (recipient.turn === null || recipient.isActive) return;
     this.#turns.end(recipient);
@@ -177,7 +181,7 @@ export class Dispatcher {
     this.#turns.end(recipient);
   }
 
-  /** Holds a lane: nothing of it is tried before a time. */
+  /** Holds a lane: none of its deliveries is tried before a time. */
   holdUntil(recipient: Recipient, lane: Lane, at: number): void {
     lane.held_until = at;
     this.#timers.schedule(at, () => {
@@ -192,7 +196,7 @@ export class Dispatcher {
     this.offer(recipient, lane);
   }
 
-  /** The storage failed: calls `again` later, unless this node stops. */
+  /** The storage failed: calls `again` later, unless this node is stopping. */
   retryLater(error: unknown, again: () => void, delay_ms = RETRY_MS): void {
     if (this.#is_draining) return;
     this.#observer.storageFailed(error);
@@ -202,14 +206,14 @@ export class Dispatcher {
     });
   }
 
-  /** Takes steps as long as there is one to take. */
+  /** Takes steps until none is left. */
   run(): void {
     if (this.#is_running || this.#is_draining || !this.#meetings.is_loaded) return;
     this.#is_running = true;
     while (this.#in_flight.limited < this.#max_in_flight && this.#settlements.unsettled < UNSETTLED_MAX) {
       if (this.isHeld) break;
       const now = this.#clock.now();
-      // Without a valid lease, another node may deliver these by now.
+      // Without a valid lease, another node may deliver these deliveries by now.
       if (!this.#partitions.isLeaseValid(now)) break;
       const recipient = this.#next(now);
       if (recipient === undefined) break;
@@ -225,8 +229,8 @@ export class Dispatcher {
   }
 
   /**
-   * The recipient whose step is next. Recipients with a backlog leave room for those without one: in the attempts in
-   * flight, in the results to write, and in memory.
+   * The recipient whose step is next. Recipients with a backlog leave room for those without one: among the attempts in
+   * flight, among the results to write, and in memory.
    */
   #next(now: number): Recipient | undefined {
     if (this.#turns.has_behind) this.#saturation.measure(now);
@@ -236,7 +240,7 @@ export class Dispatcher {
     const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
     const recipient = this.#turns.next(may_go, may_begin);
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // While all instances in their turn hang, nothing else asks whether there is room for more.
+      // While every instance in its turn hangs, no other call checks whether there is room for more.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
@@ -246,7 +250,7 @@ export class Dispatcher {
     return recipient;
   }
 
-  /** The next step of a ready lane: an attempt on its head, a read of the table, or an end. */
+  /** The next step of a ready lane: an attempt on its head, a read of the table, or nothing more. */
   #step(recipient: Recipient, lane: Lane): void {
     if (!lane.aside && this.#meetings.isPaused(lane.meeting_id)) {
       this.#pause(lane);
@@ -259,7 +263,7 @@ export class Dispatcher {
         continue;
       }
       if (lane.aside && this.#meetings.isPaused(head.meeting_id)) {
-        // It stays on disk, and is read again when its meeting goes on.
+        // It stays on disk, and is read again when its meeting resumes.
         this.#memory.takeHead(lane);
         if (lane.queue.length > 0 || lane.backlog !== null) continue;
         this.#steps.retries.putOff(recipient);
@@ -269,7 +273,7 @@ export class Dispatcher {
         this.holdUntil(recipient, lane, head.next_attempt_at);
         return;
       }
-      // A delivery aside was tried, or somebody let it through.
+      // Deliveries aside are not judged: they were tried before, or somebody let them through.
       const is_judged = head.said !== null && head.attempt_count === 0 && !lane.aside;
       const verdict = is_judged ? this.#guard.judge(recipient, head) : null;
       if (verdict === 'unknown') {
@@ -291,7 +295,7 @@ export class Dispatcher {
     } else this.#steps.loader.load(recipient, lane, lane.backlog);
   }
 
-  /** The meeting of a lane is paused: the lane waits on disk until it goes on. */
+  /** The meeting of a lane is paused: the lane stays on disk until the meeting resumes. */
   #pause(lane: Lane): void {
     lane.held_until = Infinity;
     this.#memory.trim(lane, 0);

@@ -2,8 +2,9 @@ import type { Recipient } from '../lanes/recipient.ts';
 import type { Target } from '../transport/target.ts';
 
 /**
- * What an attempt counts as: one of an instance without a backlog, or of a turn. `in_hand`: a machine has the push that
- * pulls. It holds no connection, and takes as long as an agent thinks, so it counts against no limit of connections.
+ * Which limits an attempt counts against: those of an instance without a backlog, or those of a turn. `in_hand`: a
+ * machine that pulls has the push. It holds no connection, and may take as long as an agent thinks, so it counts
+ * against no limit of connections.
  */
 export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 
@@ -19,17 +20,21 @@ export class InFlight {
     return this.#count;
   }
 
-  /** Of these, attempts that count against the limit of all. */
+  /** Attempts in flight that count against the limit of all instances. */
   get limited(): number {
     return this.#count - this.#in_hand;
   }
 
-  /** Of these, attempts that were started in a turn. */
+  /** Attempts in flight that were started in a turn. */
   get in_turns(): number {
     return this.#in_turns;
   }
 
-  /** An attempt starts. @returns what it counts as, to be given to `end` */
+  /**
+   * An attempt starts.
+   *
+   * @returns its kind, to be given to `end`
+   */
   start(recipient: Recipient, { transport }: Target, now: number): AttemptKind {
     if (recipient.in_flight === 0) recipient.moved_at = now;
     recipient.partition.attemptStarts();
@@ -39,7 +44,7 @@ export class InFlight {
     return kind;
   }
 
-  /** An attempt ended. Its result, if it has one, is noted next, then `conclude` is called. */
+  /** An attempt ended. The caller then notes its result, if it has one, and calls `conclude`. */
   end(recipient: Recipient, kind: AttemptKind): void {
     this.#add(recipient, kind, -1);
   }

@@ -6,12 +6,15 @@ import type { Recipient } from '../lanes/recipient.ts';
 import type { Meetings } from '../meetings.ts';
 import type { Settlements } from './settlements.ts';
 
-/** Times in memory, over all lanes; beyond it the lanes that were judged longest ago are read again when they are needed. */
+/**
+ * The most times in memory, over all lanes. Beyond it, the windows that were used longest ago are dropped, and read
+ * again when they are needed.
+ */
 const TIMES_MAX = 200_000;
-/** Deliveries of an instance that are looked through to rebuild a window. What went before them is forgotten. */
+/** The most deliveries of an instance that are read to rebuild a window. Older ones are ignored. */
 const ROWS_MAX = 2_000;
 
-/** What the guard needs of the dispatcher when a window was read. */
+/** The calls that the guard makes on the dispatcher after it has read a window. */
 interface GuardedDispatcher {
   offer(recipient: Recipient, lane: Lane): void;
   invalidateLane(recipient: Recipient, lane: Lane): void;
@@ -23,29 +26,29 @@ export interface LoopGuardParts {
   store: Pick<Store, 'deliveries'>;
   settlements: Pick<Settlements, 'flush'>;
   meetings: Pick<Meetings, 'limitsOf'>;
-  /** It begins without one, because the dispatcher asks the guard. */
+  /** A function, because the dispatcher is made after the guard: each uses the other. */
   dispatcher: () => GuardedDispatcher;
 }
 
-/** What went through a lane lately, from whom to whom. */
+/** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
-  /** Of another object, or with fewer times than are needed now, it does not count: it is read again. */
+  /** A window of another recipient object, or made for a smaller limit, is not used: it is read again. */
   recipient: Recipient;
   pair_limit: number;
   /** The last delivery that was judged. */
   last_seq: number;
-  /** By sender and agent: when messages that went were accepted, the newest last. */
+  /** By sender and agent: when the messages that were delivered had been accepted, the newest last. */
   pairs: Map<string, number[]>;
   times: number;
 }
 
 /**
- * Judges what agents say, at the head of a lane. The node that owns the instance sees all that counts. After a restart,
- * or when another node had the instance, the window of a lane is rebuilt from what is stored.
+ * Judges the messages of agents at the head of a lane. The node that owns the instance sees all messages that count.
+ * After a restart, or when another node had the instance, the window of a lane is rebuilt from the store.
  */
 export class LoopGuard {
   readonly #parts: LoopGuardParts;
-  /** By instance and meeting; those that were used last are at the end. */
+  /** By instance and meeting; the most recently used are at the end. */
   readonly #windows = new Map<string, Window>();
   #times = 0;
 
@@ -53,7 +56,7 @@ export class LoopGuard {
     this.#parts = parts;
   }
 
-  /** Null: the head may go. `unknown`: the window of the lane must be read first. */
+  /** Null: the head may be delivered. `unknown`: the window of the lane must be read first. */
   judge(recipient: Recipient, head: LaneDelivery): GuardReason | 'unknown' | null {
     const { said, accepted_at, meeting_id } = head;
     if (said === null || said.from_agent === null) return null;
@@ -62,7 +65,7 @@ export class LoopGuard {
     if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
     const window = this.#windowOf(recipient, head, limits);
     if (window === null) return 'unknown';
-    // It went before, and is tried again, because the lane was read again.
+    // The head was let through before, and is tried again because the lane was read again.
     if (head.seq <= window.last_seq) return null;
     window.last_seq = head.seq;
     const pairs = pairsOf(from_agent, head.target_agents);
@@ -86,7 +89,7 @@ export class LoopGuard {
       else dispatcher.invalidateLane(recipient, lane);
     };
     try {
-      // What was stopped before must be on disk, or it would count.
+      // Deliveries that were stopped must be on disk as stopped, or they would count.
       await settlements.flush();
       const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
       const went = await store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
@@ -117,7 +120,7 @@ export class LoopGuard {
     const key = keyOf(recipient, head);
     let window = this.#windows.get(key);
     if (window === undefined || window.recipient !== recipient || window.pair_limit < pair_limit) {
-      // Nothing went before the first message.
+      // Before the first message there was nothing to count.
       if (head.seq > 1) return null;
       window = { recipient, pair_limit, last_seq: 0, pairs: new Map(), times: 0 };
     }

@@ -37,7 +37,7 @@ export interface ResultsParts {
   retry_schedule_ms: readonly number[];
 }
 
-/** What a result means for its delivery, and what it made of the health of the instance. */
+/** The meaning of a result for its delivery, and the health of the instance before and after it. */
 export interface Judged {
   verdict: Verdict;
   now: number;
@@ -45,7 +45,7 @@ export interface Judged {
   health_after: InstanceHealth;
 }
 
-/** Carries out what the results of attempts mean for deliveries and instances. What they mean is decided in src/domain. */
+/** Carries out what the results of attempts mean for deliveries and instances. src/domain decides what they mean. */
 export class Results {
   readonly #clock: Clock;
   readonly #random: () => number;
@@ -69,7 +69,7 @@ export class Results {
     this.#retry_schedule_ms = parts.retry_schedule_ms;
   }
 
-  /** An attempt ended. What it says of the instance counts at once, because results of its other lanes follow. */
+  /** An attempt ended. The health of the instance changes at once, because results of its other lanes follow. */
   judge(recipient: Recipient, target: Target, delivery: LaneDelivery, result: PushResult): Judged {
     const now = this.#clock.now();
     const wall = this.#clock.wall();
@@ -78,7 +78,7 @@ export class Results {
     return { verdict, now, health_before, health_after: recipient.registration.health };
   }
 
-  /** What the result makes of the delivery: when its replies are stored, if it has some. */
+  /** Changes the delivery as its result says. If the response held replies, this is called when they are stored. */
   apply(recipient: Recipient, lane: Lane, delivery: LaneDelivery, attempt: Attempt, judged: Judged): void {
     const { verdict, now, health_before, health_after } = judged;
     delivery.attempt_count++;

@@ -1,4 +1,6 @@
-/** A thread that works more than this share of its time is saturated. Below that share, something else is slow. */
+/**
+ * A thread that is busy for more than this share of its time is saturated. Below that share, something else is slow.
+ */
 const SATURATED = 0.75;
 /** How often that is measured. */
 export const CHECK_MS = 100;
@@ -21,10 +23,10 @@ const GROWTH_SATURATED = 1.1;
  */
 const TURNS_PER_ATTEMPT = 2;
 
-/** How busy this thread is, and how much of its work may therefore be backlog. */
+/** Measures how busy this thread is, and limits the attempts for backlogs accordingly. */
 export class Saturation {
   readonly #load: () => number;
-  /** The most attempts there may be, whatever the load. */
+  /** The most attempts to instances with a backlog, however idle this thread is. */
   readonly #attempts_most: number;
   #attempts_max: number;
   #is_saturated = false;
@@ -40,12 +42,12 @@ export class Saturation {
     this.#attempts_max = Math.min(ATTEMPTS_FIRST, this.#attempts_most);
   }
 
-  /** Attempts in flight to instances with a backlog, as of the last measurement. */
+  /** The most attempts in flight to instances with a backlog, as of the last measurement. */
   get attempts_max(): number {
     return this.#attempts_max;
   }
 
-  /** Such instances whose turn it is. */
+  /** Instances with a backlog that may have their turn at a time. */
   get turns_max(): number {
     return this.#attempts_max * TURNS_PER_ATTEMPT;
   }

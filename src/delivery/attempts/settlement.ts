@@ -3,10 +3,10 @@ import type { DeliverySettlement } from '../../store/contract/deliveries.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 
 /**
- * What is written about a delivery when an attempt ended, or when it expired.
+ * The row changes of a delivery whose attempt ended, or that expired.
  *
  * @param next_attempt_at steady time; null when there is no next attempt, or when it waits for no time
- * @param epoch of the partition: a settlement by a node that lost the partition is not written
+ * @param epoch of the partition: the store ignores a settlement by a node that lost the partition
  */
 export function settlementOf(
   delivery: LaneDelivery,

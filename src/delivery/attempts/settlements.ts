@@ -7,11 +7,11 @@ import type { Recipient } from '../lanes/recipient.ts';
 
 /** Results gather for at least this long before they are written. */
 const LINGER_MS = 3;
-/** Results in one batch. */
+/** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * How long the time of the last success may wait until it is written. A row that every batch writes is found ever more
- * slowly in PostgreSQL.
+ * How long the time of the last success may wait until it is written. PostgreSQL finds a row ever more slowly when
+ * every batch writes it.
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -27,11 +27,14 @@ export class Settlements {
   readonly #onWritten: () => void;
   #deliveries: DeliverySettlement[] = [];
   #instances = new Set<Recipient>();
-  /** Instances of which nothing is new but the time of their last success. */
+  /** Instances whose only change is the time of their last success. */
   readonly #succeeded = new Set<Recipient>();
   #writing: Promise<void> | null = null;
   #writing_count = 0;
-  /** What was added so far, and what of it is on disk: both are written in the order in which they were added. */
+  /**
+   * How many changes were added, and how many of them are on disk: they are written in the order in which they were
+   * added.
+   */
   #added = { deliveries: 0, instances: 0 };
   #written = { deliveries: 0, instances: 0 };
   readonly #linger_timer = new LingerTimer();
@@ -58,7 +61,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed. What is written is its health at the time of the write. */
+  /** The health of an instance changed. The health at the time of the write is what is written. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);
@@ -79,15 +82,15 @@ export class Settlements {
     for (const instance of this.#succeeded) this.markDirty(instance);
   }
 
-  /** Resolves when everything so far is on disk, the times of successes too. */
+  /** Resolves when all changes so far are on disk, the times of successes included. */
   flushAll(): Promise<void> {
     this.#markAllSucceeded();
     return this.flush();
   }
 
   /**
-   * Resolves when all that was added or touched so far is on disk. It does not wait for what is added later, or it
-   * would never end.
+   * Resolves when everything that was added so far is on disk. It does not wait for later additions, or it would never
+   * end.
    */
   async flush(): Promise<void> {
     const { deliveries, instances } = this.#added;

@@ -4,12 +4,12 @@ import type { Clock } from '../clock.ts';
 const TOPIC = 'backlog';
 /** A report counts for this long. A node that is still behind reports again before then. */
 const REPORT_VALID_MS = 400;
-/** Nodes whose reports are kept. */
+/** The most nodes whose reports are kept. */
 const NODES_MAX = 1_000;
 
 /**
- * The number of deliveries that wait in the other nodes of a cluster. It matters because a message that one node
- * accepts goes into the lanes of all nodes.
+ * The number of deliveries that wait in the other nodes of a cluster. A message that this node accepts goes into the
+ * lanes of all nodes, so this node waits for them too.
  */
 export class ClusterBacklog {
   readonly #clock: Clock;

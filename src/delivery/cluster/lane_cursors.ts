@@ -6,9 +6,9 @@ import type { Recipient } from '../lanes/recipient.ts';
 const OF_RECIPIENT_MAX = 256;
 const CURSORS_MAX = 200_000;
 
-/** What is remembered of an empty lane. */
+/** The cursor of an empty lane. */
 export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
-  /** When it became empty, on the invalidation clock. */
+  /** When the lane became empty, on the invalidation clock. */
   emptied_at: number;
 }
 
@@ -16,19 +16,19 @@ export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
 interface CursorsOfRecipient {
   /** By meeting; the first lane has been empty for the longest time. */
   by_meeting: Map<string, LaneCursor>;
-  /** When the last of those became empty that are forgotten. */
+  /** When the newest of the forgotten lanes became empty. */
   forgotten_at: number;
 }
 
 /**
- * The positions of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no read: another
- * node may have stored messages in between, and the position tells whether one is missing.
+ * The positions (seqs) of empty lanes. A node of a cluster keeps them, so that the next message of a lane needs no
+ * read: another node may have stored messages in between, and the position tells whether one is missing.
  */
 export class LaneCursors {
   readonly #invalidations: InvalidationClock;
   readonly #cursors = new Map<Recipient, CursorsOfRecipient>();
   #count = 0;
-  /** When all lanes of some recipient were forgotten the last time. */
+  /** When a recipient last had all its lanes forgotten. */
   #dropped_at = 0;
 
   constructor(invalidations: InvalidationClock) {
@@ -55,7 +55,7 @@ export class LaneCursors {
     this.#count++;
   }
 
-  /** The cursor of a lane that is about to be in memory: from then on the lane itself knows its position. */
+  /** Takes out the cursor of a lane that is about to be in memory: from then on the lane itself knows its position. */
   take(recipient: Recipient, meeting_id: string): LaneCursor | undefined {
     const by_meeting = this.#cursors.get(recipient)?.by_meeting;
     const cursor = by_meeting?.get(meeting_id);
@@ -66,14 +66,14 @@ export class LaneCursors {
   }
 
   /**
-   * The time of the invalidation clock before which a forgotten lane of a recipient may have read messages. What this
-   * node requested later was in none of them.
+   * The time of the invalidation clock before which a forgotten lane of a recipient may have read messages. A message
+   * that this node requested later is in none of them.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;
   }
 
-  /** Forgets the lanes of a recipient: it leaves memory, or the table may have changed. */
+  /** Forgets the lanes of a recipient, because it leaves memory or the table may have changed. */
   drop(recipient: Recipient): void {
     const cursors = this.#cursors.get(recipient);
     if (cursors === undefined) return;

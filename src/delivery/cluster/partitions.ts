@@ -62,11 +62,11 @@ export class Partition {
 export interface PartitionsListener {
   /** Finds everything that is pending in them; resolves when all of it is found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
-  /** Starts nothing more for their instances: another node does it, or will. */
+  /** Starts nothing more for their instances: another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
-  /** It is given back when its attempts have ended: those that may take long should end soon. */
+  /** The partition is released when its attempts have ended: those that may take long should end soon. */
   onReleasing(partition: Partition): void;
-  /** Resolves when everything that attempts made so far is on disk. */
+  /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
   /** The lease can be trusted again. */
   onRenewed(): void;
@@ -112,7 +112,7 @@ export class Partitions {
   readonly #solo: Partition | null;
   /** Partitions that this node is giving back. */
   readonly #releasing = new WeakSet<Partition>();
-  /** Paused, with nothing in flight and everything written: ready to be released. */
+  /** Paused, with no attempt in flight and every result written: ready to be released. */
   readonly #released = new Set<Partition>();
   /** Lost while attempts were in flight, by number. */
   readonly #ending = new Map<number, Partition>();
@@ -124,7 +124,7 @@ export class Partitions {
   #joined = false;
   /** How many nodes had a lease when this node last renewed its own. */
   #node_count = 0;
-  /** Resolves when what was pending in the first partitions was found. */
+  /** Resolves when the deliveries pending in the first partitions were found. */
   readonly #found_first = Promise.withResolvers<void>();
   #stopping = false;
   #left = false;
@@ -158,7 +158,7 @@ export class Partitions {
     return now < this.#lease_valid_until;
   }
 
-  /** The partition of an instance; null while another node holds it, or none. */
+  /** The partition of an instance; null while this node does not hold it. */
   of(instance_id: string): Partition | null {
     return this.#solo ?? this.#held.get(partitionOf(instance_id)) ?? null;
   }
@@ -181,7 +181,7 @@ export class Partitions {
     };
   }
 
-  /** Takes the partitions that it can have; resolves when what was pending there is found. */
+  /** Acquires the partitions that are free for it; resolves when the deliveries pending there are found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
     if (this.#solo !== null) return listener.onAcquired([this.#solo]);
@@ -189,7 +189,7 @@ export class Partitions {
     await this.#found_first.promise;
   }
 
-  /** Another node says that there is something to take or to give. */
+  /** Another node says that there are partitions to take or to release. */
   onBroadcast(topic: string): void {
     if (topic === TOPIC && this.#joined) void this.#renew();
   }
@@ -292,13 +292,13 @@ export class Partitions {
     try {
       if (taken.length > 0) await this.#listener?.onAcquired(taken);
     } catch {
-      // The node stops: the next owner finds what is pending.
+      // This node is stopping: the next owner finds the pending deliveries.
     }
     this.#found_first.resolve();
   }
 
   #tellOthers(): void {
-    // Nodes that miss this renew within 3 s anyway.
+    // Nodes that miss this broadcast renew within 3 s anyway.
     void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }
 

@@ -4,13 +4,15 @@ import { partitionOf } from '../../domain/partition.ts';
 import type { ClusterStore } from '../../store/contract/cluster.ts';
 import type { Clock, Timer } from '../clock.ts';
 
-/** The header that marks a request as forwarded: a node forwards it no further. */
+/** The header that marks a forwarded request: the node that receives it does not forward it again. */
 export const FORWARDED_HEADER = 'convoke-forwarded';
 
-/** How long the other node may take to accept a connection, and to answer when the wait of the pull is over. */
+/**
+ * How long the other node may take to accept a connection, and how long to respond after the wait of the pull is over.
+ */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
-/** How far the clocks of two nodes may be apart. */
+/** The largest difference between the clocks of two nodes that is accepted. */
 const CLOCKS_APART_MS = 60_000;
 
 /** A pull as a client sent it to a node that does not deliver to its instance. */
@@ -18,7 +20,7 @@ export interface ForwardedPull {
   instance_id: string;
   /** JSON. */
   body: string;
-  /** The client's own credentials, and what it says of itself. */
+  /** The client's own credentials, and the headers that describe it. */
   headers: Record<string, string>;
   /** The address of the client; null when it is not known. */
   address: string | null;
@@ -31,8 +33,9 @@ export interface PullForwarderParts {
 }
 
 /**
- * Sends a pull on to the node that delivers to its instance, with the credentials of its caller. It goes nowhere else: to
- * one path, at an address that a node of this cluster has signed, which its operator declares (CONVOKE_ADVERTISED_URL).
+ * Forwards a pull to the node that delivers to its instance, with the credentials of its caller. The request goes
+ * nowhere else: to one path, at an address that a node of this cluster has signed. The operator of that node declares
+ * the address (CONVOKE_ADVERTISED_URL).
  */
 export class PullForwarder {
   readonly #cluster: PullForwarderParts['cluster'];
@@ -53,7 +56,7 @@ export class PullForwarder {
     return this.#is_draining;
   }
 
-  /** Ends what waits, and forwards nothing more. */
+  /** Ends the forwarded pulls that wait, and forwards no more. */
   drain(): void {
     this.#is_draining = true;
     for (const request of this.#in_flight) request.destroy();
@@ -65,8 +68,8 @@ export class PullForwarder {
   }
 
   /**
-   * @param onRequest called with what ends the request when nobody waits for it any more
-   * @returns the response; null when no node holds the instance, or that node did not answer
+   * @param onRequest called with a function that ends the request when the client has gone
+   * @returns the response; null when no node holds the instance, or that node did not respond
    */
   async forward(pull: ForwardedPull, onRequest: (cancel: () => void) => void): Promise<IncomingMessage | null> {
     const address = await this.#cluster.addressOfHolder(partitionOf(pull.instance_id));
@@ -117,10 +120,11 @@ export class PullForwarder {
   }
 
   /**
-   * What another node says of a pull that it forwarded.
+   * Checks the mark of a forwarded pull.
    *
    * @param mark the value of the header
-   * @returns the address of the client; undefined when no node of this cluster wrote it for this instance just now
+   * @returns the address of the client; undefined unless a node of this cluster wrote the mark for this instance just
+   * now
    */
   async addressIn(mark: string, instance_id: string): Promise<string | null | undefined> {
     const end = mark.indexOf(' ');

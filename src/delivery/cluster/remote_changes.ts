@@ -48,14 +48,14 @@ export interface RemoteChangesParts {
  */
 export class RemoteChanges implements PartitionsListener {
   readonly #parts: RemoteChangesParts;
-  /** The time of the invalidation clock when this node began to read what others stored. */
+  /** The time of the invalidation clock when this node began to read the messages that others stored. */
   #read_started_at = 0;
 
   constructor(parts: RemoteChangesParts) {
     this.#parts = parts;
   }
 
-  /** Takes partitions. Resolves when what is pending in the first ones is in its lanes. */
+  /** Takes partitions. Resolves when the deliveries pending in the first ones are in their lanes. */
   async start(): Promise<void> {
     const { timers, clock, partitions } = this.#parts;
     timers.schedule(clock.now() + POLL_MS, () => void this.#poll());
@@ -64,7 +64,7 @@ export class RemoteChanges implements PartitionsListener {
 
   // ── what other nodes do ───────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Another node did something that this one must know of. */
+  /** Another node did something that concerns this one. */
   onChange(change: Change): void {
     const { partitions, cluster_backlog, invalidations, meetings, dispatcher } = this.#parts;
     switch (change.kind) {
@@ -103,7 +103,10 @@ export class RemoteChanges implements PartitionsListener {
     backpressure.onRemoteStored();
   }
 
-  /** The row of an instance was changed: it is read again, and its deliveries too when those may have changed. */
+  /**
+   * The row of an instance was changed: it is read again, and so are its deliveries when the change may have affected
+   * them.
+   */
   onInstanceChange({ instance_id, resets_backoff, requeued }: Extract<Change, { kind: 'instance' }>): void {
     const { recipients, registrations, invalidations, dispatcher } = this.#parts;
     const recipient = requeued ? recipients.of(instance_id) : (recipients.known(instance_id) ?? null);
@@ -129,9 +132,9 @@ export class RemoteChanges implements PartitionsListener {
   }
 
   /**
-   * Called when this node may have missed anything. The database may even be older than what this node knows: a standby
-   * without the last commits took over, or an older backup was restored. Then it may give a seq again, so lanes are
-   * read from their beginning.
+   * Called when this node may have missed a broadcast. The database may even be older than this node's knowledge: a
+   * standby without the last commits took over, or an older backup was restored. Then it may give a seq again, so lanes
+   * are read from their beginning.
    */
   async #resyncAll(): Promise<void> {
     const { invalidations, seen_ranges, lane_cursors, recipients, partitions, discovery } = this.#parts;
@@ -152,7 +155,7 @@ export class RemoteChanges implements PartitionsListener {
 
   // ── the scan ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Finds what the broadcasts of other nodes missed. */
+  /** Finds pending deliveries whose broadcasts this node missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients, discovery } = this.#parts;
     // A lane with deliveries in memory delivers these first; a later scan finds whether the table has more.

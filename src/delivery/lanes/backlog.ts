@@ -13,11 +13,11 @@ export class Backlog {
   /** How many of these deliveries would be in memory if no message had been missed: they count for backpressure. */
   unread_estimate = 0;
   /**
-   * True when results of attempts must be written before this part is read. Otherwise the same attempts would be made
-   * again.
+   * True when results of attempts must be written before this part is read. Otherwise the read would return deliveries
+   * that were already attempted.
    */
   is_unsettled = false;
-  /** Counts what is added to it: a page that was requested before the last addition may not be the last page. */
+  /** Counts the additions: a page that was requested before the last addition may not be the last page. */
   changes = 0;
 
   push(delivery: LaneDelivery): void {
@@ -30,7 +30,11 @@ export class Backlog {
     this.tail_to = delivery.seq;
   }
 
-  /** @returns what was in the tail: it is on disk only from now on */
+  /**
+   * Drops the tail.
+   *
+   * @returns its deliveries: they are on disk only from now on
+   */
   dropTail(): LaneDelivery[] {
     this.tail_from = Infinity;
     return this.tail === null ? [] : this.tail.truncate(0);

@@ -28,8 +28,8 @@ export class Enqueuer {
    * Enqueues the deliveries of a message that are this node's, and offers their lanes to the dispatcher.
    *
    * @param contiguous_from the first seq of its range (see cluster/seen_ranges.ts); null without a cluster
-   * @param requested_at the time of the invalidation clock when this node requested it
-   * @param is_own whether this node stored it, and not another one that told of it
+   * @param requested_at the time of the invalidation clock when this node requested the message
+   * @param is_own whether this node stored it; false when another node stored it
    */
   enqueue(stored: StoredMessage, contiguous_from: number | null, requested_at: number, is_own: boolean): void {
     const { message_id, meeting_id, seq, message, timestamp, said, accepted_at, expires_at, deliveries } = stored;
@@ -39,9 +39,10 @@ export class Enqueuer {
       const recipient = this.#recipients.of(instance_id);
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
-      // This node saw every message of the meeting and put it into its lanes, so what is not in memory is not pending.
-      // That is not certain for a message that another node stored: this node may have read it from the table long ago.
-      // Nor is it for one of its own that was read from the table before its commit was answered.
+      // This node saw every message of the meeting and put it into its lanes, so a delivery that is not in memory is
+      // not pending. That is not certain for a message that another node stored: this node may have read it from the
+      // table long ago. Nor is it for one of its own that was read from the table before the response to its commit
+      // arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
@@ -50,7 +51,7 @@ export class Enqueuer {
       // not see.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
-      // It was read from the table before this node heard of it.
+      // This node read the message from the table before the broadcast arrived.
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
       // The delivery may have been cancelled while the response of the store was on its way.
@@ -96,8 +97,8 @@ export class Enqueuer {
 }
 
 /**
- * Whether a delivery behind the backlog of a lane stays on disk. Without a cluster it does when its instance has more
- * of a backlog.
+ * Whether a delivery behind the backlog of a lane stays on disk. Without a cluster it stays there as long as its
+ * instance is behind.
  */
 function staysOnDisk({ is_behind }: Recipient, { backlog, contiguous_from }: Lane): boolean {
   return backlog !== null && (backlog.is_closed || (contiguous_from === null && is_behind));

@@ -17,8 +17,8 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 /**
  * The deliveries of one instance in one meeting, in the order of seq.
  *
- * The front is in memory (`queue`); what follows may be on disk only (`backlog`). One attempt at a time; nothing is tried that
- * follows something on disk only.
+ * The front is in memory (`queue`); what follows may be on disk only (`backlog`). One attempt at a time. No delivery is
+ * tried while one before it is on disk only.
  */
 export class Lane {
   readonly meeting_id: string;
@@ -38,7 +38,7 @@ export class Lane {
   generation = 0;
   /** The last seq that was ever in the queue. A load continues after it. */
   last_seq: number;
-  /** Nothing of it is tried before this time; Infinity while its meeting is paused. */
+  /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
   /** Deliveries in memory that were read from the table, and not tried since. */
   queued_read = 0;
@@ -55,24 +55,24 @@ export class Lane {
     this.aside = aside;
   }
 
-  /** What it does now; set by `list`, `unlist`, `begin` and `end`. */
+  /** What the lane does now; set by `list`, `unlist`, `begin` and `end`. */
   get state(): LaneState {
     return this.#state;
   }
 
-  /** It waits for a step of its recipient. */
+  /** The lane waits for a step of its recipient. */
   list(): void {
     assert(this.#state === 'idle' && !this.isEmpty, 'only an idle lane with something in it is listed');
     this.#state = 'ready';
   }
 
-  /** Its step has begun. */
+  /** The step of the lane has begun. */
   unlist(): void {
     assert(this.#state === 'ready', 'only a ready lane takes a step');
     this.#state = 'idle';
   }
 
-  /** An attempt on the head starts, or a read of what is on disk only. */
+  /** Begins an attempt on the head, its judgement, or a read of the backlog. */
   begin(state: 'attempting' | 'loading' | 'judging'): void {
     assert(this.#state === 'idle', 'a lane does one thing at a time');
     const has_head = this.queue.length > 0;
@@ -131,7 +131,7 @@ export class Lane {
     if (!this.aside) this.last_seq = delivery.seq;
   }
 
-  /** Something of the lane is on disk only. */
+  /** Marks that a part of the lane is on disk only. */
   spill(): Backlog {
     const backlog = (this.backlog ??= new Backlog());
     backlog.changes++;
@@ -148,7 +148,7 @@ export class Lane {
     return dropped;
   }
 
-  /** All of the backlog is read: now the tail follows the queue. */
+  /** The whole backlog is read: now the tail follows the queue. */
   joinTail(): void {
     const tail = this.backlog === null ? null : this.backlog.tail;
     this.backlog = null;

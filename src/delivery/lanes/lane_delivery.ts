@@ -7,15 +7,16 @@ import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
  */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
-  /** It was read from the table, and not tried since. */
+  /** The delivery was read from the table, and not tried since. */
   is_read: boolean;
 }
 
 /**
- * A row that was read, as it is in memory. Another process may have written its steady times, and the clock may have
- * been set between the two processes. Then the times may be far off, so nothing waits for longer than `latest_due`.
+ * Makes a row from the table into a delivery in memory. Another process may have written its steady times, and the
+ * clock may have been set between the two processes. Then the times may be far off, so no delivery waits for longer
+ * than `latest_due`.
  *
- * @param latest_due the latest time at which anything that is written now can be due, in milliseconds of steady time
+ * @param latest_due the latest time at which a delivery written now can be due, in milliseconds of steady time
  */
 export function laneDeliveryOf({ message, ...row }: QueuedDelivery, latest_due: number): LaneDelivery {
   const next_attempt_at = row.next_attempt_at === null ? null : Math.min(row.next_attempt_at, latest_due);

@@ -19,13 +19,13 @@ import type { RecipientCache } from './recipient_cache.ts';
 
 /** The most deliveries that are read into a lane at once. One is read when memory has no room. */
 export const LANE_PAGE = 64;
-/** Lanes read in one batch. */
+/** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
 /** About the most deliveries that one batch reads: messages that are accepted meanwhile wait for it. */
 const DELIVERIES_READ_MAX = 500;
-/** How much the latest page counts in the average of their lengths. */
+/** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
-/** A page that ends a lane and has no more than this many deliveries is no sign of a backlog. */
+/** A page that ends a lane and has at most this many deliveries is no sign of a backlog. */
 const FEW = 16;
 
 export interface LaneLoaderParts {
@@ -35,11 +35,11 @@ export interface LaneLoaderParts {
   memory: LaneMemory;
   recipients: RecipientCache;
   dispatcher: Dispatcher;
-  /** The latest time at which anything that is written now can be due. */
+  /** The latest time at which a delivery written now can be due. */
   latestDue: () => number;
 }
 
-/** Reads what lanes have on disk only, page by page. */
+/** Reads the part of lanes that is on disk only, page by page. */
 export class LaneLoader {
   readonly #clock: Clock;
   readonly #settlements: Settlements;
@@ -98,7 +98,7 @@ export class LaneLoader {
         this.#memory.release(limit);
         this.#page_length += (Math.max(1, rows.length) - this.#page_length) * PAGE_LENGTH_WEIGHT;
         if (recipient.dropped) return;
-        // The rows may have changed since they were read: they are read again.
+        // The rows may have changed since they were read: the lane is read again.
         if (lane.generation === generation) {
           this.#take(lane, backlog, rows, isLastPage(rows, limit) && backlog.changes === changes);
           noteBacklog(recipient, lane, rows.length);
@@ -126,7 +126,7 @@ export class LaneLoader {
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const reaches_tail = before_tail.length < rows.length;
-    // The page ends before the tail begins: so nothing in the tail is pending any more.
+    // The page ends before the tail begins: so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) this.#memory.joinTail(lane);
     else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));

@@ -5,7 +5,7 @@ import type { Lane } from './lane.ts';
 import type { LaneDelivery } from './lane_delivery.ts';
 import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 
-/** The most deliveries of a lane in memory, and the most while its instance does not move or the lane is held. */
+/** The most deliveries of a lane in memory; and the most while its instance does not move, or the lane is held. */
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
@@ -14,35 +14,35 @@ const SLOW_LANE_LENGTH_MAX = 2;
  * is saturated, all pushes take long.
  */
 const SLOWER_ALLOWED = 4;
-/** How much the latest push counts in the average of all. */
+/** The weight of the latest push in the average of all. */
 const PUSH_MS_WEIGHT = 0.01;
 /** An instance that has not moved for this long is slow. */
 const SLOW_AFTER_MS = 250;
-/** Room for deliveries in memory, by number and by the bytes of their messages. */
+/** The most deliveries in memory, and the most bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** The share of that room for instances with a backlog: the rest is for what is accepted in the meantime. */
+/** The share of that room for instances with a backlog: the rest is for messages that are accepted meanwhile. */
 const BACKLOG_SHARE = 0.5;
 
 const NO_ATTEMPTS: Attempt[] = [];
 
 /**
- * What all lanes together hold in memory, and how much one lane may hold. Deliveries enter and leave a lane only
- * through this class.
+ * Counts what all lanes together hold in memory, and limits what one lane may hold. Deliveries enter and leave a lane
+ * only through this class.
  */
 export class LaneMemory {
   #queued = 0;
-  /** Of these, deliveries that were read from the table and not tried since. */
+  /** Deliveries in memory that were read from the table and not tried since. */
   #queued_read = 0;
   #bytes = 0;
-  /** The estimates of all backlogs. */
+  /** The sum of the estimates of all backlogs. */
   #unread = 0;
   /**
    * Room reserved for deliveries that are being read: after a start, thousands of lanes begin to read before the first
    * read has ended.
    */
   #reserved = 0;
-  /** How long a push takes lately, on the average of all. */
+  /** How long a push takes lately, averaged over all. */
   #push_ms = PUSH_MS_GUESS;
 
   /** Deliveries in memory. */
@@ -51,8 +51,8 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. A backlog is no
-   * reason to accept less, however large it is. Only what was added to it since then counts.
+   * Deliveries in memory, and deliveries that would be there if their lanes did not have to be read first. A backlog is
+   * no reason to accept less, however large it is: only additions since then count.
    */
   get waiting(): number {
     return this.#queued - this.#queued_read + this.#unread;
@@ -62,7 +62,7 @@ export class LaneMemory {
     return this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX || this.#bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** Whether instances with a backlog have used their share. What is left is for those without one. */
+  /** Whether instances with a backlog have used their share. The rest is for those without one. */
   get isShareFull(): boolean {
     return (
       this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
@@ -95,7 +95,7 @@ export class LaneMemory {
     return Math.max(SLOW_LANE_LENGTH_MAX, Math.round(LANE_LENGTH_MAX * share));
   }
 
-  /** Adds a delivery behind what is in memory, or behind what is on disk only. */
+  /** Adds a delivery behind those in memory, or behind the backlog. */
   append(lane: Lane, delivery: LaneDelivery): void {
     lane.append(delivery);
     this.#countIn(lane, delivery);
@@ -113,15 +113,15 @@ export class LaneMemory {
     this.#bytes += bytesOf(delivery);
   }
 
-  /** Removes the head. Its settlement must be made before. */
+  /** Removes the head. Its settlement must be made first. */
   takeHead(lane: Lane): void {
     const delivery = lane.queue.shift();
     assert(delivery !== undefined, 'only the head of a lane is taken');
     this.#queued--;
     this.tried(lane, delivery);
     this.#bytes -= bytesOf(delivery);
-    // A delivery that waited for long is old for the collector. It would keep its young attempts in memory until the
-    // collector looks through the whole heap.
+    // A delivery that waited for long is old for the collector: it would keep its young attempts in memory until the
+    // collector goes through the whole heap.
     delivery.attempts = NO_ATTEMPTS;
   }
 
@@ -136,7 +136,7 @@ export class LaneMemory {
     this.#queued_read += count;
   }
 
-  /** What follows is on disk only. */
+  /** The deliveries that follow are on disk only. */
   spillTail(lane: Lane): Backlog {
     const backlog = lane.spill();
     this.#countOut(lane, backlog.dropTail());
@@ -158,18 +158,18 @@ export class LaneMemory {
     }
   }
 
-  /** An instance that backs off, or whose machine is away, needs no room: the next attempt reads what it is for. */
+  /** An instance that backs off, or whose machine is away, needs no room: the next attempt reads its delivery. */
   trimAll(recipient: Recipient): void {
     for (const lane of recipient.lanes.values()) this.trim(lane, 0);
   }
 
-  /** Drops what a lane has in memory; the end of an attempt in flight drops its own. */
+  /** Drops the deliveries that a lane has in memory. An attempt in flight drops its own when it ends. */
   invalidate(lane: Lane): void {
     this.trim(lane, 0);
     lane.invalidate();
   }
 
-  /** Nothing of a lane is on disk only. */
+  /** No part of a lane is on disk only any more. */
   joinTail(lane: Lane): void {
     if (lane.backlog === null) return;
     this.setUnread(lane.backlog, 0);
@@ -188,14 +188,14 @@ export class LaneMemory {
   }
 }
 
-/** Whether attempts to an instance end in good time. */
+/** Whether attempts to an instance end soon enough. */
 export function isMoving(recipient: Recipient, now: number): boolean {
   const { health, target } = recipient.registration;
   if (health.backoff_step > 0 || target?.switched_on === false || recipient.isAway(now)) return false;
   return recipient.in_flight === 0 || now - recipient.moved_at < SLOW_AFTER_MS;
 }
 
-/** The bytes of a delivery in memory, without those that every delivery takes. */
+/** The bytes of a delivery in memory, beyond those that every delivery takes. */
 function bytesOf({ body_head, target_agents }: LaneDelivery): number {
   return body_head.byteLength + target_agents.length;
 }

@@ -10,7 +10,7 @@ import { Registration } from './registration.ts';
 export const PUSH_MS_GUESS = 5;
 /** A machine that pulls may take this long between two pulls. */
 export const AWAY_AFTER_MS = 250;
-/** How much the latest push counts in the average. */
+/** The weight of the latest push in the average. */
 const PUSH_MS_WEIGHT = 0.1;
 
 /** An instance that deliveries go to: its registration, its lanes, and what they share. */
@@ -21,13 +21,13 @@ export class Recipient {
   readonly lanes = new Map<string, Lane>();
   /** Lanes that are in the state `ready`, in turn. */
   readonly ready = new Fifo<Lane>();
-  /** The deliveries that stepped aside and are due: see retries.ts. Null until one did. */
+  /** The deliveries that stepped aside and are due: see retries.ts. Null until there was one. */
   #aside: Lane | null = null;
   /** When the next delivery aside is due; null when none is known. */
   aside_due_at: number | null = null;
   /**
-   * A time of the invalidation clock. What was requested before it may be stale, because another node has changed it
-   * since.
+   * A time of the invalidation clock. A row that was requested before it may be stale, because another node has changed
+   * it since.
    */
   invalidated_at: number;
   /** True when the instance was deleted or belongs to another node: this node starts nothing more for it. */
@@ -36,10 +36,10 @@ export class Recipient {
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
   is_touched = false;
-  /** Attempts that it started in its turn; null when it is not its turn. */
+  /** Attempts that it started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
-   * Whether it is in the first list of those that can take a step; and whether it is in one of the lists for instances
+   * Whether it is in the first list of those that can take a step, and whether it is in one of the lists for instances
    * with a backlog.
    */
   listed = false;
@@ -53,11 +53,11 @@ export class Recipient {
   /** Reads of its lanes in flight. */
   loads = 0;
   /**
-   * Since when it could start something if its machine pulled; null while nothing waits for that. A machine that pulls
-   * quickly waits again and again, each time for a moment.
+   * When it could have started an attempt, if its machine had pulled; null when it is not waiting for its machine. A
+   * machine that pulls quickly makes it wait again and again, each time for a moment.
    */
   waits_since: number | null = null;
-  /** Whether a timer looks at `waits_since`. */
+  /** Whether a timer checks `waits_since`. */
   wait_watched = false;
   /** The last time an attempt ended, or began while none was in flight: an instance that has not moved for long is slow. */
   moved_at = 0;
@@ -79,24 +79,24 @@ export class Recipient {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
-  /** Whether a delivery of a meeting that stepped aside is in memory, or may be being read. */
+  /** Whether a delivery of a meeting that stepped aside is in memory, or may be among those being read. */
   hasAside(meeting_id: string): boolean {
     const aside = this.#aside;
     return aside !== null && (aside.isBusy || aside.queue.some((delivery) => delivery.meeting_id === meeting_id));
   }
 
-  /** Takes over what a row says. */
+  /** Takes over the registration and the health from a row. */
   replace(row: Instance): void {
     this.registration.replace(row);
     this.#noteBackoff();
   }
 
-  /** Takes over the health that a push to a target resulted in. */
+  /** Takes over the health after a push to a target. */
   learn(target: Target, health: InstanceHealth, is_gone: boolean): void {
     if (this.registration.learn(target, health, is_gone)) this.#noteBackoff();
   }
 
-  /** An instance that backs off has been away. */
+  /** An instance that backs off counts as one that was away. */
   #noteBackoff(): void {
     if (this.registration.health.backoff_step === 0) return;
     this.is_behind = true;
@@ -109,7 +109,7 @@ export class Recipient {
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether its machine would have to pull, and has not for longer than a moment. */
+  /** Whether its machine has not pulled for longer than a moment although something waits. */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }
@@ -134,19 +134,19 @@ export class Recipient {
     return !this.is_behind || this.is_touched;
   }
 
-  /** Whether something is in flight for it, or it is listed. */
+  /** Whether it has something in flight, or is listed. */
   get isActive(): boolean {
     if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
     return this.in_flight - this.in_hand + this.loads > 0;
   }
 
-  /** Whether a lane has something on disk only. A lane that is paused does not count: there is nothing to catch up with. */
+  /** Whether a lane has something on disk only. A paused lane does not count: there is nothing to catch up with. */
   get isSpilled(): boolean {
     for (const { backlog, is_paused } of this.lanes.values()) if (backlog !== null && !is_paused) return true;
     return false;
   }
 
-  /** @param concurrency attempts in flight to one instance at a time */
+  /** @param concurrency the most attempts in flight to one instance */
   canStart(now: number, concurrency: number): boolean {
     if (this.dropped || this.partition.paused || this.ready.length === 0) return false;
     const { isCurrent, target, health } = this.registration;

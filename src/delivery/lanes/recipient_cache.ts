@@ -6,7 +6,7 @@ import type { LaneMemory } from './lane_memory.ts';
 import { Recipient } from './recipient.ts';
 import type { Turns } from './turns.ts';
 
-/** Instances without work that are remembered, so that their next message needs no read of the table. */
+/** The most instances without work that are remembered, so that their next message needs no read of the table. */
 const IDLE_MAX = 20_000;
 
 /** The instances of this node in memory, and the lanes of each. */
@@ -43,7 +43,7 @@ export class RecipientCache {
     return this.#recipients.get(instance_id);
   }
 
-  /** Null for an instance of another node. */
+  /** Null for an instance that another node delivers to. */
   of(instance_id: string): Recipient | null {
     const known = this.#recipients.get(instance_id);
     if (known !== undefined) return known;
@@ -56,7 +56,8 @@ export class RecipientCache {
   }
 
   /**
-   * Evicts instances that have nothing to do, those in memory for the longest time first. The table has what they know.
+   * Evicts instances that have nothing to deliver, those in memory for the longest time first. The table has all that
+   * memory knows of them.
    */
   #evictIdle(): void {
     let left = IDLE_MAX / 10;
@@ -68,12 +69,12 @@ export class RecipientCache {
       this.#cursors?.drop(recipient);
       left--;
     }
-    // When most instances have something to do, a search through all of them for each new one would take quadratic
+    // When most instances have something to deliver, a search through all of them for each new one would take quadratic
     // time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
-  /** Drops an instance that was deleted or belongs to another node now: nothing more is started for it. */
+  /** Drops an instance that was deleted or belongs to another node now: no more attempts start for it. */
   drop(recipient: Recipient): void {
     for (const lane of recipient.allLanes) {
       // An attempt in flight ends by itself. Its settlement changes nothing, because the row is no longer pending. A
@@ -88,7 +89,10 @@ export class RecipientCache {
     if (this.#recipients.get(recipient.instance_id) === recipient) this.#recipients.delete(recipient.instance_id);
   }
 
-  /** @param known_to the seq up to which nothing is pending in a lane that is not in memory; null: it must be read */
+  /**
+   * @param known_to the seq up to which no delivery is pending, for a lane that is not in memory; null: the lane must
+   * be read
+   */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
     if (known !== undefined) return known;
@@ -100,14 +104,17 @@ export class RecipientCache {
     return lane;
   }
 
-  /** Whether a lane may have read what was requested at a time, so that it need not be pending, and was forgotten. */
+  /**
+   * Whether a lane may have already read a message that was requested at this time, and then have been forgotten. Then
+   * the message need not be pending.
+   */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {
     return this.#cursors !== null && requested_at < this.#cursors.forgottenAt(recipient);
   }
 
   /**
-   * Forgets an empty lane, but only after all pending lanes are found. Until then only the lane knows which deliveries
-   * were taken from it.
+   * Forgets an empty lane, but only after all pending lanes are found. Until then only the lane knows which of its
+   * deliveries are done.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {
     if (!lane.isEmpty || lane.isBusy || lane.aside || !recipient.partition.discovered) return;

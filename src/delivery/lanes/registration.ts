@@ -2,16 +2,16 @@ import { type Instance, type InstanceHealth, NO_HEALTH } from '../../domain/inst
 import { isSamePlace, type Target, targetOf } from '../transport/target.ts';
 
 /**
- * What is known of an instance's row.
+ * The state of an instance's row in memory.
  *
  *   unknown ── replaced ──► current ◄──── replaced ────┐
  *                              └──── invalidated ──► stale
  *
- * Nothing is started unless it is current.
+ * No attempt starts unless it is current.
  */
 export type Freshness = 'unknown' | 'current' | 'stale';
 
-/** Whether the row is being read; `paused`: its secrets cannot be decrypted, and it is read again later. */
+/** Whether the row is being read. `paused`: its secrets cannot be decrypted, and it is read again later. */
 export type Reading = 'none' | 'in_flight' | 'paused';
 
 /**
@@ -23,11 +23,11 @@ export class Registration {
   reading: Reading = 'none';
   #target: Target | null = null;
   #health: InstanceHealth = NO_HEALTH;
-  /** Health is not on disk yet. */
+  /** The health changed and is not on disk yet. */
   health_dirty = false;
   /** The `updated_at` of the registration whose receiver responded 410; null when none did. */
   gone_as_of: number | null = null;
-  /** Counts invalidations: a row that was requested before the last one says nothing of the registration. */
+  /** Counts invalidations: a row that was requested before the last one is out of date. */
   version = 0;
   /** True when another node may have reset the back-off and this node did not hear of it. The row says whether. */
   may_need_reset = false;
@@ -50,26 +50,29 @@ export class Registration {
     return this.#freshness === 'current';
   }
 
-  /** The row may have changed: nothing is started until it is read again, and it may be readable now. */
+  /**
+   * The row may have changed: no attempt starts until it is read again. A row that could not be decrypted may be
+   * readable now.
+   */
   invalidate(): void {
     if (this.#freshness === 'current') this.#freshness = 'stale';
     this.#endPause();
     this.version++;
   }
 
-  /** Whoever paused the reading finds by the state or the version that the pause is over. */
+  /** The timer of the pause compares the state and the version, and finds that the pause is over. */
   #endPause(): void {
     if (this.reading === 'paused') this.reading = 'none';
   }
 
-  /** Takes over what a row says. Its health counts only when it is the first one, or leads elsewhere. */
+  /** Takes over a row. Its health counts only when it is the first row, or when the URL changed. */
   replace(row: Instance): void {
     const target = targetOf(row);
     if (this.#target === null || !isSamePlace(this.#target, target)) {
       const { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until } = row;
       this.#health = { consecutive_failures, last_success_at, last_failure, backoff_step, backoff_until };
     }
-    // A row that was read before a 410 was written still says that it is switched on.
+    // A row that was read before a 410 was written still says that the instance is switched on.
     if (this.gone_as_of === row.updated_at) target.switched_on = false;
     else this.gone_as_of = null;
     this.#target = target;
@@ -78,12 +81,12 @@ export class Registration {
     if (this.#resets_when_replaced) this.resetBackoff();
   }
 
-  /** Forgets the keys, so that nothing is pushed for now. */
+  /** Forgets the keys, so that no push is made for now. */
   forgetKeys(): void {
     if (this.#target !== null) this.#target.keys = null;
   }
 
-  /** Ends the back-off; the rest of the health stays what the attempts say. */
+  /** Ends the back-off; the rest of the health stays as the attempts left it. */
   resetBackoff(): void {
     this.#resets_when_replaced = this.#target === null;
     if (this.#health.backoff_step === 0 && this.#health.backoff_until === null) return;
@@ -91,9 +94,9 @@ export class Registration {
   }
 
   /**
-   * Takes over what a push to a target made of the health.
+   * Takes over the health after a push to a target.
    *
-   * @returns false when it is void: the instance was registered at another URL meanwhile
+   * @returns false when the push does not count: the instance was registered at another URL meanwhile
    */
   learn(target: Target, health: InstanceHealth, is_gone: boolean): boolean {
     if (this.#target === null || !isSamePlace(this.#target, target)) return false;

@@ -12,9 +12,9 @@ import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most rows read at once: messages that are accepted meanwhile wait for them. */
+/** The most rows in one read: messages that are accepted meanwhile wait for it. */
 const BATCH_MAX = 100;
-/** How soon an instance whose secrets cannot be decrypted is read, and logged, again. Giving it new ones ends the wait. */
+/** How soon an instance whose secrets cannot be decrypted is read, and logged, again. New secrets end the wait. */
 const UNREADABLE_RETRY_MS = 60_000;
 
 export interface RegistrationsParts {
@@ -27,7 +27,7 @@ export interface RegistrationsParts {
   dispatcher: Dispatcher;
 }
 
-/** Reads the rows of instances, and takes over what they say. */
+/** Reads the rows of instances, and puts them into their recipients. */
 export class Registrations {
   readonly #clock: Clock;
   readonly #timers: TimerQueue;
@@ -66,7 +66,7 @@ export class Registrations {
     if (registration.reading !== 'none') return;
     registration.reading = 'in_flight';
     const { version, health, may_need_reset, gone_as_of } = registration;
-    // Results of attempts are written first. A row that was read before would not show whether somebody has reset the
+    // Results of attempts are written first. A row that was read earlier would not show whether somebody has reset the
     // back-off or switched the instance on.
     const written = may_need_reset || gone_as_of !== null ? this.#settlements.flush() : Promise.resolve();
     const reads = recipient.goes_first ? this.#first_reads : this.#reads;
@@ -81,7 +81,7 @@ export class Registrations {
             return;
           }
           registration.may_need_reset = false;
-          // Deleted meanwhile: the table says that its deliveries are cancelled.
+          // The instance was deleted meanwhile: the table has its deliveries as cancelled.
           if (row === null) this.#recipients.drop(recipient);
           else if (row instanceof StoreError) this.#pause(recipient, row);
           else {
@@ -136,15 +136,15 @@ export class Registrations {
 
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
-    // Perhaps an earlier process had another policy and blocked the push. An attempt under the current policy opens no
+    // An earlier process may have blocked the push under another policy. An attempt under the current policy opens no
     // socket if it is blocked again, so it need not wait.
     if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
 
   /**
-   * Its secrets cannot be decrypted. It is not read again for each message that is accepted for it meanwhile, but when the row
-   * changes. Nothing is pushed: what memory has of an earlier row may be another owner's target.
+   * Its secrets cannot be decrypted. It is read again when the row changes, and not for each message that is accepted
+   * for it. No push is made: an earlier row in memory may have another owner's target.
    */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;

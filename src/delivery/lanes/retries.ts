@@ -8,7 +8,7 @@ import { LANE_PAGE } from './lane_loader.ts';
 import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 
-/** How soon the table is asked again for what is due, after it returned what belongs to meetings that are paused. */
+/** How soon the table is read again for due deliveries, after it returned only those of paused meetings. */
 const PUT_OFF_MS = 1_000;
 
 export interface RetriesParts {
@@ -18,7 +18,7 @@ export interface RetriesParts {
   settlements: Settlements;
   memory: LaneMemory;
   dispatcher: Dispatcher;
-  /** The latest time at which anything that is written now can be due. */
+  /** The latest time at which a delivery written now can be due. */
   latestDue: () => number;
 }
 
@@ -46,7 +46,7 @@ export class Retries {
     this.#latestDue = latestDue;
   }
 
-  /** Something aside is due at a time. */
+  /** A delivery aside is due at a time. */
   schedule(recipient: Recipient, due_at: number): void {
     if (recipient.aside_due_at !== null && recipient.aside_due_at <= due_at) return;
     recipient.aside_due_at = due_at;
@@ -54,8 +54,8 @@ export class Retries {
   }
 
   /**
-   * All that was read as due belongs to meetings that are paused by now. The table may not say so yet: it is not asked
-   * again at once.
+   * All deliveries that were read as due belong to meetings that are paused by now. The table may not say so yet, so it
+   * is not read again at once.
    */
   putOff(recipient: Recipient): void {
     const { aside_due_at } = recipient;
@@ -64,8 +64,8 @@ export class Retries {
   }
 
   /**
-   * Starts a read of what is due, now or when it is due. While some of it is in memory, it starts none: the end of that
-   * checks again.
+   * Starts a read of due deliveries, now or when the next one is due. While some of them are in memory, it starts none:
+   * `check` is called again when these are done.
    */
   check(recipient: Recipient): void {
     const due_at = recipient.aside_due_at;
@@ -83,14 +83,14 @@ export class Retries {
     this.#dispatcher.offer(recipient, lane);
   }
 
-  /** Reads what is due. What was settled before must be written first, or it would be read again. */
+  /** Reads the due deliveries. Results must be written first, or settled deliveries would be read again. */
   async load(recipient: Recipient): Promise<void> {
     const lane = recipient.aside;
     const { generation } = lane;
     lane.begin('loading');
     lane.backlog = null;
     recipient.loads++;
-    // From here on a delivery that becomes due is noted again, and the end of the read keeps that note.
+    // A delivery that becomes due from here on is noted, and the end of the read keeps that note.
     recipient.aside_due_at = null;
     try {
       await this.#settlements.flush();
@@ -113,8 +113,8 @@ export class Retries {
       lane.end();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
-        // While the lane was busy, due deliveries were noted without a check. And if none was noted, the read itself
-        // must be repeated.
+        // While the lane was busy, due deliveries were noted without a check. If none was noted, the read itself must
+        // be repeated.
         this.check(recipient);
         this.#dispatcher.offer(recipient, lane);
       });

@@ -13,23 +13,23 @@ import type { Recipient } from './recipient.ts';
 
 /** After this many steps from the first list, an instance with a backlog takes one. */
 const FIRST_IN_A_ROW = 4;
-/** The attempts in a turn. Deliveries that were read by then are still tried. */
+/** The attempts in a turn. Deliveries that the turn has read already are still tried. */
 const TURN_ATTEMPTS = 64;
 
 export class Turns {
   readonly #first = new Fifo<Recipient>();
-  /** It is their turn. */
+  /** Instances that have their turn. */
   readonly #going = new Fifo<Recipient>();
   readonly #waiting = new Fifo<Recipient>();
   #first_in_a_row = 0;
-  /** Instances whose turn it is. */
+  /** How many instances have their turn. */
   #in_turn = 0;
 
   get isEmpty(): boolean {
     return this.#first.length + this.#going.length + this.#waiting.length === 0;
   }
 
-  /** Whether one with a backlog is listed. */
+  /** Whether an instance with a backlog is listed. */
   get has_behind(): boolean {
     return this.#going.length + this.#waiting.length > 0;
   }
@@ -38,7 +38,7 @@ export class Turns {
     return this.#in_turn;
   }
 
-  /** It can take a step. */
+  /** The recipient can take a step. */
   list(instance: Recipient): void {
     if (instance.goes_first) {
       if (instance.listed) return;
@@ -51,7 +51,7 @@ export class Turns {
   }
 
   /**
-   * @param may_go whether those whose turn it is may take a step
+   * @param may_go whether the instances that have their turn may take a step
    * @param may_begin whether another turn may begin
    */
   next(may_go: boolean, may_begin: boolean): Recipient | undefined {
@@ -73,12 +73,12 @@ export class Turns {
     return instance;
   }
 
-  /** Whether its turn is over before it reads more: it goes to the end of those that wait. */
+  /** Whether its turn ends before it reads more: it then goes to the end of those that wait. */
   isUp(instance: Recipient): boolean {
     return instance.turn !== null && instance.turn >= TURN_ATTEMPTS;
   }
 
-  /** Its turn is over. */
+  /** The turn of a recipient is over. */
   end(instance: Recipient): void {
     if (instance.turn === null) return;
     instance.turn = null;

@@ -8,14 +8,14 @@ import type { Clock } from '../clock.ts';
 import type { Engine } from '../engine.ts';
 import { replySend } from './reply_send.ts';
 
-/** Of how many deliveries it is remembered how many replies they have. */
+/** The most deliveries whose number of replies is remembered. */
 const COUNTS_MAX = 20_000;
 
 const NOT_IN_MEETING = 'The agent that replies is not in the meeting any more.';
 
-/** A reply as a route hands it over. */
+/** A reply as the route hands it over. */
 export interface LateReply {
-  /** What JSON.parse made of it, and its own JSON text. */
+  /** The value that JSON.parse returned, and its own JSON text. */
   value: unknown;
   text: string;
   idempotency_key: string | undefined;
@@ -29,17 +29,17 @@ export interface LateRepliesParts {
 }
 
 /**
- * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. Each takes one of as
- * many places, and the place is part of its idempotency key. So the transaction that stores a reply also counts it,
- * whatever node it arrives at, and two that arrive together cannot have the same place. An idempotency key is kept for
- * as long as a token can be used.
+ * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. A delivery has that
+ * many places, each reply takes one, and the place is part of its idempotency key. So the transaction that stores a
+ * reply also counts it, at any node, and two replies that arrive together cannot take the same place. An idempotency
+ * key is kept for as long as a token is valid.
  */
 export class LateReplies {
   readonly #store: LateRepliesParts['store'];
   readonly #engine: Pick<Engine, 'send'>;
   readonly #clock: Clock;
   readonly #max_message_bytes: number;
-  /** The first place that may be free: where to begin, to find one soon. */
+  /** The first place that may be free: the search for a free one begins there. */
   readonly #counts = new GenerationCache<number>(COUNTS_MAX);
 
   constructor({ store, engine, clock, max_message_bytes }: LateRepliesParts) {
@@ -50,10 +50,11 @@ export class LateReplies {
   }
 
   /**
-   * Sends a reply to the message that a delivery brought. Repeated with the same idempotency key, the first one counts.
+   * Sends a reply to the message that a delivery brought. When the same idempotency key is used again, the first reply
+   * counts.
    *
-   * @throws Problem `delivery_does_not_exist`, `replies_not_allowed`, `reply_limit_reached`, `invalid_fields`, and those
-   * of `Engine.send`
+   * @throws Problem `delivery_does_not_exist`, `replies_not_allowed`, `reply_limit_reached`, `invalid_fields`, and
+   * those of `Engine.send`
    */
   async send(delivery_id: string, reply: LateReply): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     const delivery = await this.#store.deliveries.get(delivery_id, this.#clock.now());
@@ -67,7 +68,7 @@ export class LateReplies {
     const read = readReply(reply.value, reply.text, { agents, max_message_bytes: this.#max_message_bytes });
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
-    // The same reply may have any place; another one has a place behind those that are known to be taken.
+    // A repeated reply may have any place; a new one takes a place behind those that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
     const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');
     for (let place = from; place < REPLIES_MAX; place++) {

@@ -8,12 +8,14 @@ import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
-/** Responses whose replies are being stored, and the bytes of these replies: beyond it no attempt starts. */
+/**
+ * The most responses whose replies are being stored, and the most bytes of these replies. Beyond it no attempt starts.
+ */
 const STORING_MAX = 2_000;
 const STORING_BYTES_MAX = 32 << 20;
 const RETRY_MS = 500;
 
-/** The same for all replies, because the first one counts: an agent that hears a push again may find other words. */
+/** The same for all replies, because the first one counts: an agent that gets a push again may write other words. */
 const FINGERPRINT = '';
 
 export interface RepliesParts {
@@ -27,14 +29,16 @@ export interface RepliesParts {
 interface Storing {
   delivery: LaneDelivery;
   read: ReadReply[];
-  /** Whether the instance is no longer this node's: then the next owner pushes again. */
+  /** Whether this node no longer owns the instance: then the next owner pushes again. */
   isLost: () => boolean;
 }
 
 /**
- * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane waits.
- * After a crash in between the push is made again, and its response has replies again. They have the same keys, made
- * of the delivery and the place in the response, so nothing is stored twice.
+ * Sends the replies in responses. A delivery counts as delivered when its replies are stored; until then its lane
+ * waits.
+ *
+ * After a crash in between, the push is made again, and its response has replies again. They have the same keys, made
+ * of the delivery and the place in the response, so no reply is stored twice.
  */
 export class Replies {
   readonly #clock: Clock;
@@ -53,7 +57,7 @@ export class Replies {
     this.#max_message_bytes = max_message_bytes;
   }
 
-  /** Whether so much waits to be stored that nothing more may start. */
+  /** Whether so many replies wait to be stored that no attempt may start. */
   get isFull(): boolean {
     return this.#storing >= STORING_MAX || this.#storing_bytes >= STORING_BYTES_MAX;
   }
@@ -64,11 +68,11 @@ export class Replies {
   }
 
   /**
-   * Stores the replies in the response to a push.
+   * Stores the replies in the response to a push. Returns at once when there is none.
    *
-   * @param isLost whether the instance is no longer this node's
-   * @returns in words what could not be sent, empty when there is nothing to say; null when the replies were given up,
-   * and the push has to be made again. At once when there is nothing to store
+   * @param isLost whether this node no longer owns the instance
+   * @returns in words which replies were not sent, empty when all were; null when the replies were given up, and the
+   * push has to be made again
    */
   take(delivery: LaneDelivery, { kept_body }: PushResult, isLost: () => boolean): string | Promise<string | null> {
     if (kept_body === undefined) return '';
@@ -133,7 +137,7 @@ export class Replies {
     });
   }
 
-  /** Tries nothing again: the process ends. */
+  /** Makes no more tries, because the process ends. */
   giveUp(): void {
     this.#has_given_up = true;
   }
@@ -145,7 +149,7 @@ const NOT_STORED: Partial<Record<Accepted['kind'], string>> = {
   damaged: 'a row that it needs is damaged; the log of the service says which',
 };
 
-/** What was not sent, and why; empty when all was. */
+/** Says which replies were not sent, and why; empty when all were. */
 function inWords(read: readonly ReadReply[]): string {
   const refused = read.flatMap((each, i) => (each.kind === 'refused' ? [{ why: each.why, number: i + 1 }] : []));
   if (refused.length === 0) return '';
@@ -156,5 +160,5 @@ function inWords(read: readonly ReadReply[]): string {
     .join('; ')}`;
 }
 
-/** Each attempt is stored with these words. */
+/** The most refused replies that are named, because each attempt is stored with these words. */
 const REFUSED_NAMED_MAX = 3;

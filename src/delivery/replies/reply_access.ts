@@ -6,17 +6,17 @@ import { REPLY_TOKEN_HEADER, REPLY_URL_HEADER } from '../transport/push.ts';
 /** The path of the route that takes replies. */
 export const REPLY_PATH = '/api/v1/replies/';
 
-/** The purpose of the keys: each data key gives another key for each purpose. */
+/** The purpose of the derived keys: one data key gives a different key for each purpose. */
 const PURPOSE = 'reply tokens';
 
 /**
- * How receivers reply later. The key of the tokens comes from the data key, which all nodes share. So every node takes
- * the tokens that another gave, and a change of the data key ends those that were given before.
+ * Lets receivers reply later. The key of the tokens is derived from the data key, which all nodes share. So every node
+ * accepts the tokens of the others, and a change of the data key invalidates all earlier tokens.
  */
 export class ReplyAccess {
   readonly #store: Pick<EncryptionStore, 'derivedKeys'>;
   readonly #base_url: () => string;
-  /** The first makes tokens; the others are of data keys that are being replaced. */
+  /** The first key makes tokens; the others are derived from data keys that are being replaced. */
   #keys: readonly KeyObject[] = [];
 
   /** @param base_url where receivers reach the service, without a path */
@@ -25,7 +25,7 @@ export class ReplyAccess {
     this.#base_url = base_url;
   }
 
-  /** Reads the keys: before the first push, and when the data key was changed. */
+  /** Reads the keys: before the first push, and whenever the data key changes. */
   async refresh(): Promise<void> {
     const keys = await this.#store.derivedKeys(PURPOSE);
     this.#keys = keys.map((key) => createSecretKey(key, 'base64'));
@@ -41,7 +41,7 @@ export class ReplyAccess {
     };
   }
 
-  /** The delivery that a token is for; null when it is not genuine, or has expired. Asks only memory. */
+  /** The delivery that a token is for; null when the token is not genuine, or has expired. Reads only memory. */
   deliveryOf(token: string, wall_ms: number): string | null {
     return deliveryOfReplyToken(this.#keys, token, wall_ms);
   }

@@ -1,10 +1,13 @@
 import type { Reply } from '../../domain/reply.ts';
 import type { Send } from '../accept/acceptor.ts';
 
-/** Stands for the sender of a key. No key of the API has this id, so no sender can take the key of a reply. */
+/**
+ * Takes the place of the sender's key id. No key of the API has this id, so no sender can use the idempotency key of a
+ * reply.
+ */
 const SENDER = 'reply';
 
-/** The message that a reply is sent as. */
+/** Makes a reply into a message to send. */
 export function replySend(
   delivery: { meeting_id: string; message_id: string; instance_id: string },
   { message, timestamp, from_agent, target_agents }: Reply,

@@ -26,8 +26,8 @@ export class ConnectionPools {
   }
 
   /**
-   * The pool of an instance. For a URL of another origin it is a new one, and the old connections are closed. A text,
-   * when the URL is refused.
+   * The pool of an instance. For a URL of another origin it is a new pool, and the old connections are closed. A text
+   * when the URL is refused: why.
    */
   of(instance_id: string, url: string): InstancePool | string {
     const known = this.#pools.get(instance_id);
@@ -44,7 +44,7 @@ export class ConnectionPools {
     return pool;
   }
 
-  /** @param pool that will keep the connection; null for one that serves a single push */
+  /** @param pool the pool that will keep the connection; null for one that serves a single push */
   open(origin: string, socket: Socket, pool: InstancePool | null): PooledConnection {
     const connection = new PooledConnection(origin, socket, () => {
       this.#open.delete(connection);

@@ -20,7 +20,10 @@ export interface ConnectorOptions {
   secure_context: () => SecureContext;
 }
 
-/** Follows a connection while it is made. Exactly one of the last two is called, unless the attempt is cancelled. */
+/**
+ * Follows a connection while it is made. Exactly one of `onConnected` and `onConnectFailed` is called, unless the
+ * attempt is cancelled.
+ */
 export interface ConnectionObserver {
   beginStage(stage: Stage): void;
   endStage(ok: boolean, detail: string): void;
@@ -28,10 +31,10 @@ export interface ConnectionObserver {
   onConnectFailed(outcome: Outcome, detail: string): void;
 }
 
-/** How long an attempt waits for one address before it tries the next beside it (RFC 8305, section 5). */
+/** How long an attempt waits for one address before it also tries the next (RFC 8305, section 5). */
 const NEXT_ADDRESS_WAIT_MS = 250;
 const ADDRESSES_TRIED_MAX = 6;
-/** Addresses of a name that a diagnosis lists. */
+/** The most addresses of a name that a diagnosis lists. */
 const ADDRESSES_SHOWN_MAX = 8;
 
 /** Makes one connection: DNS, then TCP, then TLS. The caller bounds it in time with `cancel`. */

@@ -27,7 +27,7 @@ export class Deadlines {
     this.#now = now;
   }
 
-  /** How many are running. */
+  /** How many deadlines are running. */
   get size(): number {
     return this.#running.size;
   }
@@ -42,7 +42,7 @@ export class Deadlines {
     this.#running.delete(entry);
   }
 
-  /** Stops the timer. All deadlines that run expire now; those added later never do. */
+  /** Stops the timer. All running deadlines expire now; later ones never do. */
   close(): void {
     this.#closed = true;
     if (this.#timer !== null) clearTimeout(this.#timer);
@@ -61,7 +61,7 @@ export class Deadlines {
   }
 
   /**
-   * Runs after the next poll for I/O. So a response counts that had arrived in the socket while this process was busy.
+   * Runs after the next poll for I/O, so that a response counts that arrived in the socket while this process was busy.
    */
   #sweep(): void {
     if (this.#timer === null) return;

@@ -14,7 +14,7 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after'> {
 /**
  * Makes one signed push to the stored URL, like a real one, over a connection of its own. Nothing is recorded.
  *
- * @param id used as the id of the delivery and of the message
+ * @param id the id of the delivery and of the message
  */
 export async function diagnose(
   transport: Pick<WebhookTransport, 'push'>,

@@ -14,22 +14,25 @@ import {
 import { describeStatus, excerptOf } from './response.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
-/** The longest time for a result. */
+/** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
-/** Pulls of one instance that wait at a time: one more ends the one that waits longest, empty. */
+/** The most pulls of one instance that wait at a time: one more ends the one that waits longest, empty. */
 const WAITING_MAX = 16;
-/** What one machine, and all machines together, may have in hand. A message in hand stays in the memory of its node. */
+/**
+ * The most pushes that one machine, and all machines together, may have in hand. A push in hand stays in the memory of
+ * its node.
+ */
 const AWAITED_OF_INSTANCE_MAX = 256;
 const AWAITED_MAX = 20_000;
 const AWAITED_BYTES_MAX = 32 << 20;
-/** The bodies of one response; a single push may be larger. */
+/** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
 const CONNECTED_MS = 10_000;
-/** How often what pulls stand on is asked whether it still holds. What this node does itself ends them at once. */
+/** How often the keys and sessions of waiting pulls are checked. A revocation on this node ends its pulls at once. */
 const JUDGE_MS = 500;
 
-/** What a machine made of a push: the response of its runtime, or why there is none. */
+/** The result of a push, from a machine: the response of its runtime, or why there is none. */
 export interface PullResult {
   delivery_id: string;
   attempt: number;
@@ -43,18 +46,18 @@ export interface PullResult {
 
 export interface PullTransportParts {
   clock: Clock;
-  /** A machine of an instance waits, and none did before. */
+  /** A pull of an instance waits, and none did before. */
   onReady: (instance_id: string) => void;
-  /** A machine began to pull, or another one, or (null) it no longer does. */
+  /** A machine began to pull, a different machine pulls, or (null) no machine pulls any more. */
   onConnection: (instance_id: string, connection: Connection | null) => void;
 }
 
 /**
- * The other way out of the queue: a machine that cannot be called asks for its pushes. A push is handed out to a pull
- * that waits, and never without one. So nothing is attempted while nobody pulls. The next pulls bring the results.
+ * The way out of the queue for a machine that cannot be called: it asks for its pushes. A push is handed out only to a
+ * pull that waits. So no attempt is made while no machine pulls. The next pulls bring the results.
  *
- * A waiting pull is one object, and the end of all waits and of all attempts is on one timer: thousands of machines that
- * wait cost memory and nothing else.
+ * A waiting pull is one object, and one timer ends all waits and all attempts: thousands of machines that wait cost
+ * memory and nothing else.
  */
 export class PullTransport implements Transport {
   readonly #clock: Clock;
@@ -84,7 +87,7 @@ export class PullTransport implements Transport {
 
   // ── for machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Waits for pushes. */
+  /** Adds a pull that waits for pushes. */
   pull(request: PullRequest): WaitingPull {
     const instance = this.#connect(request);
     const pull = new WaitingPull(request, instance, (pull) => this.#end(pull, null));
@@ -98,7 +101,7 @@ export class PullTransport implements Transport {
     return pull;
   }
 
-  /** Nobody waits for the response any more. */
+  /** The client no longer waits for the response. */
   cancel(pull: WaitingPull): void {
     if (this.#leave(pull)) this.#giveBack(pull.pushes);
   }
@@ -108,7 +111,11 @@ export class PullTransport implements Transport {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
 
-  /** @returns whether the result counts: the push was handed out to this instance, and is awaited */
+  /**
+   * Takes the result of a push.
+   *
+   * @returns whether it counts: the push was handed out to this instance, and its result is awaited
+   */
   take(instance_id: string, result: PullResult): boolean {
     const awaited = this.#instances.get(instance_id)?.awaited.get(result.delivery_id);
     if (awaited === undefined || awaited.attempt !== result.attempt) return false;
@@ -191,12 +198,12 @@ export class PullTransport implements Transport {
     else this.#closeSoon(pull);
   }
 
-  /** The pull that gets the next push. Null: none waits that may have it, or too much is in hand. */
+  /** The pull that gets the next push; null when no suitable pull waits, or when too many pushes are in hand. */
   #takerOf(instance: PullingInstance, updated_at: number): WaitingPull | null {
     if (this.#isFull || instance.awaited.size >= AWAITED_OF_INSTANCE_MAX) return null;
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       if (pull.request.updated_at === updated_at) return pull;
-      // What the engine knows is older than what this pull was allowed by: the engine reads the row again.
+      // The engine's registration is older than the one that this pull was allowed by: the engine reads the row again.
       if (pull.request.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       this.#end(pull, null);
@@ -217,7 +224,7 @@ export class PullTransport implements Transport {
     for (const instance of this.#instances.values()) if (isTaken(instance.instance_id)) this.#release(instance);
   }
 
-  /** Ends all that waits, and gives back what is in hand. */
+  /** Ends all waiting pulls, and takes back the pushes in hand. */
   #release(instance: PullingInstance): void {
     for (const pull of instance.waiting.slice()) this.#end(pull, null);
     this.#giveBack([...instance.awaited.values()]);
@@ -239,7 +246,7 @@ export class PullTransport implements Transport {
 
   // ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Ends a pull after this turn of the loop: what else is handed out in it goes along. */
+  /** Ends a pull after this turn of the loop, so that pushes that are handed out later in the turn go along. */
   #closeSoon(pull: WaitingPull): void {
     if (pull.is_closing) return;
     pull.is_closing = true;

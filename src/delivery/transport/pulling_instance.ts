@@ -3,17 +3,17 @@ import type { ProblemCode } from '../../domain/problem.ts';
 import { WheelEntry } from '../timer_wheel.ts';
 import type { Push, PushResult } from './transport.ts';
 
-/** A push that a machine has, while its result is awaited. */
+/** A push that a machine has in hand, while its result is awaited. */
 export interface HandedOut {
   readonly delivery_id: string;
-  /** From 1. */
+  /** Starts at 1. */
   readonly attempt: number;
   readonly push: Push;
-  /** When the result counts no longer, on the wall clock. */
+  /** After this time the result no longer counts; on the wall clock. */
   readonly deadline_at: number;
 }
 
-/** How a pull ends: with pushes, none when the time was up, or with the problem that ended what it stands on. */
+/** How a pull ends: with pushes (none when its time was up), or with the problem that ended its key or session. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
 /** What authorises a pull: a key, a session, or that no key was made. */
@@ -25,9 +25,9 @@ export interface Revocable {
 /** A request of a machine for pushes. */
 export interface PullRequest {
   instance_id: string;
-  /** `updated_at` of the registration by which the request was found to be allowed. */
+  /** `updated_at` of the registration by which the pull was allowed. */
   updated_at: number;
-  /** Pushes at most. */
+  /** The most pushes that it takes. */
   max: number;
   wait_ms: number;
   address: string | null;
@@ -43,9 +43,9 @@ export class WaitingPull extends WheelEntry {
   readonly instance: PullingInstance;
   readonly #onTimeout: (pull: WaitingPull) => void;
   readonly pushes: AwaitedResult[] = [];
-  /** Of their bodies. */
+  /** The bytes of the bodies of these pushes. */
   bytes = 0;
-  /** It ends with this turn of the loop. */
+  /** The pull ends with this turn of the loop. */
   is_closing = false;
 
   constructor(request: PullRequest, instance: PullingInstance, onTimeout: (pull: WaitingPull) => void) {
@@ -60,7 +60,7 @@ export class WaitingPull extends WheelEntry {
   }
 }
 
-/** A push that was handed out, until its result is here or its time is up. */
+/** A push that was handed out, until its result arrives or its time is up. */
 export class AwaitedResult extends WheelEntry implements HandedOut {
   readonly delivery_id: string;
   readonly attempt: number;
@@ -99,7 +99,7 @@ export class AwaitedResult extends WheelEntry implements HandedOut {
 export class PullingInstance extends WheelEntry {
   readonly instance_id: string;
   connection: Connection;
-  /** When somebody was last told of the connection, on the steady clock. */
+  /** When the connection was last announced, on the steady clock. */
   announced_at: number;
   /** The pulls that wait; the one that waits longest is first. */
   readonly waiting: WaitingPull[] = [];
@@ -120,12 +120,12 @@ export class PullingInstance extends WheelEntry {
     this.#onIdle = onIdle;
   }
 
-  /** Whether the machine neither waits nor works. */
+  /** Whether the machine neither waits nor has pushes in hand. */
   get isIdle(): boolean {
     return this.waiting.length === 0 && this.awaited.size === 0;
   }
 
-  /** It was idle for as long as a machine may pause between two pulls. */
+  /** The instance was idle for as long as a machine may pause between two pulls. */
   expire(): void {
     this.#onIdle(this);
   }

@@ -4,11 +4,11 @@ import { signPush } from '../../domain/signature.ts';
 import { signingKeysOf, type Target } from './target.ts';
 import type { Push } from './transport.ts';
 
-/** What an instance needs to reply later: see delivery/replies/reply_access.ts. */
+/** The headers that an instance needs to reply later: see delivery/replies/reply_access.ts. */
 export const REPLY_URL_HEADER = 'convoke-reply-url';
 export const REPLY_TOKEN_HEADER = 'convoke-reply-token';
 
-/** Headers that Convoke sets, or that HTTP needs for itself: webhook_headers may not name them. */
+/** Headers that Convoke sets, or that HTTP itself needs: webhook_headers may not name them. */
 export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   'content-type',
   'content-length',
@@ -39,19 +39,20 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
 
 /** Shorter values are no secrets, and hiding them would make responses unreadable. */
 const SECRET_CHARS_MIN = 8;
-/** Fewer characters of a secret at the end of a cut text reveal nothing. */
+/** Shorter parts of a secret at the end of a cut text reveal nothing. */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 
 /**
  * The text of a response without the values of webhook_headers and the token for replies: error pages often show the
- * request, and Convoke stores and shows the response. Hides each value as it was sent, and its last word, such as a bearer token.
+ * request, and Convoke stores and shows the response. Hides each value as it was sent, and its last word, such as a
+ * bearer token.
  *
  * @param headers those of the push
- * @param is_cut whether the text ends in the middle, where a part of a value may stand
+ * @param is_cut whether the text was cut, so that it may end with a part of a value
  */
 export function withoutSecrets(text: string, headers: Record<string, string>, is_cut: boolean): string {
-  // Most responses are a word.
+  // Most responses are a single word.
   if (text.length < (is_cut ? PART_CHARS_MIN : SECRET_CHARS_MIN)) return text;
   let hidden = text;
   for (const [name, value] of Object.entries(headers)) {
@@ -87,8 +88,8 @@ export interface PushContent {
 }
 
 /**
- * Shapes a delivery into the POST of the contract. Every attempt is the same to the byte, but for its number, the time, and the
- * signature over the time.
+ * Makes a delivery into the POST of the contract. Every attempt has the same bytes, except for its number, the time,
+ * and the signature over the time.
  *
  * @param attempt from 1
  */

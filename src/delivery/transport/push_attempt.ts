@@ -128,8 +128,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   // ── called by undici ──
 
   /**
-   * undici writes the request next. If the process was stopped just before (a paused machine), it gets here before any
-   * timer ends the push. By now another node may have delivered in its place, so the deadline is checked.
+   * undici writes the request next. If the process was stopped just before (a paused machine), this code runs before
+   * any timer ends the push. By now another node may have delivered in its place, so the deadline is checked.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.#context.deadline_ms) return;

@@ -5,9 +5,9 @@ import type { AddressBytes } from '../../domain/address.ts';
 import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
- * Resolves host names, without `dns.lookup`. That runs two lookups at a time on libuv's threads: eight lookups at a
- * silent name server took 10 to 40 s for everybody. Here each lookup has a c-ares channel of its own, which waits for
- * no other lookup and can be cancelled as a whole: 200 lookups at a silent name server ended together in 0.7 s.
+ * Resolves host names, without `dns.lookup`. That function runs two lookups at a time on libuv's threads: eight lookups
+ * at a silent name server took 10 to 40 s for everybody. Here each lookup has a c-ares channel of its own, which waits
+ * for no other lookup and can be cancelled as a whole: 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -18,7 +18,7 @@ export interface Lookup {
   cancel(): void;
 }
 
-/** `addresses` alternate between the families and hold each address once; at least one when `ok`. */
+/** `addresses` alternate between the families, without repeats; at least one when `ok`. */
 export type Resolution = { ok: true; addresses: AddressBytes[] } | { ok: false; detail: string };
 
 export interface ResolverOptions {
@@ -32,7 +32,7 @@ export interface ResolverOptions {
 const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
-/** How long the other family may take once one has answered (RFC 8305, section 3, asks for a short delay). */
+/** How long the other family may take once one has responded (RFC 8305, section 3, asks for a short delay). */
 const OTHER_FAMILY_WAIT_MS = 250;
 
 const HOSTS_PATH = process.platform === 'win32' ? 'C:\\Windows\\System32\\drivers\\etc\\hosts' : '/etc/hosts';
@@ -62,7 +62,10 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
   };
 }
 
-/** A and AAAA side by side on one channel. It ends when both are answered, when one is and the wait for the other is over, or at the deadline. */
+/**
+ * A and AAAA side by side on one channel. It ends when both have responded, when one has and the wait for the other is
+ * over, or at the deadline.
+ */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;
   readonly #done: (found: Resolution) => void;
@@ -71,7 +74,7 @@ class DnsLookup implements Lookup {
   #waiting_for = 2;
   #ended = false;
   readonly #addresses: AddressBytes[] = [];
-  /** The error that says most: "no such record" says less than "the name server failed". */
+  /** The error that says the most: "no such record" says less than "the name server failed". */
   #code = 'ENODATA';
 
   constructor(
@@ -166,7 +169,10 @@ function alternate(addresses: readonly AddressBytes[]): AddressBytes[] {
   return turns;
 }
 
-/** The names in the system's own file, which c-ares leaves out. The file is checked once a second, and read again when it has changed. */
+/**
+ * The names in the system's own file, which c-ares leaves out. The file is checked once a second, and read again when
+ * it has changed.
+ */
 class HostsFile {
   readonly #path: string;
   #names = new Map<string, AddressBytes[]>();

@@ -6,13 +6,13 @@ import { withoutSecrets } from './push.ts';
 import type { KeptBody } from './transport.ts';
 
 export const RESPONSE_EXCERPT_CHARS_MAX = 1024;
-/** No more than this is read of the body of a response. */
+/** The most bytes of a response body that are read. */
 export const RESPONSE_BYTES_MAX = 64 * 1024;
 /**
  * The most bytes after the head that are read. They include chunk extensions and trailers, which nothing else limits.
  */
 export const RESPONSE_RAW_BYTES_MAX = 2 * RESPONSE_BYTES_MAX;
-/** What the bodies that pushes keep take in memory together, while they arrive. */
+/** The most memory for the bodies that pushes keep, over all pushes, while they arrive. */
 const KEPT_BYTES_MAX = 32 << 20;
 export const RESPONSE_HEADER_BYTES_MAX = 16 * 1024;
 /** A character takes four bytes at most. */
@@ -43,7 +43,7 @@ export function describeBroken(error: NodeJS.ErrnoException, has_responded: bool
 export class KeptBodies {
   #bytes = 0;
 
-  /** @returns whether there is room for so many more; then they are to be released */
+  /** @returns whether there is room for so many more bytes; the caller must release them */
   take(bytes: number): boolean {
     if (this.#bytes + bytes > KEPT_BYTES_MAX) return false;
     this.#bytes += bytes;
@@ -61,7 +61,7 @@ export class ResponseBody {
   #parts: Buffer[] | null = null;
   #kept_bytes = 0;
   #lost = '';
-  /** Of the body so far. */
+  /** The bytes of the body so far. */
   bytes = 0;
 
   /** @param kept null when only the beginning is wanted */
@@ -76,7 +76,7 @@ export class ResponseBody {
   }
 
   #keep(chunk: Buffer, bytes_max: number): void {
-    // A copy, because a chunk is a window on the 64 KiB that the socket read.
+    // A copy, because the chunk is a view of the 64 KiB that the socket read.
     const part = Buffer.from(chunk.subarray(0, bytes_max - this.bytes));
     if (this.#kept !== null && this.#lost === '') {
       if (this.#kept.take(part.length)) this.#kept_bytes += part.length;
@@ -86,19 +86,19 @@ export class ResponseBody {
     else this.#parts.push(part);
   }
 
-  /** No more arrives. Call it once. */
+  /** The body has ended. Call it once. */
   end(): void {
     this.#kept?.release(this.#kept_bytes);
     this.#kept_bytes = 0;
   }
 
-  /** The first characters, for people. */
+  /** The first characters, to be shown to people. */
   excerpt(headers: Record<string, string>, is_complete: boolean): string {
     if (this.#parts === null) return '';
     return excerptOf(this.#parts, headers, is_complete);
   }
 
-  /** All of it. */
+  /** The whole body. */
   whole(is_complete: boolean): KeptBody {
     if (this.#lost !== '') return { lost: this.#lost };
     if (this.bytes > RESPONSE_BYTES_MAX) {
@@ -110,7 +110,7 @@ export class ResponseBody {
   }
 }
 
-/** Lossy UTF-8, without our secrets. NUL is replaced too, because PostgreSQL's text refuses it. */
+/** Decodes lossy UTF-8, without our secrets. NUL is replaced too, because PostgreSQL's text refuses it. */
 export function excerptOf(parts: Buffer[], headers: Record<string, string>, is_complete: boolean): string {
   const bytes = (parts.length === 1 ? parts[0]! : Buffer.concat(parts)).subarray(0, EXCERPT_BYTES_MAX);
   const text = withoutSecrets(bytes.toString('utf8'), headers, !is_complete || bytes.length === EXCERPT_BYTES_MAX);

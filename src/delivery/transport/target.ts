@@ -6,7 +6,7 @@ interface Keys {
   previous: SigningKey | null;
 }
 
-/** What an instance needs to be pushed to, decoded once per registration. */
+/** The data needed to push to an instance, decoded once per registration. */
 export interface Target {
   transport: TransportName;
   /** How long a machine that pulls has for the result of a push. */
@@ -14,7 +14,7 @@ export interface Target {
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
-  /** Whether it may reply. */
+  /** Whether the instance may reply. */
   replies: boolean;
   secret: string;
   previous_secret: string | null;
@@ -24,7 +24,7 @@ export interface Target {
    */
   keys: Keys | null;
   switched_on: boolean;
-  /** Changes with each version of the registration. */
+  /** A number that changes with each version of the registration. */
   updated_at: number;
 }
 
@@ -45,12 +45,12 @@ export function targetOf(instance: Instance): Target {
   };
 }
 
-/** Whether what was learned of one is true of the other: the same machine is reached in the same way. */
+/** Whether what was learned of one target is true of the other: both reach the same machine in the same way. */
 export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target, 'url' | 'transport'>): boolean {
   return a.url === b.url && a.transport === b.transport;
 }
 
-/** What a push is signed with at a time: the current key, and the previous one while a rotation overlaps. */
+/** The keys that sign a push at a time: the current one, and the previous one while a rotation overlaps. */
 export function signingKeysOf(target: Target, wall_ms: number): SigningKey[] {
   const { secret, previous_secret, previous_secret_until } = target;
   target.keys ??= keysOf(secret, previous_secret);

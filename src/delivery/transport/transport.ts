@@ -1,7 +1,7 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
 import type { Target } from './target.ts';
 
-/** One POST to make: everything that goes on the wire, and nothing that is left to decide. */
+/** One POST to make: everything that goes on the wire. Nothing is left to decide. */
 export interface Push {
   /** Connections are kept per instance and never shared between instances. */
   instance_id: string;
@@ -11,15 +11,15 @@ export interface Push {
   headers: Record<string, string>;
   body: Uint8Array;
   success_statuses: SuccessStatuses;
-  /** Keep the whole body of a success: replies may be in it. */
+  /** Whether to keep the whole body of a success: replies may be in it. */
   keeps_body?: boolean;
-  /** Make a connection for this push alone, so that every stage is seen (webhook-test). */
+  /** Whether to make a connection for this push alone, so that every stage is seen (webhook-test). */
   fresh_connection?: boolean;
 }
 
 export type Stage = 'dns' | 'connect' | 'tls' | 'request' | 'response';
 
-/** How far an attempt came. A stage that a kept-alive connection made needless is absent. */
+/** The stages of an attempt that were reached. A stage that a kept connection made unnecessary is absent. */
 export interface StageReport {
   stage: Stage;
   ok: boolean;
@@ -43,7 +43,7 @@ export interface PushResult {
   response_excerpt: string;
   /** The Retry-After header as received. */
   retry_after: string | null;
-  /** Of a success, for a push that keeps the body. */
+  /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
 }
 
@@ -55,8 +55,8 @@ export interface Transport {
   /** Whether an attempt can be made now. When that changes from no to yes, `Engine.isReady` is called. */
   canPush(instance_id: string, way: Way): boolean;
   /**
-   * Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. Null: the receiver
-   * certainly saw nothing of it, or another node goes on with it; it counts as not made.
+   * Makes one attempt. Resolves within the deadline whatever the receiver does; never rejects. Null: the attempt counts
+   * as not made, because the receiver certainly did not see it, or because another node makes it.
    */
   push(push: Push, way: Way): Promise<PushResult | null>;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */

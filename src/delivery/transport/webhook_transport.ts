@@ -9,15 +9,15 @@ import { KeptBodies } from './response.ts';
 import type { Push, PushResult, Transport } from './transport.ts';
 
 /**
- * Pushes over HTTP/1.1, on undici's `dispatch`: `fetch` costs ten times as much, and `request` honours no signal before
- * the socket is connected. undici is given a connected socket and one request at a time, so that nothing ever queues
- * inside it; where it has no deadline (a dripped body, a flood of 103) ours ends the push.
+ * Pushes over HTTP/1.1, on undici's `dispatch`: `fetch` costs ten times as much, and `request` ignores signals until
+ * the socket is connected. undici gets a connected socket and one request at a time, so that nothing ever queues inside
+ * it; where it has no deadline (a dripped body, a flood of 103) ours ends the push.
  */
 export interface WebhookTransportOptions {
   policy: EgressPolicy;
   /** Monotonic milliseconds (`performance.now`): a clock that steps would end pushes early, or never. */
   now?: () => number;
-  /** From the call to the result, whatever the receiver does. */
+  /** The time from the call to the result, whatever the receiver does. */
   deadline_ms?: number;
   /** `address:port` of the name servers; those of the system when absent. */
   name_servers?: readonly string[];
@@ -78,7 +78,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     this.pools.forget(instance_id);
   }
 
-  /** Attempts end within 5 s by themselves. */
+  /** Its attempts end within 5 s by themselves. */
   handOver(): void {}
 
   async close(): Promise<void> {
@@ -92,13 +92,17 @@ class PooledTransport implements WebhookTransport, PushContext {
   }
 }
 
-/** One context for all connections: each would read every trusted certificate again. Throws on a malformed `extra_ca`. */
+/**
+ * One context for all connections, because each would read every trusted certificate again.
+ *
+ * @throws on a malformed `extra_ca`
+ */
 function secureContextOf(extra_ca: readonly string[] = []): () => SecureContext {
   if (extra_ca.length > 0) {
     const context = createSecureContext({ ca: [...getCACertificates(), ...extra_ca] });
     return () => context;
   }
-  // Made when first needed: many services never push over TLS.
+  // Made when it is first needed: many services never push over TLS.
   let context: SecureContext | undefined;
   return () => (context ??= createSecureContext());
 }
