@@ -1,6 +1,6 @@
 /**
  * The composition root: builds all parts and gives each what it needs. Read this first, then src/delivery/engine.ts.
- * What only a command needs is loaded when it runs.
+ * Parts that only a command needs are loaded when the command runs.
  *
  *   http ──► engine ──► transport ──► receivers
  *     │        │
@@ -52,14 +52,14 @@ const CLIENTS_MS_MAX = 5_500;
 const HOSTNAME_CHARS_MAX = 64;
 const NODE_ID_BYTES = 6;
 
-/** Instances with a refused URL that the log names at the start; it counts the others. */
+/** The most instances with a refused URL that the log names at the start; it counts the others. */
 const REFUSED_URLS_NAMED_MAX = 20;
 
 /** A running node. */
 export interface Convoke {
   /** `http://HOST:PORT`, with the port that was bound. */
   url: string;
-  /** Whether no key is needed yet. */
+  /** Whether requests need no key yet. */
   is_open: boolean;
   /** Makes the address of the page that signs in an admin, once, within five minutes. Nobody else may see it. */
   signInLink(): string;
@@ -211,7 +211,8 @@ export async function createConvoke(
       webhook_transport,
       pull_transport,
       pull_forwarder,
-      // A result counts only while this node may write it: it may have been paused, and another one delivers by now.
+      // A result counts only while this node holds the lease: the process may have been paused, and another node may
+      // deliver by now.
       takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),
       clock,
       log,
@@ -258,7 +259,8 @@ export async function createConvoke(
     warnOfClock(expiry.heldAt(clock.now()), log);
     await store.deliveries.noteTime(expiry.timeAt(clock.now()));
     await store.audit.append(startOf(config), clock.wall());
-    // For localhost, Fastify would make a second server at its other address, which nothing here would limit or stop.
+    // For localhost, Fastify would open a second server at the other loopback address, which nothing here would limit
+    // or stop.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
     url = urlOf(server.server.address() as AddressInfo);
     advertised_url = config.advertised_url ?? reachableUrlOf(server.server.address() as AddressInfo);
@@ -270,7 +272,7 @@ export async function createConvoke(
     engine.onChange(change);
     if (change.kind === 'broadcast') feed.onBroadcast(change.topic, change.text);
     else if (change.kind === 'resync') feed.onResync();
-    // Among the missed changes there may be a revoked key.
+    // One of the missed changes may be the revocation of a key.
     if (change.kind !== 'keys' && change.kind !== 'resync') return;
     keyring.refresh().catch((error: unknown) => log.error({ err: error }, 'keys that were changed could not be read'));
   });
@@ -288,7 +290,7 @@ export async function createConvoke(
     signInLink: () => `${urlOf(server.server.address() as AddressInfo)}/#sign-in=${sessions.makeLink()}`,
     async close(drain_ms = 0) {
       maintenance.stop();
-      // Others take its partitions meanwhile.
+      // Other nodes take its partitions meanwhile.
       engine.drain();
       pull_transport.drain();
       pull_forwarder?.drain();
@@ -297,12 +299,13 @@ export async function createConvoke(
       const clients_gone = once(server.server, 'close');
       const drained = drain_ms > 0 ? server.connections.drain(server.server, drain_ms) : Promise.resolve();
       await Promise.all([demo.close(), drained]);
-      // Ending the feeds makes their listeners connect again, and so to another node.
+      // The listeners connect again when their feeds end, and so to another node.
       feed.stop();
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
-      // No result can arrive any more: what machines have in hand is handed out again after the next start.
+      // From here on no result can arrive: the pushes that machines have in hand are handed out again after the next
+      // start.
       pull_transport.handOver(() => true);
       await engine.stop();
       await transport.close();
@@ -330,7 +333,7 @@ function startOf({ changed_settings }: Config): NewAuditEntry {
   };
 }
 
-/** The clock may be wrong, or the service was off for long: Convoke cannot know which. */
+/** The clock may be wrong, or the service was off for a long time: Convoke cannot know which. */
 function warnOfClock(held_ms: number, log: Log): void {
   if (held_ms === 0) return;
   log.warn(
@@ -339,7 +342,7 @@ function warnOfClock(held_ms: number, log: Log): void {
   );
 }
 
-/** Warns of instances that the policy refuses now, so that the operator does not learn it from missing pushes. */
+/** Warns of instances whose URL the policy now refuses, so that the operator does not learn it from missing pushes. */
 async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Log): Promise<void> {
   let instances = 0;
   for await (const refused of refused_urls) {

@@ -1,4 +1,4 @@
-/** What commands do to the data while no service runs on it. */
+/** Work on the data for commands, while no service runs on it. */
 import { join } from 'node:path';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
@@ -18,7 +18,7 @@ import type { Imported } from './store/postgres/import.ts';
 /** The API on a data file that no service has open, for keys and the audit log. */
 export interface KeysOfFile {
   url: string;
-  /** The key to the API while the file is open. Nobody else has it. */
+  /** The key to the API while the file is open. Only this process has it. */
   token: string;
   close(): Promise<void>;
 }
@@ -58,9 +58,9 @@ export async function openKeys(config: Config, { log }: { log: Logger }): Promis
 }
 
 /**
- * The schema that the data has and the one that this version wants, as numbers of steps. Changes nothing.
+ * The schema version of the data, and the one that this program wants, as numbers of steps. Changes nothing.
  *
- * @throws StoreError when the data file is in use, or is none; when the database cannot be reached
+ * @throws StoreError when the data file is in use, or is not a data file; when the database cannot be reached
  */
 export async function schemaOf({ data, database_url }: Config): Promise<{ present: number; wanted: number }> {
   if (database_url === null) {

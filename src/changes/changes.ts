@@ -1,8 +1,10 @@
 /**
- * Every change that callers can make. Each reaches everything that has to know of it: the store, the audit log, the
- * engine and the live feed. Routes and the demo change things only here, and read the store themselves; so no route can
- * forget one of them. Two kinds of change are elsewhere: `Engine.send` stores messages, and `Sessions` begins and ends
- * sessions with their cookies.
+ * Every change that callers can make. Each change goes to all who need it: the store, the audit log, the engine and the
+ * live feed. Routes and the demo change things only through this folder, and read the store themselves; so no route can
+ * forget one of them.
+ *
+ * Two kinds of change are elsewhere: `Engine.send` stores messages, and `Sessions` begins and ends sessions with their
+ * cookies.
  */
 import { DeliveryChanges, type DeliveryChangesParts } from './deliveries.ts';
 import { InstanceChanges, type InstanceChangesParts } from './instances.ts';

@@ -6,7 +6,7 @@ import type { DeliveryRow, DeliveryStore, LaneKey, Waiting } from '../store/cont
 import type { MessageStore } from '../store/contract/messages.ts';
 import type { Author } from './author.ts';
 
-/** Deliveries that one transaction drops, so that dropping a million of them delays nobody. */
+/** The most deliveries that one transaction drops, so that dropping a million of them delays nobody. */
 const DROP_BATCH = 2_000;
 /** One call responds after about this time, well before a client or a proxy gives up. */
 const DROP_MS_MAX = 10_000;
@@ -45,7 +45,7 @@ export class DeliveryChanges {
     return row;
   }
 
-  /** Queues what failed for an instance since `since_ms` again; null when there is no such instance. */
+  /** Queues again the deliveries of an instance that failed since `since_ms`; null when there is no such instance. */
   async recover(author: Author, instance_id: string, since_ms: number): ReturnType<DeliveryStore['recover']> {
     const { engine, feed, clock, expire_after_ms } = this.#parts;
     const now = clock.now();
@@ -65,8 +65,9 @@ export class DeliveryChanges {
   }
 
   /**
-   * Cancels what is pending for an instance, in a meeting, or in a lane, as far as one call gets: call again until
-   * `done`. What is sent after it began stays. A push that is in flight may still arrive.
+   * Cancels the pending deliveries of an instance, of a meeting, or of a lane, as many as one call can: call again
+   * until `done`. A message that is sent after the first call keeps its deliveries. A push that is in flight may still
+   * arrive.
    */
   async drop(author: Author, of: Partial<LaneKey>): Promise<{ deliveries: number; done: boolean }> {
     const { store, engine, feed, clock } = this.#parts;
@@ -78,7 +79,7 @@ export class DeliveryChanges {
       return { deliveries: 0, done: true };
     }
     let deliveries = 0;
-    // The first step has the audit entry; the other steps complete it.
+    // The first step writes the audit entry for all steps.
     let step: Pick<DeliveryStore, 'drop'> = author.storeFor({ details: { ...of, deliveries: waited } }).deliveries;
     for (;;) {
       const lanes = await step.drop(waiting, DROP_BATCH, clock.wall(), author.owner_scope).catch((error: unknown) => {

@@ -6,7 +6,10 @@ import type { Feed } from '../feed/feed.ts';
 import type { InstancePatch, InstanceRow, InstanceStore, Registration } from '../store/contract/instances.ts';
 import type { Author } from './author.ts';
 
-/** Pending deliveries that one transaction cancels, so that deleting an instance with many of them delays nobody. */
+/**
+ * The most pending deliveries that one transaction cancels, so that deleting an instance with many of them delays
+ * nobody.
+ */
 const CANCEL_BATCH = 2_000;
 
 export interface InstanceChangesParts {
@@ -48,7 +51,10 @@ export class InstanceChanges {
     return row;
   }
 
-  /** No audit entry and no event: every instance sends one a minute. Null when there is no such instance. */
+  /**
+   * Leaves no audit entry and no event, because every instance sends a heartbeat each minute. Null when there is no
+   * such instance.
+   */
   async heartbeat({ owner_scope }: Author, instance_id: string): Promise<InstanceRow | null> {
     const { store, engine, clock } = this.#parts;
     const row = await store.instances.heartbeat(instance_id, clock.wall(), owner_scope);
@@ -74,7 +80,7 @@ export class InstanceChanges {
     return row;
   }
 
-  /** Deletes an instance and cancels what is pending for it. Returns whether there was such an instance. */
+  /** Deletes an instance and cancels its pending deliveries. Returns whether there was such an instance. */
   async remove(author: Author, instance_id: string): Promise<boolean> {
     const { store, engine, feed, clock } = this.#parts;
     let existed = false;
@@ -105,7 +111,7 @@ export class InstanceChanges {
   }
 }
 
-/** The audit log names a hand-over to another owner as such, and its new owner. */
+/** The audit log has its own action for an instance that gets another owner, and names the new one. */
 function handOver({ owner_key_id }: InstancePatch): Partial<AuditSubject> {
   return owner_key_id === undefined ? {} : { action: 'instance.hand_over', details: { owner_key_id } };
 }

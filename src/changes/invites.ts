@@ -14,7 +14,10 @@ export interface InviteChangesParts {
   clock: Clock;
 }
 
-/** The feed has no event for invites, as it has none for keys. An instance that gets another owner is an event of it. */
+/**
+ * The feed has no event for invites, as it has none for keys. When an instance gets another owner, that is an event of
+ * the instance.
+ */
 export class InviteChanges {
   readonly #parts: InviteChangesParts;
 

@@ -4,19 +4,19 @@ import type { BackupStore } from '../store/contract/backups.ts';
 import type { Store } from '../store/store.ts';
 import type { Author } from './author.ts';
 
-/** Instances whose secrets one transaction encrypts. Other calls wait some 2 ms for it. */
+/** The most instances whose secrets one transaction encrypts. Other calls wait some 2 ms for it. */
 const ROWS_PER_STEP = 50;
 /** One call responds after about this time, well before a client or a proxy gives up. */
 const CALL_MS_MAX = 2_000;
 
 export interface ServiceChangesParts {
   store: Pick<Store, 'encryption' | 'backups'>;
-  /** What was made with a key that comes from the data key. */
+  /** Its keys are derived from the data key: it reads them again when the data key has changed. */
   reply_access: { refresh(): Promise<void> };
   clock: Clock;
 }
 
-/** Changes of the service as a whole. Neither the feed nor the engine is concerned. */
+/** Changes of the service as a whole. Neither the feed nor the engine needs to know of them. */
 export class ServiceChanges {
   readonly #parts: ServiceChangesParts;
 

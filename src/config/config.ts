@@ -3,7 +3,7 @@ import type { KeyObject } from 'node:crypto';
 import type { Rate } from '../domain/token_bucket.ts';
 import type { SettingName, LogLevel, LogFormat } from './settings.ts';
 
-/** Everything that `createConvoke` has to know, parsed and within its bounds. */
+/** All settings, parsed and within their bounds, as `createConvoke` takes them. */
 export interface Config {
   host: string;
   port: number;
@@ -44,7 +44,7 @@ export interface Config {
   register_rate_per_address: Rate | null;
   change_rate: Rate | null;
   auth_failure_rate: Rate | null;
-  /** 0: no limit. The next three fields are like it. */
+  /** 0: no limit. So too for the next three fields. */
   max_instances: number;
   max_instances_per_key: number;
   max_instances_per_meeting: number;

@@ -43,11 +43,11 @@ export class ConfigError extends Error {
 }
 
 /**
- * Decides every setting: the flag if there is one, else the environment variable, else the default. An environment
- * variable that is empty counts as not set. Reads nothing but its arguments.
+ * Determines the value of every setting: the flag if there is one, otherwise the environment variable, otherwise the
+ * default. An environment variable that is empty counts as not set. Reads nothing but its arguments.
  *
- * @param flags by the name of the setting; what is absent was not given
- * @throws ConfigError that lists everything wrong at once
+ * @param flags by the name of the setting; a flag that was not given is absent
+ * @throws ConfigError that lists every fault at once
  */
 export function readConfig({ flags = {}, env = {} }: { flags?: Flags; env?: Environment }): ReadConfig {
   const sources = sourcesOf(flags, env);
@@ -77,7 +77,7 @@ function sourcesOf(flags: Flags, env: Environment): Record<SettingName, Source> 
   return Object.fromEntries(found) as Record<SettingName, Source>;
 }
 
-/** Every setting; undefined where the text is not of its type. */
+/** Every setting; undefined where the text is not valid for its type. */
 type ParsedSettings = { [Name in SettingName]: SettingValues[Name] | undefined };
 
 function parsedSettings(sources: Record<SettingName, Source>): ParsedSettings {

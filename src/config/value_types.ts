@@ -5,7 +5,7 @@ import { DATABASE_SERVERS_MAX, parseDatabaseUrl } from '../domain/database_url.t
 import { parseDataKey } from '../domain/data_key.ts';
 import type { Rate } from '../domain/token_bucket.ts';
 
-/** How values of one type are read from text. */
+/** Reads values of one type from text. */
 interface ValueType<T> {
   /** Completes "must be …", as Markdown. */
   expects: string;
@@ -18,7 +18,7 @@ interface ValueType<T> {
 }
 
 interface Setting<T> extends ValueType<T> {
-  /** The default as a user would write it. The sentence of the setting says what it depends on. */
+  /** The default as a user would write it. The sentence of the setting says if the default depends on something. */
   default: string;
   sentence: string;
 }

@@ -12,7 +12,7 @@ import type { Clock, Timer } from '../delivery/clock.ts';
 import { wallNow } from '../wall_clock.ts';
 import { AGENTS, answerTo, OPENING } from './script.ts';
 
-/** Where the agents' receivers listen. */
+/** Where the receivers of the agents listen. */
 export const DEMO_HOST = '127.0.0.1';
 
 const SECRET_BYTES = 32;
@@ -29,7 +29,7 @@ export interface DemoRegistration {
   webhook_secret: string;
 }
 
-/** What the agents need of the service: a part of ConvokeClient. */
+/** The calls that the agents make on the service: a part of ConvokeClient. */
 export interface DemoService {
   register(registration: DemoRegistration): Promise<unknown>;
   joinMeeting(membership: { instance_id: string; meeting_id: string; agent_ids: string[] }): Promise<unknown>;
@@ -37,13 +37,13 @@ export interface DemoService {
   deleteInstance(instance_id: string): Promise<unknown>;
 }
 
-/** Told what happens. */
+/** Gets reports of what happens. */
 export interface DemoObserver {
   joined(agent_id: string, webhook_url: string): void;
   /** A push whose signature was verified. */
   heard(agent_id: string, push: Push): void;
   says(agent_id: string, to: string, content: string): void;
-  /** The conversation cannot go on. */
+  /** The conversation cannot continue. */
   failed(error: unknown): void;
 }
 
@@ -56,7 +56,7 @@ export interface ConversationOptions {
   pause_ms: number;
   /** How many messages of others the agents answer. */
   answers_max: number;
-  /** Whether this node delivers to an instance: another one would not reach 127.0.0.1. Always, when absent. */
+  /** Whether this node delivers to an instance: another node would not reach 127.0.0.1. When absent: always. */
   isPushedFromHere?: (instance_id: string) => boolean;
 }
 
@@ -171,7 +171,7 @@ export class Conversation {
     this.#send(messageFrom(agent_id, content, this.#turn), [to]);
   }
 
-  /** Of several agents that get the message, the first one answers. */
+  /** When several agents get the message, the first one answers. */
   #answer(agent_id: string, { seq, message }: Push): void {
     const { answers_max } = this.#options;
     if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;
@@ -180,7 +180,10 @@ export class Conversation {
     this.#think(() => this.#send(messageFrom(agent_id, content)));
   }
 
-  /** An agent thinks after the response to the push: Convoke waits 5 seconds for it, and some agents think longer. */
+  /**
+   * An agent thinks after it has responded to the push: Convoke waits 5 seconds for the response, and some agents think
+   * longer.
+   */
   #think(then: () => void): void {
     const { clock, pause_ms } = this.#options;
     const timer = clock.after(pause_ms, () => {
@@ -197,7 +200,7 @@ export class Conversation {
   }
 }
 
-/** The first name that this node delivers to, or else the first. */
+/** The first name that this node delivers to; if there is none, the first name. */
 function instanceIdOf(name: string, isPushedFromHere: (instance_id: string) => boolean): string {
   for (let number = 2, id = name; number <= NAMES_TRIED_MAX; number++) {
     if (isPushedFromHere(id)) return id;

@@ -12,11 +12,9 @@ import type { Store } from '../store/store.ts';
 import { Conversation, DEMO_HOST, type DemoService } from './conversation.ts';
 import { TURNS } from './script.ts';
 
-/** Slow enough to be watched. */
+/** Slow enough for people to watch. */
 const PAUSE_MS = 1_000;
-/**
- * How many messages of others the demo answers: with an agent that also responds to everything, it would never stop.
- */
+/** How many messages of others the demo answers: with an agent that also answers everything, it would never stop. */
 const ANSWERS_MAX = 100;
 
 /** The name under which the demo opens its meeting. */
@@ -86,7 +84,7 @@ export class DemoMeeting {
     });
   }
 
-  /** Ends it, and removes its instances. Returns whether it ran. */
+  /** Stops the demo and removes its instances. Returns whether it ran. */
   stop(author: Author): Promise<boolean> {
     return this.#inTurn(async () => {
       const conversation = this.#conversation;
@@ -101,7 +99,7 @@ export class DemoMeeting {
     });
   }
 
-  /** It ends with the service. */
+  /** Stops the demo because the service stops. */
   async close(): Promise<void> {
     this.#is_closed = true;
     await this.stop(this.#serviceItself());

@@ -8,7 +8,7 @@ export interface OwnerScope {
   instance_id: string | null;
 }
 
-/** What a key may see: what belongs to its own instances, and what belongs to some meetings. */
+/** What a key may see: its own instances, some meetings, and what belongs to either. */
 export interface Visibility {
   owner_scope: OwnerScope | null;
   meeting_ids: string[];
@@ -36,7 +36,7 @@ export const EVERYTHING_ALLOWED: Principal = {
   visibility: null,
 };
 
-/** Stands for a key that is not known yet. */
+/** Used while the key of a request is not known yet. */
 export const NOTHING_ALLOWED: Principal = {
   ...EVERYTHING_ALLOWED,
   scopes: [],
@@ -67,14 +67,15 @@ export function isAdmin({ scopes }: Principal): boolean {
 }
 
 /**
- * For which instances a principal may speak: null for all agents, also those that no instance has. A key with the scope
- * `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on what others say.
+ * The instances whose agents a principal may speak as; null for all agents, also those that no instance has. A key with
+ * the scope `instance` speaks for the agents of its own instances; `send` alone is for programs that pass on the
+ * messages of others.
  */
 export function speakerScope({ scopes, owner_scope }: Principal): OwnerScope | null {
   return scopes.includes('instance') ? owner_scope : null;
 }
 
-/** @throws Problem `not_permitted` for a key that speaks for its own agents only, where no agent is named */
+/** @throws Problem `not_permitted` for a key that may speak only for its own agents, when the message names no agent */
 export function assertMaySpeak(principal: Principal, from_agent: string | undefined): void {
   if (from_agent !== undefined || isAdmin(principal) || principal.scopes.includes('send')) return;
   throw new Problem(
@@ -92,7 +93,7 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
 }
 
 /**
- * Does not check whether the meeting exists, so the response does not show it.
+ * Does not check whether the meeting exists, so that the response does not show it.
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */

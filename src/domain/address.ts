@@ -11,7 +11,7 @@ export interface Cidr {
   prefix_bits: number;
 }
 
-/** How far from this host a push may go; the lists below say which addresses that are. */
+/** How far from this host a push may go; the lists below say which addresses each mode allows. */
 export type EgressMode = 'local' | 'lan' | 'public';
 
 export interface EgressPolicy {
@@ -22,7 +22,7 @@ export interface EgressPolicy {
   allow_http: boolean;
 }
 
-/** Why an address is out of reach, and what the operator would set to change that. */
+/** Why an address is out of reach, and the setting that would allow it. */
 export interface Denial {
   reason: string;
   allowed_by: string;
@@ -43,7 +43,7 @@ export function parseCidr(text: string): Cidr | null {
   const bytes = parseAddress(match[1]!);
   if (bytes === null) return null;
   const bits_max = bytes.length * 8;
-  // ::ffff:10.0.0.0/104 is 10.0.0.0/8.
+  // ::ffff:10.0.0.0/104 means 10.0.0.0/8.
   const unmapped_bits = bytes.length === 4 && match[1]!.includes(':') ? 96 : 0;
   const prefix_bits = match[2] === undefined ? bits_max : Number(match[2]) - unmapped_bits;
   if (prefix_bits < 0 || prefix_bits > bits_max) return null;

@@ -1,7 +1,7 @@
 import type { LastFailure } from './instance.ts';
 import type { Outcome } from './outcome.ts';
 
-/** A failure with what to do about it, which is computed for each response and not stored. */
+/** A failure with advice for it. The advice is computed for each response and not stored. */
 export interface AdvisedFailure extends LastFailure {
   advice: string;
 }
@@ -10,7 +10,7 @@ export function advised(failure: LastFailure | null): AdvisedFailure | null {
   return failure && { ...failure, advice: adviceFor(failure) };
 }
 
-/** What to do about the result of an attempt, in one sentence for the person who runs the receiver. */
+/** Advice on the result of an attempt, in one sentence for the person who runs the receiver. */
 export function adviceFor(result: { outcome: Outcome; status_code: number | null; detail: string }): string {
   const { outcome, status_code } = result;
   switch (outcome) {

@@ -1,6 +1,7 @@
 /**
- * Who gets a message: the agents of a membership that it is for (spec section 4, steps 2 and 3). These are the targeted ones, in the
- * membership's order. Without targets they are all but the agent that says it. Empty: the instance gets no delivery.
+ * Who gets a message: the agents of a membership that it is for (spec section 4, steps 2 and 3). With targets, these
+ * are the targeted agents, in the membership's order. Without targets, they are all agents but the one that says it.
+ * Empty: the instance gets no delivery.
  */
 export function agentsToNotify(
   member_agents: readonly string[],

@@ -74,8 +74,8 @@ export function isWhole(token: string): boolean {
 }
 
 /**
- * What is stored of a token: SHA-256, as hexadecimal digits. One round is enough for 256 random bits; slow hashes protect
- * passwords, which can be guessed.
+ * The stored form of a token: SHA-256, as hexadecimal digits. One round is enough for 256 random bits; slow hashes
+ * protect passwords, which can be guessed.
  */
 export function digestOf(token: string): string {
   return hash('sha256', token);
@@ -86,7 +86,7 @@ export function isActive({ revoked_at, expires_at }: ApiKey, wall_ms: number): b
   return revoked_at === null && (expires_at === null || wall_ms < expires_at);
 }
 
-/** Whether a key can make other keys, now and for ever. One such key must remain. */
+/** Whether a key can make other keys, now and for ever. At least one such key must remain. */
 export function isLastingAdmin({ scopes, revoked_at, expires_at }: ApiKey): boolean {
   return scopes.includes('admin') && revoked_at === null && expires_at === null;
 }

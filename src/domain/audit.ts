@@ -74,7 +74,10 @@ export interface AuditEntry extends NewAuditEntry {
   hash: string;
 }
 
-/** The last entry. Who keeps a copy of it elsewhere can prove later that nothing before it was changed or cut off. */
+/**
+ * The last entry. An auditor who keeps a copy of it elsewhere can prove later that no earlier entry was changed or cut
+ * off.
+ */
 export interface AuditHead {
   seq: number;
   hash: string;
@@ -137,7 +140,7 @@ export function removalEntry(removal: Removal): NewAuditEntry {
 /** Verifies a chain from the first remaining entry to the last. */
 export class ChainVerifier {
   readonly #kept: AuditHead | null;
-  /** What the first entry follows. */
+  /** The hash that the first entry follows. */
   #start: AuditHead = { seq: 0, hash: CHAIN_START };
   #head: AuditHead = this.#start;
   /** The details of the last entry `audit.prune`. */
@@ -152,12 +155,12 @@ export class ChainVerifier {
     return this.#head;
   }
 
-  /** How many entries were removed, and when the last of them was written; null when none was. */
+  /** How many entries were removed, and when the newest of them was written; null when none was removed. */
   get removed(): { entries: number; until: string } | null {
     return this.#start.seq === 0 ? null : { entries: this.#start.seq, until: this.#removal?.removed_until ?? '' };
   }
 
-  /** The next entry in the order of seq; null when it fits. */
+  /** Checks the next entry in the order of seq; null when it fits. */
   next(entry: AuditEntry): ChainFault | null {
     if (this.#head.seq === 0 && entry.seq > 1) this.#begin({ seq: entry.seq - 1, hash: entry.prev_hash });
     const seq = this.#head.seq + 1;

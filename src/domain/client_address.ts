@@ -9,7 +9,7 @@ const HOPS_MAX = 32;
 
 /**
  * The address of the client. It is that of the connection, unless a trusted proxy made the connection. Then it is the
- * last address in X-Forwarded-For that is not a trusted proxy: what stands before it, the client could have written. If
+ * last address in X-Forwarded-For that is not a trusted proxy: the client could have written everything before it. If
  * the header ends or cannot be read, the last certain address counts.
  */
 export function clientAddress(
@@ -44,7 +44,7 @@ export function isForwardedHttps(
 }
 
 /**
- * What shares one limit: an IPv4 address, or a /64 of IPv6, because one customer has all addresses in it.
+ * The addresses that share one limit: an IPv4 address, or a /64 of IPv6, because one customer has all addresses in it.
  *
  * @param address as `clientAddress` returns it
  */

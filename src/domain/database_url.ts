@@ -6,7 +6,7 @@
 /** The most servers. If none responds, a sender waits for all of them, one after the other. */
 export const DATABASE_SERVERS_MAX = 8;
 
-/** What `target_session_attrs` may ask for, and whether the server then has to write. Convoke has no use for the others. */
+/** The values of `target_session_attrs` that Convoke can use, and whether the server must accept writes for each. */
 const SESSION_ATTRS = new Map([
   ['any', false],
   ['read-write', true],
@@ -22,7 +22,7 @@ export interface DatabaseServers {
   must_write: boolean;
 }
 
-/** Null when it is none. */
+/** Null when the text is not a valid connection string. */
 export function parseDatabaseUrl(text: string): DatabaseServers | null {
   const [, head, hosts, tail] = PARTS.exec(text) ?? [];
   if (head === undefined || hosts === undefined || tail === undefined || /\p{Cc}/u.test(text)) return null;

@@ -23,7 +23,7 @@ export type DeliveryReason = (typeof DELIVERY_REASONS)[number];
 export const WAITING_FOR = ['turn', 'retry', 'back_off', 'paused', 'switched_off', 'connection'] as const;
 export type WaitingFor = (typeof WAITING_FOR)[number];
 
-/** Whether a settled delivery can be queued again by hand: what failed, and what the loop guard or a person stopped. */
+/** Whether a settled delivery can be queued again by hand: it failed, or the loop guard or a person stopped it. */
 export function mayQueueAgain({ state, reason }: { state: string; reason: string | null }): boolean {
   return state === 'failed' || (state === 'cancelled' && reason !== 'instance_deleted');
 }
@@ -39,11 +39,11 @@ export const BELIEVED_SHARE = 1 / 3;
 export const BACKOFF_FIRST_MS = 10_000;
 export const BACKOFF_MAX_MS = 300_000;
 
-/** Attempts kept with a delivery: the first ten and the latest ninety; attempt_count counts them all. */
+/** The attempts kept with a delivery: the first ten and the latest ninety; attempt_count counts them all. */
 const ATTEMPTS_KEPT_FIRST = 10;
 const ATTEMPTS_KEPT_LAST = 90;
 
-/** The result of an attempt for its delivery. */
+/** What the result of an attempt means for its delivery. */
 export type Verdict =
   | { state: 'delivered' }
   | { state: 'failed'; reason: Extract<DeliveryReason, 'not_200' | 'gone' | 'exhausted'> }

@@ -11,9 +11,9 @@ export interface FeedData {
     meeting_id: string;
     seq: number;
     accepted_at: string;
-    /** The first TARGETS_SHOWN_MAX at most; null for a message to all agents. */
+    /** At most the first TARGETS_SHOWN_MAX; null for a message to all agents. */
     target_agents: string[] | null;
-    /** Absent when the sender gave none of them. */
+    /** Each field is absent when the sender did not give it. */
     from_agent?: string;
     in_reply_to?: string;
     hops?: number;
@@ -31,7 +31,7 @@ export interface FeedData {
     status_code: number | null;
     duration_ms: number;
     detail: string;
-    /** The result of the attempt for the delivery. */
+    /** The state of the delivery after the attempt. */
     state: Exclude<DeliveryState, 'cancelled'>;
     reason: DeliveryReason | null;
     retry_in_ms: number | null;
@@ -39,7 +39,7 @@ export interface FeedData {
   /** Deliveries that ended without an attempt. */
   'delivery.settled': {
     instance_id: string;
-    /** Null: of all meetings. */
+    /** Null: deliveries of all meetings. */
     meeting_id: string | null;
     state: 'failed' | 'cancelled';
     reason: DeliveryReason;
@@ -56,7 +56,7 @@ export interface FeedData {
   };
   'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
   'instance.changed': { instance_id: string; fields: string[]; at: string };
-  /** A machine began to pull, or pulls from elsewhere now. */
+  /** A machine began to pull, or pulls from another address now. */
   'instance.connected': {
     instance_id: string;
     since: string;
@@ -69,7 +69,7 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
-  /** What is set for a meeting was changed: these are the settings now. */
+  /** The settings of a meeting changed: these are the settings now. */
   'meeting.changed': {
     meeting_id: string;
     paused: boolean;
@@ -100,7 +100,7 @@ interface HealthChange {
 
 export type FeedEventName = keyof FeedData;
 
-/** One event, and what decides who sees it. */
+/** One event, with the facts that decide who sees it. */
 export type FeedEvent = { [Name in FeedEventName]: { name: Name; data: FeedData[Name]; about: About } }[FeedEventName];
 
 /** What an event is about. */
@@ -127,7 +127,7 @@ export const STORED_EVENTS = [
 
 export const TARGETS_SHOWN_MAX = 100;
 
-/** Bounds an event: a list of agents can take a megabyte. */
+/** Bounds the size of an event: a list of agents can take a megabyte. */
 export function targetsShown(target_agents: readonly string[] | null): string[] | null {
   return target_agents === null ? null : target_agents.slice(0, TARGETS_SHOWN_MAX);
 }

@@ -10,14 +10,14 @@
 /** How far the order in which attempts are published may differ from the order of their stored ends. */
 const NEAR_MS = 5;
 
-/** Attempts that a place names. When more of them end so close together, the store cannot find the place. */
+/** The most attempts that a place names. When more of them end so close together, the store cannot find the place. */
 const NEAR_MAX = 24;
 
 const RADIX = 36;
 const TEXT_MAX = 400;
 const TEXT = /^([0-9a-z]{1,16})\.([0-9a-z]{1,10})\.([0-9a-v]{0,40})\.([0-9a-z]{1,10})\.([0-9a-z-]*)$/;
 
-/** Stands for too many attempts. It is too short to be the name of one. */
+/** Stands for too many attempts. It is shorter than any name of an attempt. */
 const CROWDED = 'x';
 
 /** How many of the last characters of an id are kept: enough to distinguish it from the ids of the seconds before. */

@@ -1,23 +1,23 @@
 /**
- * The loop guard: whether agents that answer each other go on, or are stopped. Only messages that an agent says are
- * judged. A delivery to several agents is judged as a whole: when one pair is over its limit, nobody gets it, so that the
- * limit of a pair always holds.
+ * The rule of the loop guard: whether agents that answer each other may continue, or are stopped. Only messages that an
+ * agent says are judged. A delivery to several agents is judged as a whole: when one pair is over its limit, no agent
+ * gets it, so that the limit of a pair always holds.
  */
-/** What a meeting may have: 0 is off. */
+/** The largest limits of a meeting: 0 is off. */
 export const HOP_LIMIT_MAX = 10_000;
 export const PAIR_LIMIT_MAX = 1_000;
 export const PAIR_WINDOW_S_MAX = 3_600;
 
 export interface GuardLimits {
-  /** Messages of agents in a row; 0: any number. */
+  /** The most messages of agents in a row; 0: any number. */
   hop_limit: number;
-  /** Messages from one agent to one other within the window; 0: any number. */
+  /** The most messages from one agent to another within the window; 0: any number. */
   pair_limit: number;
   /** In seconds; 0: no window, and so no limit of pairs. */
   pair_window_s: number;
 }
 
-/** The limits of a meeting: its own, and for those that it does not have (null), those of the service. */
+/** The limits of a meeting: its own, and those of the service where its own is null. */
 export function limitsInForce(
   own: { [Name in keyof GuardLimits]: number | null },
   { hop_limit, pair_limit, pair_window_s }: GuardLimits,
@@ -32,11 +32,11 @@ export function limitsInForce(
 export type GuardReason = 'hop_limit' | 'pair_limit';
 
 /**
- * Null: it may go.
+ * Whether a message may be delivered: null, or the reason why not.
  *
  * @param accepted_at of the message, in milliseconds of the wall clock
- * @param pairs for each agent that gets the message, when those messages were accepted that went from the sender to that
- * agent before, the newest last: at least the newest `pair_limit`
+ * @param pairs for each agent that gets the message: when the earlier messages of this sender to that agent were
+ * accepted, the newest last; at least the newest `pair_limit` of those that were delivered
  */
 export function guardReason(
   { hops, accepted_at }: { hops: number; accepted_at: number },
@@ -48,14 +48,15 @@ export function guardReason(
   return null;
 }
 
-/** Whether pairs count at all. */
+/** Whether pairs have a limit at all. */
 export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean {
   return pair_limit > 0 && pair_window_s > 0;
 }
 
 /**
- * Whether a pair used up its limit within one window: then it is silent until a window has passed since the last message
- * that went. It depends only on what went, so that a restart can compute the same from what is stored.
+ * Whether a pair used up its limit within one window. Then the pair is silent until a window has passed since its last
+ * delivered message. The result depends only on delivered messages, so that a restart can compute the same from the
+ * store.
  */
 function isOver(times: readonly number[], at: number, limits: GuardLimits): boolean {
   const { pair_limit, pair_window_s } = limits;

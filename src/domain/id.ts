@@ -52,7 +52,7 @@ export class NumberSource {
   #last: number;
 
   /**
-   * @param now milliseconds since the epoch; when it steps back, the numbers go on from the last one
+   * @param now milliseconds since the epoch; when it steps back, the numbers continue from the last one
    * @param last the highest number in use
    */
   constructor(now: () => number, last: number) {
@@ -118,7 +118,7 @@ export class IdCodec {
   }
 }
 
-/** Null when a character is not one of our digits. At most 30 bits. */
+/** Null when a character is not one of our digits. Gives at most 30 bits. */
 function bitsIn(id: string, from: number, chars: number): number | null {
   let bits = 0;
   for (let i = from; i < from + chars; i++) {

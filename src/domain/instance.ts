@@ -13,11 +13,11 @@ export const ACK_TIMEOUT_S_MAX = 600;
 
 /** A machine that pulls, as the node that delivers to it sees it. */
 export interface Connection {
-  /** When it began to pull, without a longer pause since then; in milliseconds since the epoch. */
+  /** When it began to pull without a longer pause since then; in milliseconds since the epoch. */
   since: number;
-  /** Where its latest pull is from; null when that is not known. */
+  /** The address of its latest pull; null when that is not known. */
   address: string | null;
-  /** What its latest pull says of itself: the header user-agent. */
+  /** How its latest pull describes the client: the header user-agent. */
   client: string | null;
 }
 
@@ -38,7 +38,7 @@ export interface InstanceHealth {
   last_failure: LastFailure | null;
   /** How often the back-off has doubled; 0 when there is none. */
   backoff_step: number;
-  /** No attempt before this. */
+  /** No attempt starts before this time. */
   backoff_until: number | null;
 }
 
@@ -57,7 +57,7 @@ export interface Instance extends InstanceHealth {
   agent_ids: string[];
   transport: TransportName;
   ack_timeout_s: number;
-  /** Empty for an instance that pulls and gave none. */
+  /** Empty for an instance that pulls and gave no secret. */
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;
@@ -65,7 +65,7 @@ export interface Instance extends InstanceHealth {
   previous_secret: string | null;
   previous_secret_until: number | null;
   success_statuses: SuccessStatuses;
-  /** Whether it may answer a push with replies, which are sent in the meeting: see domain/reply.ts. */
+  /** Whether it may reply in its response to a push. Replies are sent in the meeting: see domain/reply.ts. */
   replies: boolean;
   webhook_enabled: boolean;
   is_active: boolean;

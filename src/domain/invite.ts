@@ -1,22 +1,22 @@
 /** A one-time link: the machine that redeems it gets a key for one instance and its meetings. */
 import { ID_CHARS_MAX } from './id.ts';
 
-/** An invite as it is stored. The secret in its link is not stored, so a reader of the data can redeem nothing. */
+/** An invite as it is stored. The secret in its link is not stored, so the data alone redeems no invite. */
 export interface Invite {
   invite_id: string;
-  /** Of the secret: see `digestOf`. */
+  /** The digest of the secret: see `digestOf`. */
   digest: string;
-  /** The key that made it; null while no key was needed, and for a session that began with a sign-in link. */
+  /** The key that made it; null if no key was needed then, and for a session that began with a sign-in link. */
   created_by: string | null;
-  /** What the machine registers as. */
+  /** The instance that the machine registers. */
   instance_id: string;
-  /** What it may join, and the agents that it is invited for. */
+  /** The meetings that it may join, each with the agents that it is invited for. */
   meeting_ids: string[];
   agent_ids: string[];
   created_at: number;
   expires_at: number;
   redeemed_at: number | null;
-  /** The key that it was redeemed for; null before, and where no key is needed. */
+  /** The key that was made when it was redeemed; null before, and when no key is needed. */
   key_id: string | null;
   revoked_at: number | null;
 }
@@ -36,7 +36,7 @@ const SECRET = /^[\w-]{43}$/;
 /** The path of a link, up to its secret. */
 export const INVITE_PATH = '/invite/';
 
-/** Ends an instance_id that nobody chose, so that it is free. */
+/** A random end for an instance_id that nobody chose, so that the id is free. */
 const SUFFIX_CHARS = 6;
 
 /** Whether a text has the shape of the secret in a link. */
@@ -53,9 +53,9 @@ export function inviteState(
   return expires_at <= wall_ms ? 'expired' : 'pending';
 }
 
-/** The instance_id of an invite that names none: that of its first agent, and the end of the invite's own id. */
+/** The instance_id for an invite that names none: the id of its first agent, and the end of the invite's own id. */
 export function inviteInstanceId(agent_id: string, invite_id: string): string {
   const suffix = `-${invite_id.slice(-SUFFIX_CHARS)}`;
-  // Half of a surrogate pair is no text.
+  // Half of a surrogate pair is not valid text.
   return agent_id.slice(0, ID_CHARS_MAX - suffix.length).replace(/[\ud800-\udbff]$/, '') + suffix;
 }

@@ -72,7 +72,7 @@ export function fieldText(object: string, field: string): string | null {
  * The exact texts of the items of a list.
  *
  * @param list the text of a list that is known to be valid JSON
- * @param items_max no more than these, the first ones
+ * @param items_max only the first so many items are returned
  */
 export function itemTexts(list: string, items_max: number): string[] {
   const bytes = Buffer.from(list);

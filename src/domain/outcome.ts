@@ -21,7 +21,7 @@ export type Outcome = keyof typeof OUTCOMES;
 
 /** One HTTP POST for a delivery, as it is stored and returned. */
 export interface Attempt {
-  /** From 1. */
+  /** Starts at 1. */
   attempt: number;
   started_at: string;
   duration_ms: number;
@@ -34,7 +34,7 @@ export interface Attempt {
   response_excerpt: string;
 }
 
-/** The outcome that a status means: only 200 is a success, unless the instance allows any 2xx. */
+/** The outcome for a status: only 200 is a success, unless the instance allows any 2xx. */
 export function outcomeOfStatus(status_code: number, success_statuses: SuccessStatuses): Outcome {
   if (status_code === 200) return 'ok';
   if (status_code >= 200 && status_code < 300) return success_statuses === '2xx' ? 'ok' : 'not_200';
@@ -42,5 +42,5 @@ export function outcomeOfStatus(status_code: number, success_statuses: SuccessSt
   return 'bad_status';
 }
 
-/** Which statuses count as a success for an instance. */
+/** The statuses that count as a success for an instance. */
 export type SuccessStatuses = '200' | '2xx';

@@ -21,7 +21,10 @@ export const LEASE_SAFE_MS = 9_500;
  */
 export const LEASE_WATCHED_MS = 14_700;
 
-/** The partition of an instance, 0 to 63: CRC-32 of the UTF-8 of its id. Never changed, as the number of partitions. */
+/**
+ * The partition of an instance, 0 to 63: CRC-32 of the UTF-8 of its id. Like the number of partitions, it never
+ * changes.
+ */
 export function partitionOf(instance_id: string): number {
   return crc32(instance_id) % PARTITIONS;
 }

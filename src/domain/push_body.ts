@@ -1,7 +1,7 @@
 import { fieldText } from './json_body.ts';
 
 /**
- * The part of a push's body that is the same for every instance. The message stands in it as the sender wrote it.
+ * The part of a push's body that is the same for every instance. It contains the message as the sender wrote it.
  *
  * @param message the sender's own JSON text
  */
@@ -15,7 +15,7 @@ export function pushBodyHead(meeting_id: string, message: string): Uint8Array {
  * The whole body of a push: the five fields of the spec (section 6), in its order.
  *
  * @param target_agents JSON text of the list
- * @param timestamp what `pushTimestamp` made of the message's created_at
+ * @param timestamp the result of `pushTimestamp` for the message's created_at
  */
 export function pushBody(head: Uint8Array, target_agents: string, timestamp: string): Uint8Array {
   return Buffer.concat([head, Buffer.from(`${target_agents},"timestamp":${JSON.stringify(timestamp)}}`)]);

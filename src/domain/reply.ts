@@ -2,10 +2,10 @@ import { isAgentIds, uniqueIds } from './id.ts';
 import { fieldText, itemTexts } from './json_body.ts';
 import { timestampOf } from './push_body.ts';
 
-/** Replies in one response, and sent with one token. */
+/** The most replies in one response, and the most that are sent with one token. */
 export const REPLIES_MAX = 20;
 
-/** What an instance says in a meeting, as its answer to a message that was pushed to it. */
+/** A message of an instance in a meeting, as its reply to a message that was pushed to it. */
 export interface Reply {
   /** The JSON text of the message, as the receiver wrote it. */
   message: string;
@@ -20,7 +20,7 @@ export interface Reply {
 /** A reply, or why it cannot be sent, in words for the person who runs the receiver. */
 export type ReadReply = { kind: 'reply'; reply: Reply } | { kind: 'refused'; why: string };
 
-/** What a reply is judged by. */
+/** The facts by which a reply is judged. */
 export interface ReplyTerms {
   /** The agents that the push was for: a reply is from one of them. */
   agents: readonly string[];
@@ -31,13 +31,13 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
 
 /**
  * Reads the replies in the body of a response to a push: `{"reply": X}` or `{"replies": [X, …]}`. X is a text, or
- * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields beside `reply` belong to the receiver. What is no
- * JSON object, or has no reply in it, is a response as before.
+ * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields beside `reply` belong to the receiver. A body that
+ * is not a JSON object, or has no reply in it, is an ordinary response.
  *
- * @returns in the order of the response; at most REPLIES_MAX, and one more that says what is left out
+ * @returns in the order of the response; at most REPLIES_MAX, and one more that says how many are left out
  */
 export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
-  // Most responses are empty, or a word.
+  // Most responses are empty, or a single word.
   if (!/^[ \t\r\n]*\{/.test(body)) return [];
   let parsed: { reply?: unknown; replies?: unknown };
   try {
@@ -63,7 +63,7 @@ export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   }
 }
 
-/** An agent that has nothing to say gives null or an empty text. */
+/** An agent that has nothing to say returns null or an empty text. */
 function isSomething(value: unknown): boolean {
   return value !== undefined && value !== null && value !== '';
 }
@@ -119,7 +119,7 @@ function isObject(value: unknown): value is Record<string, unknown> {
   return typeof value === 'object' && value !== null && !Array.isArray(value);
 }
 
-/** What a receiver wrote, short enough for a sentence. */
+/** The text of a receiver, short enough for a sentence. */
 function quoted(text: string): string {
   return JSON.stringify(text.length > 60 ? `${text.slice(0, 60)}…` : text);
 }

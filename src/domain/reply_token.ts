@@ -1,7 +1,7 @@
 /**
  * The token that a push carries, with which its receiver can reply later without a key: `cvr_DELIVERY_ID.EXPIRES.MAC`.
- * EXPIRES is in seconds since 1970. The MAC, HMAC-SHA256 in base64url, is over all that stands before it. Nothing is
- * stored of a token, and one that nobody made is refused without a look into the store.
+ * EXPIRES is in seconds since 1970. The MAC, HMAC-SHA256 in base64url, covers all text before it. No part of a token is
+ * stored, and a forged one is refused without a look into the store.
  */
 import { createHmac, type KeyObject, timingSafeEqual } from 'node:crypto';
 
@@ -9,7 +9,7 @@ export const REPLY_TOKEN_MS = 86_400_000;
 
 const TOKEN = /^cvr_(dlv_[0-9a-v]{8,40})\.(\d{1,11})\.([0-9A-Za-z_-]{43})$/;
 
-/** A token for replies to what a delivery brought. It expires after REPLY_TOKEN_MS. */
+/** Makes the token for replies to the message of a delivery. It expires after REPLY_TOKEN_MS. */
 export function makeReplyToken(key: KeyObject, delivery_id: string, wall_ms: number): string {
   const expires_s = Math.ceil((wall_ms + REPLY_TOKEN_MS) / 1000);
   const body = `cvr_${delivery_id}.${expires_s}`;
@@ -19,7 +19,7 @@ export function makeReplyToken(key: KeyObject, delivery_id: string, wall_ms: num
 /**
  * The delivery that a token is for; null when it is not genuine, or has expired.
  *
- * @param keys all that it may be made with
+ * @param keys all keys that may have made it
  */
 export function deliveryOfReplyToken(keys: readonly KeyObject[], token: string, wall_ms: number): string | null {
   const [, delivery_id = '', expires_s = '', mac = ''] = TOKEN.exec(token) ?? [];

@@ -1,4 +1,4 @@
-/** A longer Retry-After counts as this. */
+/** A longer Retry-After counts as this one. */
 export const RETRY_AFTER_MS_MAX = 3_600_000;
 
 /**
@@ -24,14 +24,14 @@ export function retryDelayMsMax(retry_schedule_ms: readonly number[]): number {
   return jittered(Math.max(RETRY_AFTER_MS_MAX, ...retry_schedule_ms), 1);
 }
 
-/** ±20 %. */
+/** Changes a delay by up to ±20 %. */
 export function jittered(delay_ms: number, random: number): number {
   return Math.round(delay_ms * (0.8 + 0.4 * random));
 }
 
 /**
- * The value of a Retry-After header (RFC 9110, section 10.2.3) in milliseconds from now; null when it says nothing
- * usable. Never NaN, never negative; may be longer than RETRY_AFTER_MS_MAX.
+ * The value of a Retry-After header (RFC 9110, section 10.2.3) in milliseconds from now; null when it is not valid.
+ * Never NaN, never negative; may be longer than RETRY_AFTER_MS_MAX.
  */
 function retryAfterMs(value: string | null, wall_ms: number): number | null {
   if (value === null) return null;

@@ -1,16 +1,16 @@
 import { invalidField, Problem } from './problem.ts';
 
-/** Who says a message, and what it answers. A message without either has none of it. */
+/** Who says a message, and which message it answers. Null for a message that has neither. */
 export interface Said {
-  /** The agent that says it; null: a person, or a program that is no agent. */
+  /** The agent that says the message; null: a person, or a program that is no agent. */
   from_agent: string | null;
-  /** The message_id, in the same meeting, that it answers. */
+  /** The message_id of the message in the same meeting that it answers. */
   in_reply_to: string | null;
   /** See `hopsOf`. */
   hops: number;
 }
 
-/** A message without in_reply_to counts as an answer to the message before it, if that one is younger. */
+/** A message without in_reply_to counts as an answer to the message before it, if that one is younger than this. */
 export const FOLLOWS_MS = 600_000;
 
 /**
@@ -30,17 +30,20 @@ export function hopsOf(
   return before !== null && wall_ms - before.accepted_at < FOLLOWS_MS ? before.hops + 1 : 1;
 }
 
-/** The fields that say who says a message: one that is not given is absent, as the specification has it. */
+/** The fields from_agent and in_reply_to, absent when they are not given, as the specification wants; and hops. */
 export function saidFields(said: Said | null): { from_agent?: string; in_reply_to?: string; hops?: number } {
   if (said === null) return {};
   const { from_agent, in_reply_to, hops } = said;
   return { ...(from_agent !== null && { from_agent }), ...(in_reply_to !== null && { in_reply_to }), hops };
 }
 
-/** The field of a message for which the store refuses it. */
+/** The field because of which the store refuses a message. */
 export type RefusedField = 'from_agent' | 'in_reply_to';
 
-/** What the sender of a refused message learns. It is the same whether an agent or a message exists elsewhere or not. */
+/**
+ * The response to the sender of a refused message. It is the same whether an agent or a message exists elsewhere or
+ * not.
+ */
 export function refusalOf(field: RefusedField): Problem {
   if (field === 'in_reply_to') return invalidField(field, 'must be the message_id of a message of this meeting');
   const message = 'must be an agent of an instance of this key that takes part in the meeting';

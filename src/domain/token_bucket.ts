@@ -9,7 +9,7 @@ export interface Rate {
 /** The most buckets that are kept, so that a client with a million addresses takes no more memory. */
 export const BUCKETS_MAX = 65_536;
 
-/** Sums of fractions are not exact. */
+/** Sums of fractions are not exact, so a token counts as whole when this little is missing. */
 const TOLERANCE = 1e-9;
 
 interface Bucket {
@@ -18,10 +18,14 @@ interface Bucket {
 }
 
 /**
- * A bucket for each name, in two generations: those used since the last turn, and those used in the turn before. A new turn begins
- * when an unused bucket has filled up: the buckets that it forgets are full, which is the same as none. A turn also begins when there
- * are too many buckets. A client with that many names gains nothing from one fresh bucket. To forget only the longest unused bucket
- * each time would walk over the gaps that others left in the map: 27 µs with 65,536.
+ * A bucket for each name, in two generations: those used since the last turn, and those used in the turn before.
+ *
+ * A new turn begins when an unused bucket has filled up. The buckets that it forgets are full, and a full bucket is the
+ * same as none. A turn also begins when there are too many buckets. A client with that many names gains nothing from
+ * one fresh bucket.
+ *
+ * If instead only the longest unused bucket were removed each time, that would walk over the gaps that others left in
+ * the map: 27 µs with 65,536.
  */
 export class TokenBuckets {
   readonly #per_ms: number;
@@ -37,12 +41,12 @@ export class TokenBuckets {
     this.#count_max = count_max;
   }
 
-  /** At most so many are kept. */
+  /** The most buckets that are kept. */
   get size(): number {
     return this.#recent.size + this.#older.size;
   }
 
-  /** Takes a token. Returns 0, or the milliseconds until there is one. */
+  /** Takes a token. Returns 0, or the milliseconds until one is available. */
   take(name: string, now_ms: number): number {
     const tokens = this.#tokensIn(name, now_ms);
     if (tokens < 1 - TOLERANCE) return this.#untilOne(tokens);

@@ -6,7 +6,7 @@ export const WEBHOOK_URL_BYTES_MAX = 2048;
 const NEEDS_HTTPS =
   'must start with https:// under the egress policy "public"; CONVOKE_EGRESS_ALLOW_HTTP=true would allow http:// too';
 
-/** Where a push goes, parsed once. */
+/** The destination of a push, parsed once. */
 export interface WebhookTarget {
   /** As the client wrote it. */
   url: string;
@@ -23,7 +23,7 @@ export interface WebhookTarget {
 }
 
 export interface WebhookUrlRefusal {
-  /** In words, for the client that registers the instance. */
+  /** The reason in words, for the client that registers the instance. */
   message: string;
   /** True when the URL is well formed and only the egress policy forbids it. */
   policy_denied: boolean;
@@ -65,7 +65,7 @@ export function parseWebhookUrl(text: string, policy: EgressPolicy): WebhookTarg
   };
 }
 
-/** Whether parseWebhookUrl refused. */
+/** Whether parseWebhookUrl refused the URL. */
 export function isRefusal(parsed: WebhookTarget | WebhookUrlRefusal): parsed is WebhookUrlRefusal {
   return 'policy_denied' in parsed;
 }
@@ -80,7 +80,7 @@ export function isLocalhostName(hostname: string): boolean {
   return hostname === 'localhost' || hostname.endsWith('.localhost');
 }
 
-/** Refuses what the URL parser would correct silently, because another parser may correct it differently. */
+/** Refuses URLs that the URL parser would correct silently, because another parser may correct them differently. */
 function faultOfForm(text: string): string | null {
   if (Buffer.byteLength(text) > WEBHOOK_URL_BYTES_MAX) return `is over ${WEBHOOK_URL_BYTES_MAX} bytes`;
   if (!text.isWellFormed()) return 'is not well-formed Unicode';
@@ -102,7 +102,7 @@ function faultOfName(hostname: string): string | null {
   if (hostname.length > 253) return 'names a host of over 253 characters';
   const labels = hostname.split('.');
   if (labels.some((label) => label === '' || label.length > 63)) return 'names a host with an empty or overlong part';
-  // The URL parser turns every host that ends in a number into an IPv4 address. One that still ends so is refused.
+  // The URL parser turns every host that ends in a number into an IPv4 address. A host that still ends so is refused.
   if (/^(?:[0-9]+|0x[0-9a-f]*)$/i.test(labels.at(-1)!)) return 'names a host that is neither an address nor a name';
   return null;
 }
@@ -139,7 +139,10 @@ function judgeName(hostname: string, policy: EgressPolicy): Denial | null {
   };
 }
 
-/** The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): other protocols may read HTTP as theirs. */
+/**
+ * The bad ports of the fetch standard (https://fetch.spec.whatwg.org/#port-blocking): other protocols may read HTTP as
+ * theirs.
+ */
 const BAD_PORTS = new Set(
   (
     '1 7 9 11 13 15 17 19 20 21 22 23 25 37 42 43 53 69 77 79 87 95 101 102 103 104 109 ' +

@@ -1,4 +1,4 @@
-/** The events of the live feed, made from what happened. */
+/** Makes the events of the live feed. */
 import type { AttemptEvent } from '../delivery/events.ts';
 import { advised } from '../domain/advice.ts';
 import { type About, type FeedData, type FeedEvent, targetsShown } from '../domain/feed_event.ts';
@@ -56,7 +56,7 @@ export function attemptedEvent(
   };
 }
 
-/** What an attempt changed in the health of an instance; null when nothing changed. */
+/** The event for the health that an attempt changed; null when it changed nothing. */
 export function healthEvent(
   { instance_id, accepted_at }: Pick<AttemptEvent, 'instance_id' | 'accepted_at'>,
   before: InstanceHealth,

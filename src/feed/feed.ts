@@ -24,9 +24,12 @@ const LINGER_MS = 20;
 /** How often listeners are checked, and how often a silent connection gets a comment. */
 const TICK_MS = 500;
 const HEARTBEAT_MS = 15_000;
-/** The memory stays after the last listener has left: it may only have lost the connection, and come back. */
+/**
+ * How long the memory stays after the last listener has left: the listener may only have lost its connection, and may
+ * return.
+ */
 const MEMORY_KEPT_MS = 120_000;
-/** After this time, everything that was in the store at the beginning has also been published. */
+/** After this time, every event that a replay took from the store has also been published live. */
 const SKIPPED_MS = 10_000;
 /** How long a stop waits for a listener that does not read. */
 const LAST_WORD_MS = 250;
@@ -35,7 +38,7 @@ const RETRY_AFTER_S = 5;
 export interface FeedParts {
   clock: Clock;
   store: Pick<Store, 'messages' | 'deliveries' | 'instances'>;
-  /** Listeners at a time. */
+  /** The most listeners at a time. */
   listeners_max: number;
   /** Returns those of these sessions that have ended. */
   ended: (sessions: Session[]) => Promise<Session[]>;
@@ -44,12 +47,12 @@ export interface FeedParts {
   onError: (error: unknown) => void;
 }
 
-/** A listener, what it asks for, and the event that it continues after. */
+/** A request for the feed: what it wants to see, and the event that it continues after. */
 export interface FeedRequest {
   viewer: FeedViewer;
   /** The id of the last event seen; null: from now on. */
   last_event_id: string | null;
-  /** When it is no longer valid, the feed ends. */
+  /** What authorises it: when that is no longer valid, the feed ends. */
   standing: Revocable;
 }
 
@@ -122,9 +125,9 @@ export class Feed {
   }
 
   /**
-   * Makes a place for a listener; nothing is sent before `begin`.
+   * Makes a place for a listener; no event is sent before `begin`.
    *
-   * @throws Problem `overloaded` when there are as many as there may be, and `shutting_down`
+   * @throws Problem `overloaded` when the most listeners are there already, and `shutting_down`
    */
   async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
@@ -223,7 +226,7 @@ export class Feed {
     try {
       for (const { digest } of await this.#parts.ended([...sessions.values()])) this.endSession(digest);
     } catch (error) {
-      // The next tick asks again, unless the feed was stopped.
+      // The next tick checks again, unless the feed was stopped.
       if (!this.#is_stopped) this.#parts.onError(error);
     }
     this.#is_judging = false;
@@ -258,7 +261,7 @@ export class Feed {
     if (this.is_active && !this.#is_stopped) this.#tick ??= this.#parts.clock.after(TICK_MS, () => this.#onTick());
   }
 
-  /** Ends all feeds at once, and takes no new ones. */
+  /** Ends all feeds at once, and accepts no new ones. */
   stop(): void {
     this.#is_stopped = true;
     for (const listener of this.#listeners) listener.end('end', { code: 'shutting_down' }, LAST_WORD_MS);

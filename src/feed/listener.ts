@@ -4,7 +4,9 @@ import type { Session } from '../domain/session.ts';
 import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { FeedView } from './view.ts';
 
-/** The characters of events that may happen while a connection takes nothing. Beyond it, the connection is cut off. */
+/**
+ * The most characters of events that may happen while a connection reads nothing. Beyond it, the connection is cut off.
+ */
 const BEHIND_CHARS_MAX = 1 << 20;
 /** How long a connection that is cut off may still take its last event. */
 const DRAIN_MS = 5_000;
@@ -12,7 +14,7 @@ const CHUNK_CHARS = 65_536;
 
 /** The connection of a listener. */
 export interface FeedSink {
-  /** @returns whether it takes more at once; `onDrain` says when it does again */
+  /** @returns whether it takes more at once; if not, `onDrain` calls back when it does */
   write(bytes: Buffer | string): boolean;
   end(last_text: string): void;
   destroy(): void;
@@ -70,7 +72,7 @@ export class FeedListener {
     return this.#view.viewer.session;
   }
 
-  /** Moves back: everything after this event will be sent. */
+  /** Moves back, so that everything after this event is sent again. */
   goBackTo(number: number): void {
     this.#next = number + 1;
   }

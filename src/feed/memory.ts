@@ -4,25 +4,25 @@ import type { FeedPosition } from '../domain/feed_position.ts';
 /** The most events that are kept: some ten seconds at a thousand messages a second. */
 const EVENTS_MAX = 32_768;
 const CHARS_MAX = 16 << 20;
-/** Given out at once. */
+/** The most characters that are written at once. */
 const CHUNK_CHARS = 65_536;
-/** Texts that were joined for one listener are kept for others at the same place. So many are. */
+/** Texts that were joined for one listener are kept for others at the same place: at most this many. */
 const CHUNKS_KEPT = 4;
 
 export interface PublishedEvent {
   number: number;
   id: string;
-  /** As it goes over the wire. */
+  /** The text that is sent to listeners. */
   text: string;
   /**
    * The identity of the event: a replay from the store gives the same event the same key. Null when the store does not
-   * keep it.
+   * keep the event.
    */
   key: string | null;
   about: About;
 }
 
-/** The last events of a node, numbered from 1, each as the text that all listeners are given. */
+/** The last events of a node, numbered from 1, each as the text that all listeners get. */
 export class FeedMemory {
   /** Differs from the memory of another node, and from an earlier memory of this one. */
   readonly name: string;
@@ -116,7 +116,7 @@ export class FeedMemory {
     return chunk;
   }
 
-  /** The same for a listener that sees only some of them. */
+  /** The same for a listener that sees only some of the events. */
   chunkOf(from: number, sees: (event: PublishedEvent) => boolean): { bytes: Buffer; next: number } {
     let text = '';
     let next = from;

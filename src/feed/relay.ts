@@ -17,7 +17,7 @@ const ASK_EVERY_MS = 5_000;
 const ASKED_FOR_MS = 15_000;
 const LINGER_MS = 50;
 const TEXT_BYTES_MAX = 5_600;
-/** The bytes that a node sends to the others at a time. What is more is lost. */
+/** The most bytes that a node sends to the others at a time. Events beyond it are lost. */
 const BYTES_MAX = 256 << 10;
 
 interface RelayParts {
@@ -53,7 +53,7 @@ export class FeedRelay {
     return this.#clock.now() < this.#asked_until;
   }
 
-  /** Somebody begins to listen. */
+  /** Asks the other nodes for their events: somebody begins to listen here. */
   ask(): void {
     this.#ask_at = this.#clock.now() + ASK_EVERY_MS;
     // The request is repeated, because it may get lost.
@@ -74,7 +74,7 @@ export class FeedRelay {
     }
   }
 
-  /** Something happened here. */
+  /** An event of this node. */
   pass(event: FeedEvent): void {
     if (!this.is_asked) return;
     const text = JSON.stringify(event);

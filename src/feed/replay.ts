@@ -9,7 +9,7 @@ import { acceptedEvent, attemptedEvent, settledEvent } from './events.ts';
 import { keyOf, textOf } from './memory.ts';
 import type { FeedViewer } from './view.ts';
 
-/** The limits of a replay: by number, and by the bytes of the rows. A page is half a mebibyte at most. */
+/** The limits of a replay: the most events, and the most bytes of their rows. A page is half a mebibyte at most. */
 const MESSAGES_MAX = 2_000;
 const MESSAGES_CHARS_MAX = 4 << 20;
 const DELIVERIES_MAX = 5_000;
@@ -124,7 +124,7 @@ function changesOf(row: DeliveryRow, from: FeedPosition): Found[] {
   return found;
 }
 
-/** How deliveries end that end without an attempt. */
+/** The reasons of deliveries that ended without an attempt. */
 const WITHOUT_ATTEMPT: ReadonlySet<DeliveryReason> = new Set([
   'expired',
   'instance_deleted',
@@ -137,7 +137,7 @@ function isWithoutAttempt(reason: DeliveryReason | null): reason is DeliveryReas
   return reason !== null && WITHOUT_ATTEMPT.has(reason);
 }
 
-/** What an attempt made of its delivery: the store knows that only of the last attempt. */
+/** The state of the delivery after an attempt: the store knows it only for the last attempt. */
 function verdictOf({ state, reason }: DeliveryRow, { outcome }: Attempt, is_last: boolean) {
   const settled_by_it = is_last && reason !== 'expired' && (state === 'delivered' || state === 'failed');
   if (!settled_by_it) return { state: 'pending' as const, reason: null, retry_in_ms: null };

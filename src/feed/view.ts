@@ -5,11 +5,11 @@ import type { FeedMemory, PublishedEvent } from './memory.ts';
 import type { Session } from '../domain/session.ts';
 import type { Store } from '../store/store.ts';
 
-/** Who listens, and to what. */
+/** Who listens, and what they ask for. */
 export interface FeedViewer {
   /** What the listener may see; null: everything. */
   visibility: Visibility | null;
-  /** Only what is about this instance, and this meeting. */
+  /** If given: only events of this instance, or of this meeting. */
   instance_id: string | undefined;
   meeting_id: string | undefined;
   /** The session that the listener has signed in with. */
@@ -61,7 +61,7 @@ export class FeedView {
     return visibility === null && instance_id === undefined && meeting_id === undefined;
   }
 
-  /** Reads what is visible; to be called after the listener has its place, so that no change is missed. */
+  /** Reads which instances are visible. To be called after the listener has its place, so that no change is missed. */
   async load(memory: Pick<FeedMemory, 'removalOf'>): Promise<void> {
     const { visibility } = this.viewer;
     if (visibility === null) return;
