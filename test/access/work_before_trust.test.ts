@@ -5,12 +5,16 @@
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { once } from 'node:events';
+import { createServer as createHttpServer } from 'node:http';
+import { type AddressInfo, connect as connectTo } from 'node:net';
 import { describe, test, type TestContext } from 'node:test';
+import { Connections } from '../../src/http/intake/connections.ts';
 import { leastCost } from '../support/least_cost.ts';
 import { routesOnly } from '../support/routes.ts';
 import { RawClient, sayAnswers } from '../support/raw_client.ts';
 import { get, head, HOST, JSON_TYPE } from '../support/raw_requests.ts';
 import { type Service, startService } from '../support/service.ts';
+import { VirtualClock } from '../support/virtual_clock.ts';
 import { inTime, until } from '../support/wait.ts';
 
 interface Route {
@@ -47,6 +51,8 @@ const MAX_CONNECTIONS = 16;
 const REQUEST_READ = 'http.server.request.start';
 /** As many as one connection may have in progress. */
 const PIPELINED = 8;
+/** As many are read after the last answer; what lies in buffers of the system comes on top. */
+const REST_BYTES_MAX = 16 << 20;
 /** Of processor time for one answer, with what the client takes: five times what the dearest of them takes today. */
 const ANSWER_MS_MAX = 1;
 /** And for each byte of it. */
@@ -156,6 +162,30 @@ describe('without a key', { concurrency: false }, async () => {
     write();
     await inTime('the end of the connection', closed);
     await assertAllFree(t, service);
+  });
+
+  test('what follows the last answer of a connection is bounded by bytes, however fast it is written', async (t) => {
+    const server = createHttpServer((_request, response) => response.end());
+    // Its time stands: nothing ends because it took long.
+    new Connections(MAX_CONNECTIONS, new VirtualClock()).watch(server);
+    await once(server.listen(0, '127.0.0.1'), 'listening');
+    t.after(() => server.close());
+    // It goes on writing when the server has ended its side.
+    const socket = connectTo({ port: (server.address() as AddressInfo).port, allowHalfOpen: true });
+    t.after(() => socket.destroy());
+    socket.on('error', () => {}).resume();
+    const closed = new Promise((resolve) => socket.once('close', resolve));
+    const ended = once(socket, 'end');
+    const requests = get('/healthz').repeat(1_000);
+    socket.write(requests);
+    await inTime('the last answer', ended);
+    const writeMore = (): void => {
+      while (!socket.destroyed && socket.write(requests));
+    };
+    socket.on('drain', writeMore);
+    writeMore();
+    await inTime('the end of the connection', closed);
+    assert.ok(socket.bytesWritten < REST_BYTES_MAX + (16 << 20), `${socket.bytesWritten} bytes`);
   });
 
   test('the document is compressed once, and sent only to who does not have it', async (t) => {
