@@ -52,23 +52,30 @@ def call(path, body, timeout_s=10):
     except urllib.error.HTTPError as error:
         if 400 <= error.code < 500 and error.code not in (408, 429):
             sys.exit(f"refused: {error.code} {error.read().decode()}")
-        raise Failed(f"answered {error.code}", error.headers.get("retry-after")) from error
+        raise Failed(f"answered {error.code}", error.headers.get("retry-after"), error.code == 502) from error
+    except TimeoutError as error:
+        raise Failed(str(error), None, False) from error
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise Failed(str(error), None) from error
+        raise Failed(str(error), None, True) from error
 
 
 def insist(path, body, timeout_s=10):
-    """Repeats a request until it is answered: from 0.1 s to 5 s apart, each pause with a random part."""
+    """Repeats a request until it is answered. Pauses double from 0.1 s to 5 s, with a random part. While nothing is there
+    that could respond they stay at 0.5 s for a minute: asking costs nothing then, and a restart takes seconds."""
     pause_s = 0.1
+    lost_at = None
     while True:
         try:
             return call(path, body, timeout_s)
         except Failed as failure:
-            why, retry_after = failure.args
+            why, retry_after, is_away = failure.args
             asked_s = int(retry_after) if (retry_after or "").isdecimal() else 0
             print(f"{why}; trying again", file=sys.stderr, flush=True)
+            lost_at = lost_at or time.monotonic()
+            is_soon = is_away and time.monotonic() - lost_at < 60
+            pause_s = min(pause_s, 0.5 if is_soon else 5)
             time.sleep(max(asked_s, pause_s * random.uniform(0.5, 1)))
-            pause_s = min(5, pause_s * 2)
+            pause_s *= 2
 
 
 def is_genuine(secret, headers, body):

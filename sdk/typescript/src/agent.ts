@@ -21,7 +21,7 @@ export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[]
 /** An agent as a function. It runs once for a push; when it throws, the push repeats later. */
 export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
 
-export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'onConnection' | 'sleep'> {
+export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'onConnection' | 'sleep' | 'now'> {
   agent_id: string;
   /** Meetings to join at the start. It stays in those that it was in. */
   meetings?: readonly string[] | undefined;
@@ -54,7 +54,8 @@ export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal'
  * @throws ConvokeError when the service refuses it
  */
 export async function serveAgent(options: AgentOptions, agent: Agent): Promise<void> {
-  const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY, onConnection, sleep } = options;
+  const { agent_id, instance_id = agent_id, concurrency = CONCURRENCY } = options;
+  const { onConnection, sleep, now } = options;
   const client = new ConvokeClient({
     base_url: options.base_url ?? variable('CONVOKE_URL') ?? DEFAULT_URL,
     api_key: options.api_key ?? variable('CONVOKE_API_KEY'),
@@ -64,7 +65,7 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
   const { signal } = end;
   try {
     await enter(client, options, signal);
-    for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep })) {
+    for await (const push of client.pull(instance_id, { concurrency, signal, onConnection, sleep, now })) {
       void respond(push, agent, options);
     }
   } catch (error) {
@@ -96,10 +97,10 @@ export function createAgentReceiver(
 /** Registers and joins, as often as it takes. */
 async function enter(client: ConvokeClient, options: AgentOptions, signal: AbortSignal): Promise<void> {
   const { agent_id, instance_id = agent_id, instance_name = instance_id, meetings = [], turn_s = TURN_S } = options;
-  const { onConnection, sleep } = options;
+  const { onConnection, sleep, now } = options;
   const agent_ids = [agent_id];
   const registration = { instance_id, instance_name, agent_ids, replies: true, ack_timeout_s: turn_s };
-  const waiting = { signal, sleep, onFailure: (error: ConvokeError) => onConnection?.('reconnecting', error) };
+  const waiting = { signal, sleep, now, onFailure: (error: ConvokeError) => onConnection?.('reconnecting', error) };
   await untilReached(() => client.register({ ...registration, transport: 'pull' }, { signal }), waiting);
   for (const meeting_id of meetings) {
     await untilReached(() => client.joinMeeting({ instance_id, meeting_id, agent_ids }, { signal }), waiting);

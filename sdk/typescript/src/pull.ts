@@ -1,9 +1,9 @@
+import { Backoff } from './backoff.ts';
 import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './error.ts';
 import { pause } from './pause.ts';
 import { fitting, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
 import type { Requests } from './requests.ts';
-import { retryPauseMs } from './until_reached.ts';
 import { type Push, readPush } from './verify.ts';
 
 /** How long the service keeps a request without pushes. A connection that died in silence is noticed after that and the grace. */
@@ -49,6 +49,8 @@ export interface PullOptions {
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
   /** How the pauses between failed requests are made; for tests. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
+  /** The clock that pauses go by; for tests. */
+  now?: (() => number) | undefined;
 }
 
 interface HandedOut {
@@ -96,8 +98,9 @@ export class Puller {
   #is_step_due = false;
   /** False while `ready` keeps the next request back. */
   #is_ready = true;
-  #is_connected = false;
-  #failures = 0;
+  /** Null before the first request has ended. */
+  #is_connected: boolean | null = null;
+  readonly #backoff: Backoff;
   #backing_off: Promise<void> | null = null;
   /** Aborted when no more pushes are wanted. */
   readonly #ending = new AbortController();
@@ -111,6 +114,7 @@ export class Puller {
     this.#path = ['instances', instance_id, 'pull'];
     this.#concurrency = options.concurrency ?? 1;
     this.#options = options;
+    this.#backoff = new Backoff(options.now);
   }
 
   async *pushes(): AsyncGenerator<PushInHand, void, undefined> {
@@ -320,7 +324,7 @@ export class Puller {
   }
 
   #succeed(): void {
-    this.#failures = 0;
+    this.#backoff.reset();
     if (this.#is_connected) return;
     this.#is_connected = true;
     this.#options.onConnection?.('connected', null);
@@ -335,10 +339,10 @@ export class Puller {
       return;
     }
     if (Date.now() > this.#hand_in_until_ms) return;
-    if (this.#is_connected || this.#failures === 0) this.#options.onConnection?.('reconnecting', error);
+    if (this.#is_connected !== false) this.#options.onConnection?.('reconnecting', error);
     this.#is_connected = false;
     if (this.#backing_off !== null) return;
-    this.#backing_off = this.#backOff(retryPauseMs(this.#failures++, error));
+    this.#backing_off = this.#backOff(this.#backoff.pauseAfter(error));
   }
 
   async #backOff(pause_ms: number): Promise<void> {

@@ -1,0 +1,46 @@
+import type { ConvokeError } from './error.ts';
+
+const PAUSE_FIRST_MS = 100;
+const PAUSE_MS_MAX = 5_000;
+/** For so long after it was lost, a service that is not there is asked for often: a restart takes seconds. */
+const SOON_MS = 60_000;
+const PAUSE_SOON_MS_MAX = 500;
+
+/**
+ * The pauses before a request is made again: 0.1 s, doubling to 5 s, or what the service asked for. While nothing is there
+ * that could respond, they stay at 0.5 s for a minute. Such a request costs the service nothing, and it is asked again
+ * within half a second of its return. One that responds, and is too busy, is left alone for longer and longer.
+ *
+ * Up to half of each pause is left out by chance, so that not all machines return at once.
+ */
+export class Backoff {
+  readonly #now: () => number;
+  readonly #random: () => number;
+  #pause_ms = PAUSE_FIRST_MS;
+  #lost_at_ms: number | null = null;
+
+  constructor(now: () => number = Date.now, random: () => number = Math.random) {
+    this.#now = now;
+    this.#random = random;
+  }
+
+  /** The service has responded. */
+  reset(): void {
+    this.#pause_ms = PAUSE_FIRST_MS;
+    this.#lost_at_ms = null;
+  }
+
+  /** How long to pause after a request that failed. */
+  pauseAfter(error: Pick<ConvokeError, 'code' | 'status' | 'retry_after_s'>): number {
+    this.#lost_at_ms ??= this.#now();
+    const is_soon = isAway(error) && this.#now() - this.#lost_at_ms < SOON_MS;
+    const pause_ms = Math.min(this.#pause_ms, is_soon ? PAUSE_SOON_MS_MAX : PAUSE_MS_MAX);
+    this.#pause_ms = pause_ms * 2;
+    return Math.max(pause_ms * (0.5 + this.#random() / 2), (error.retry_after_s ?? 0) * 1000);
+  }
+}
+
+/** Nothing took the request: there was no connection, or a proxy found nothing behind it. */
+function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>): boolean {
+  return code === 'unreachable' || status === 502;
+}

@@ -1,0 +1,70 @@
+/** How soon machines are back when the service is, and what they spare it meanwhile: on a clock that only the pauses move. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import { ConvokeError, untilReached } from '@convoke/sdk';
+
+/** When a machine made its requests, from the moment of the loss; the last one is answered. */
+async function requestsOf(away_ms: number, failure: (at_ms: number) => ConvokeError): Promise<number[]> {
+  let now_ms = 0;
+  const at_ms: number[] = [];
+  const call = async (): Promise<void> => {
+    at_ms.push(now_ms);
+    if (now_ms < away_ms) throw failure(now_ms);
+  };
+  await untilReached(call, { now: () => now_ms, sleep: async (ms) => void (now_ms += ms) });
+  return at_ms;
+}
+
+const nothingThere = () => new ConvokeError('unreachable', 'nothing listens');
+const nothingBehindTheProxy = () => new ConvokeError('unexpected_response', 'a page', { status: 502 });
+const tooBusy = () => new ConvokeError('overloaded', 'too busy', { status: 503 });
+const noResponse = () => new ConvokeError('timeout', 'no response');
+
+const pausesOf = (at_ms: readonly number[]): number[] => at_ms.slice(1).map((each, i) => each - at_ms[i]!);
+
+describe('a machine that lost the service', () => {
+  for (const [what, failure] of [
+    ['nothing listens', nothingThere],
+    ['a proxy has nothing behind it', nothingBehindTheProxy],
+  ] as const) {
+    test(`is back within half a second while ${what}, for a minute`, async () => {
+      for (const away_ms of [1, 300, 3_000, 20_000, 59_000]) {
+        const late_ms = (await requestsOf(away_ms, failure)).at(-1)! - away_ms;
+        assert(late_ms >= 0 && late_ms <= 500, `${away_ms} ms away: back ${late_ms} ms late`);
+      }
+    });
+  }
+
+  test('asks less and less of one that is away for longer, down to every 5 s', async () => {
+    const at_ms = await requestsOf(3_600_000, nothingThere);
+    assert(at_ms.filter((each) => each < 60_000).length < 260);
+    const later = pausesOf(at_ms.filter((each) => each > 75_000));
+    assert(later.every((ms) => ms >= 2_500 && ms <= 5_000));
+  });
+
+  test('leaves alone for longer and longer what is there and does not keep up', async () => {
+    for (const failure of [tooBusy, noResponse]) {
+      for (const [i, ms] of pausesOf(await requestsOf(60_000, failure)).entries()) {
+        const whole_ms = Math.min(100 * 2 ** i, 5_000);
+        assert(ms >= whole_ms / 2 && ms <= whole_ms, `pause ${i}: ${ms} ms`);
+      }
+    }
+  });
+
+  test('waits for as long as the service asks', async () => {
+    const failure = () => new ConvokeError('shutting_down', 'ends', { status: 503, retry_after_s: 2 });
+    assert.deepEqual(pausesOf(await requestsOf(2_000, failure)), [2_000]);
+  });
+
+  test('is one of a thousand that return side by side over half a second, and not at once', async () => {
+    const away_ms = 5_000;
+    const windows = new Map<number, number>();
+    for (let machine = 0; machine < 1_000; machine++) {
+      const late_ms = (await requestsOf(away_ms, nothingThere)).at(-1)! - away_ms;
+      const window = Math.floor(late_ms / 50);
+      windows.set(window, (windows.get(window) ?? 0) + 1);
+    }
+    const most = Math.max(...windows.values());
+    assert(most < 250, `${most} within 50 ms`);
+  });
+});
