@@ -1,4 +1,4 @@
-/** How long batches wait for more. */
+/** How long batches wait to grow. */
 export interface Linger {
   /** The least time from the start of one batch to the start of the next, in milliseconds, while many items arrive. */
   ms: number;
@@ -6,25 +6,26 @@ export interface Linger {
   batch_size: number;
 }
 
-/** For each kind of batch. */
+/** One for each kind of batch. */
 export type Lingers = Record<'accept' | 'load' | 'settle', Linger>;
 
 const NONE: Linger = { ms: 0, batch_size: 0 };
-/** For an engine that gains nothing when batches linger: each starts at once. */
+/** For an engine that gains nothing when batches linger: each batch starts at once. */
 export const NO_LINGER: Lingers = { accept: NONE, load: NONE, settle: NONE };
 
 const NODES_COUNTED_MAX = 4;
 
 /**
- * Nodes share the commits that the server can make: the more nodes, the longer each lingers. They also share the
- * senders. All senders may wait for a response before they send more, so fewer items start a batch at once.
+ * Nodes share the commits that the server can make: the more nodes, the longer each lingers. Nodes also share the
+ * senders. All senders may wait for a response before they send more, so with more nodes a batch starts at once with
+ * fewer items.
  */
 export function perNode({ ms, batch_size }: Linger, nodes: number): Linger {
   const times = Math.min(nodes, NODES_COUNTED_MAX);
   return { ms: ms * times, batch_size: Math.ceil(batch_size / times) };
 }
 
-/** Many items arrive when there are at least this many in about the following time. */
+/** Many items arrive when at least this many do in about the following time. */
 const MANY_ITEMS = 50;
 const RECENT_MS = 100;
 
@@ -35,7 +36,7 @@ const RECENT_MS = 100;
  */
 export class LingerTimer {
   #started_ms = -Infinity;
-  /** Recent items; older ones count for less. */
+  /** The number of recent items; older ones count for less. */
   #recent_items = 0;
 
   /** How long the waiting items should still linger, in milliseconds; 0: the batch may start. */

@@ -1,4 +1,4 @@
-/** The storage could not do it (disk full, I/O error, connection lost): nothing was written. */
+/** The storage failed (disk full, I/O error, connection lost): nothing was written. */
 export class StoreError extends Error {
   /** The engine's own code, such as SQLITE_FULL. */
   readonly code: string;

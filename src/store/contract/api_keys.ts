@@ -11,15 +11,16 @@ export interface ApiKeyStore {
   /**
    * Rejects with `first_key_not_admin` when there is no key yet and this one could not make another.
    *
-   * @param is_first it is made without a key: rejects with `api_key_missing` when there is a lasting admin key already
+   * @param is_first the request may make it only because there is no key: rejects with `api_key_missing` when a lasting
+   * admin key exists already
    */
   create(key: NewApiKey, is_first?: boolean): Promise<ApiKey>;
   get(key_id: string): Promise<ApiKey | null>;
   /** All keys, the oldest first. */
   list(page: PageRequest): Promise<Page<ApiKey>>;
   /**
-   * Ends the sessions of the key too, and revokes the invites that it made. Null when there is no such key; rejects
-   * with `last_admin_key`. To revoke a key again changes nothing, and returns the time of the first call.
+   * Also ends the sessions of the key, and revokes the invites that it made. Null when there is no such key; rejects
+   * with `last_admin_key`. Revoking a key again changes nothing, and returns the time of the first call.
    */
   revoke(key_id: string, wall_ms: number): Promise<ApiKey | null>;
   /**
@@ -28,8 +29,8 @@ export interface ApiKeyStore {
    */
   rotate(key_id: string, digest: string, overlap_ms: number, wall_ms: number): Promise<ApiKey | null>;
   /**
-   * Every key that was changed after `change_no`, in the order of the changes. A node uses this to keep the keys that
-   * it knows up to date.
+   * Every key that was changed after `change_no`, in the order of the changes. A node uses this to keep the keys in its
+   * memory up to date.
    */
   changedSince(change_no: number): Promise<ApiKey[]>;
   /** Notes when keys were last used. */

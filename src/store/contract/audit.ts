@@ -12,14 +12,13 @@ export interface AuditFilter extends PageRequest {
   until_ms?: number | undefined;
 }
 
-/** Entries never change. They are removed only from the beginning of the log, by an entry that records it. */
+/** Entries never change. They are removed only from the beginning of the log, and an entry records each removal. */
 export interface AuditStore {
   append(entry: NewAuditEntry, wall_ms: number): Promise<AuditHead>;
   list(filter: AuditFilter): Promise<Page<AuditEntry>>;
   /**
-   * Removes at most `limit` of the first entries, as long as they were written before a time, and adds an entry that
-   * records it. Does nothing while the first entry was written less than a day before that time. Returns how many were
-   * removed.
+   * Removes at most `limit` of the first entries, if they were written before a time, and adds an entry that records
+   * it. Does nothing while the first entry was written less than a day before that time. Returns how many were removed.
    */
   prune(before_ms: number, limit: number, wall_ms: number): Promise<number>;
 }

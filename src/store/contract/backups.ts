@@ -4,7 +4,7 @@ export interface BackupProgress {
   pages_left: number;
 }
 
-/** Copies of everything that is stored, made while the service runs; one at a time. */
+/** Copies of all the data, made while the service runs; one at a time. */
 export interface BackupStore {
   /**
    * Begins a copy that will hold everything that is stored now. Rejects with `backup_under_way` and `backup_no_room`.

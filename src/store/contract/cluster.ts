@@ -14,25 +14,25 @@ export interface StoredRange {
   /** All seqs from the first to the last, both included. */
   first_seq: number;
   last_seq: number;
-  /** The messages that have such deliveries, in the order of seq. */
+  /** The messages that have deliveries in partitions of this node, in the order of seq. */
   messages: StoredMessage[];
 }
 
-/** A change by another node that this node must know of. */
+/** A change by another node that concerns this one. */
 export type Change =
   /**
-   * Another node stored messages. This node reads them now. The next `stored` contains them, as they are at this moment
-   * or later.
+   * Another node stored messages, and this node reads them now. The next `stored` contains them, as they are at this
+   * moment or later.
    */
   | { kind: 'reading' }
   | { kind: 'stored'; ranges: StoredRange[] }
   /**
    * Another node changed an instance. `resets_backoff`: its back-off ends. `requeued`: some of its deliveries were
-   * queued again or cancelled. The lanes in memory must then be read again, and deliveries aside looked for at once.
+   * queued again or cancelled. Then the lanes in memory must be read again, and so must the deliveries aside, at once.
    */
   | { kind: 'instance'; instance_id: string; resets_backoff: boolean; requeued: boolean }
   /**
-   * Another node changed what is set for a meeting, or cancelled some of its deliveries: the settings and the lanes in
+   * Another node changed the settings of a meeting, or cancelled some of its deliveries: the settings and the lanes in
    * memory must be read again.
    */
   | { kind: 'meeting'; meeting_id: string }
@@ -53,18 +53,18 @@ export interface NodeRow {
   /** Its number, in the order in which nodes joined. */
   node_no: number;
   version: string;
-  /** The URL at which it serves requests. */
+  /** The URL where it serves requests. */
   address: string;
   started_at: number;
   seen_at: number;
   lease_until: number;
-  /** Whether the node is stopping: it gives its partitions back and takes no more. */
+  /** Whether the node is stopping: it releases its partitions and takes no more. */
   stopping: boolean;
   partition_count: number;
 }
 
 export interface Lease {
-  /** This node's. */
+  /** True for this node. */
   node_no: number;
   /** The partitions of this node. An epoch rises whenever its partition is taken, even by the node that had it before. */
   partitions: { partition_no: number; epoch: number }[];
@@ -75,20 +75,21 @@ export interface Lease {
 /**
  * What the nodes on one store know of each other.
  *
- * No delivery is overlooked: the node that holds a partition is notified of every delivery that another node stores in it.
- * When an accept returns, the store has notified of all its deliveries except those in partitions that this node certainly
- * holds: those of the last lease, less those that a `renew` or `leave` gave back since that lease was requested, and none
- * `LEASE_SAFE_MS` after the request. A node that takes a partition reads all of it after that.
+ * No delivery is overlooked: the node that holds a partition is notified of every delivery that another node stores in
+ * it. When an accept returns, the store has notified of all its deliveries, except those in partitions that this node
+ * certainly holds. These are the partitions of its last lease, without those that a `renew` or `leave` has released
+ * since that lease was requested; and none after `LEASE_SAFE_MS` from that request. A node that takes a partition reads
+ * all of it after that.
  */
 export interface ClusterStore {
   /**
-   * Renews the lease of this node, or joins. Gives back `release` (partitions that it does not hold are ignored). Takes
-   * partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that is stopping
-   * takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with their epochs.
-   * One transaction.
+   * Renews the lease of this node, or joins. Releases the partitions in `release` (those that it does not hold are
+   * ignored). Takes partitions that are free, or that a node without a lease holds, up to its `fairShare`; a node that
+   * is stopping takes nothing. When its own lease had ended, it keeps the partitions that no other node took, with
+   * their epochs. One transaction.
    */
   renew(node: Pick<NodeRow, 'node_id' | 'version' | 'address' | 'stopping'>, release: number[]): Promise<Lease>;
-  /** Gives back every partition and removes the node; no node joins under this id again. */
+  /** Releases every partition and removes the node; no node can join under this id again. */
   leave(): Promise<void>;
   list(): Promise<NodeRow[]>;
   /**
@@ -97,11 +98,14 @@ export interface ClusterStore {
    */
   broadcast(topic: string, text: string): Promise<void>;
   /**
-   * Where the node serves requests that holds a partition. Null while none does, and when that node has not signed its
-   * address: a row of the table alone is not believed, because requests with credentials are sent there.
+   * The URL where the node that holds a partition serves requests. Null while no node holds it, and when that node has
+   * not signed its address: a row of the table alone is not believed, because requests with credentials are sent to the
+   * address.
    */
   addressOfHolder(partition_no: number): Promise<string | null>;
-  /** Signs a text under the data key. The other nodes know by it that a node of this cluster wrote the text. */
+  /**
+   * Signs a text under the data key. The signature shows the other nodes that a node of this cluster wrote the text.
+   */
   sign(text: string): Promise<string>;
   isSigned(text: string, signature: string): Promise<boolean>;
 }

@@ -30,8 +30,8 @@ export interface QueuedDelivery {
 export interface DeliverySettlement {
   delivery_id: string;
   /**
-   * The value that was read. A delivery that is queued again by hand gets a new one, and a settlement with the old one
-   * is void.
+   * The value that was read. A delivery that is queued again by hand gets a new value, and a settlement with the old
+   * one is ignored.
    */
   expires_at: number;
   state: DeliveryState;
@@ -48,8 +48,8 @@ export interface DeliverySettlement {
 }
 
 /**
- * The result of attempts for the health of an instance. Void when the instance now has another URL: health belongs to a
- * URL.
+ * What attempts changed in the health of an instance. Ignored when the instance has another URL now: health belongs to
+ * a URL.
  */
 export interface HealthSettlement extends InstanceHealth {
   instance_id: string;
@@ -119,7 +119,7 @@ export interface LaneRequest extends LaneKey {
   limit: number;
 }
 
-/** How many deliveries of a lane ended at once, those aside included. */
+/** The number of deliveries of a lane that ended at once, those aside included. */
 export interface EndedInLane extends LaneKey {
   count: number;
 }
@@ -127,7 +127,7 @@ export interface EndedInLane extends LaneKey {
 export interface DeliveryStore {
   /**
    * Changes only deliveries that are still pending and were not queued again by hand since they were read. In a cluster
-   * the partition must still have the epoch: a settlement of a node that lost the partition is void.
+   * the partition must still have the epoch: a settlement of a node that lost the partition is ignored.
    */
   settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]): Promise<void>;
   /**
@@ -145,21 +145,22 @@ export interface DeliveryStore {
     limit: number,
   ): Promise<{ deliveries: QueuedDelivery[]; next_at: number | null }>;
   /**
-   * Lanes with something pending; with `partitions`, only of instances in these. The order is always the same, so that
-   * the lanes can be read in pages: SQLite orders by their keys, PostgreSQL by the partition of the instance and then
-   * by their keys.
+   * Lanes with pending deliveries; with `partitions`, only those of instances in these. The order is always the same,
+   * so that the lanes can be read in pages: SQLite orders by their keys, PostgreSQL by the partition of the instance
+   * and then by their keys.
    */
   pendingLanes(after: LaneKey | null, limit: number, partitions?: number[]): Promise<LaneKey[]>;
   /** Instances with pending deliveries aside, with the time at which the first is due; `partitions` as above. */
   pendingAside(partitions?: number[]): Promise<{ instance_id: string; next_at: number }[]>;
   /**
-   * Finds deliveries aside that are due later than `latest_ms`, which a clock that was ahead wrote, and makes them due
-   * at `latest_ms`; `partitions` as above. Returns how many there were.
+   * Finds deliveries aside that are due later than `latest_ms`, a time that only a clock ahead can have written, and
+   * makes them due at `latest_ms`; `partitions` as above. Returns how many there were.
    */
   boundAside(latest_ms: number, partitions?: number[]): Promise<number>;
   /**
-   * What agents said to an instance in the meeting of a delivery, before it and after `since_ms`, and what was not
-   * cancelled: in the order of seq. Looks through the latest `rows_max` deliveries of the instance before it.
+   * The messages of agents that were delivered to an instance in the meeting of a delivery, or are about to be: before
+   * that delivery, after `since_ms`, and not cancelled; in the order of seq. Reads the latest `rows_max` deliveries of
+   * the instance before it.
    */
   saidBefore(
     before: Pick<QueuedDelivery, 'delivery_id' | 'instance_id' | 'meeting_id' | 'seq'>,
@@ -202,17 +203,17 @@ export interface DeliveryStore {
   /** How many deliveries `drop` would cancel. */
   countWaiting(waiting: Waiting, owner_scope?: OwnerScope | null): Promise<number>;
   /**
-   * Cancels at most `limit` of these deliveries, with the reason `dropped`. Fewer than `limit`: these were the last. A
-   * caller that owns some instances drops only what is pending for those.
+   * Cancels at most `limit` of these deliveries, with the reason `dropped`. Returns fewer than `limit` when no more are
+   * left. A caller that owns some instances drops only the deliveries to those.
    */
   drop(waiting: Waiting, limit: number, wall_ms: number, owner_scope?: OwnerScope | null): Promise<EndedInLane[]>;
   /** Removes at most `limit` rows of each kind that are older than their retention; returns their number. */
   prune(before: { deliveries_ms: number; messages_ms: number; idempotency_ms: number }, limit: number): Promise<number>;
   /** The time that was noted last; null before the first. */
   timeNoted(): Promise<number | null>;
-  /** Notes the time until which a node ran, as far as it knows: on the steady clock. */
+  /** Notes that a node ran until this time, on the steady clock. */
   noteTime(now_ms: number): Promise<void>;
   countPending(): Promise<number>;
-  /** When the longest pending delivery was made; null when nothing is pending. */
+  /** When the oldest pending delivery was made; null when none is pending. */
   oldestPending(): Promise<number | null>;
 }

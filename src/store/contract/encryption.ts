@@ -1,4 +1,4 @@
-/** Which data key secrets are encrypted under at rest, and how it is changed while the service runs. */
+/** Which data key encrypts the stored secrets, and how it is changed while the service runs. */
 export interface EncryptionStore {
   /** The key that encrypts, and the previous keys that some secrets may still be under while the key is changed. */
   keyIds(): Promise<{ key_id: string; previous_key_ids: string[] }>;
@@ -12,10 +12,10 @@ export interface EncryptionStore {
   /** Records that no row is under a previous key any more. */
   endChange(): Promise<void>;
   /**
-   * Keys for another purpose, as base64: one of each data key, the one that encrypts first. The same on all nodes, and from
-   * one start to the next.
+   * Derives keys for another purpose, as base64: one from each data key, first the one that encrypts. They are the same
+   * on all nodes, and after every start.
    */
   derivedKeys(purpose: string): Promise<string[]>;
-  /** Drops the previous key. Call it when the end of the change is on disk. */
+  /** Drops the previous key. To be called when the end of the change is on disk. */
   forgetPreviousKey(): Promise<void>;
 }

@@ -7,10 +7,10 @@ export interface FileSpace {
   gives_back: boolean;
 }
 
-/** The data file, for an engine that keeps everything in one. */
+/** The data file, for an engine that keeps all data in one file. */
 export interface FileStore {
   space(): Promise<FileSpace>;
-  /** Gives free pages back to the disk, at most this many and for this long; none while a copy is made. */
+  /** Gives free pages back to the disk: at most this many, for at most this long, and none while a copy is made. */
   giveBack(pages_max: number, ms_max: number): Promise<FileSpace & { given_back: number }>;
   /** Cuts the pages that were given back off the end of the file. */
   cutOff(): Promise<void>;

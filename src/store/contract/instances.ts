@@ -23,7 +23,7 @@ export interface Registration {
   webhook_url: string;
   webhook_headers: Record<string, string> | undefined;
   webhook_secret: string | undefined;
-  /** Used when the instance is new and no webhook_secret is given. */
+  /** Used when the instance is new and no webhook_secret was sent. */
   new_secret: string;
   success_statuses: SuccessStatuses | undefined;
   replies?: boolean | undefined;
@@ -62,9 +62,9 @@ export interface ConnectionChange {
 export interface InstanceStore {
   /**
    * Creates or updates (spec section 3). Switches the instance on, ends its back-off, and forgets failures at another
-   * URL or of another transport. Headers that the request does not give stay, unless the URL is of another origin:
-   * `dropped_header_names` are those that were dropped. Rejects with `instance_id_taken` when an instance with this id exists and the caller does
-   * not own it, and with `quota_exceeded`.
+   * URL or of another transport. Headers that the request does not give stay, unless the URL has another origin:
+   * `dropped_header_names` are those that were dropped. Rejects with `instance_id_taken` when an instance with this id
+   * exists and the caller does not own it, and with `quota_exceeded`.
    */
   register(
     registration: Registration,
@@ -76,8 +76,9 @@ export interface InstanceStore {
   load(instance_ids: string[]): Promise<Instance[]>;
   list(filter: InstanceFilter, visibility?: Visibility | null): Promise<Page<InstanceRow>>;
   /**
-   * The webhook URLs of the next instances that are pushed to, in the order of instance_id. @param after the last
-   * instance_id of the page before
+   * The next webhook URLs, in the order of instance_id. Instances that pull have none.
+   *
+   * @param after the last instance_id of the page before
    */
   webhookUrls(after: string | null, limit: number): Promise<{ instance_id: string; webhook_url: string }[]>;
   /** Null when there is no such instance. Switching on ends the back-off. */
@@ -88,8 +89,8 @@ export interface InstanceStore {
     owner_scope?: OwnerScope | null,
   ): Promise<InstanceRow | null>;
   /**
-   * Notes which machines pull. It counts as long as the partition has this epoch; without a cluster, until the store is
-   * closed.
+   * Notes which machines pull. A note counts as long as the partition has this epoch; without a cluster, until the
+   * store is closed.
    */
   noteConnections(changes: ConnectionChange[]): Promise<void>;
   heartbeat(instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null): Promise<InstanceRow | null>;

@@ -7,17 +7,17 @@ import type { Page, PageRequest } from './page.ts';
 /** An invite that is about to be stored. */
 export type NewInvite = Omit<Invite, 'redeemed_at' | 'key_id' | 'revoked_at'>;
 
-/** Invites that can be redeemed, at a time. */
+/** The most invites that can be redeemed, at a time. */
 export const INVITES_PENDING_MAX = 1_000;
-/** How long the list shows an invite after its end; the audit log keeps what happened. */
+/** How long the list shows an invite after its end; the audit log keeps its history for longer. */
 export const INVITES_KEPT_MS = 30 * 86_400_000;
 
-/** What redeeming an invite did. */
+/** The result of redeeming an invite. */
 export interface Redemption {
   invite: Invite;
-  /** Null where no key is needed: a key would end that. */
+  /** Null when no key is needed: to make one would end that. */
   key: ApiKey | null;
-  /** The instance, when there was one with this id: the key owns it now. */
+  /** The instance, if there was one with this id: the key owns it now. */
   instance: InstanceRow | null;
 }
 
@@ -31,8 +31,8 @@ export interface InviteStore {
   /** Null when there is no such invite; rejects with `invite_redeemed`. Revoking again returns the first time. */
   revoke(invite_id: string, wall_ms: number): Promise<Invite | null>;
   /**
-   * Makes the key of an invite, and ends the invite, so that of several who redeem it at once only one gets a key. The key
-   * becomes the owner of the instance, if it exists. Null when the invite cannot be redeemed any more.
+   * Makes the key of an invite, and ends the invite, so that only one gets a key when several redeem it at once. The
+   * key becomes the owner of the instance, if that exists. Null when the invite cannot be redeemed any more.
    */
   redeem(digest: string, key: NewApiKey, wall_ms: number): Promise<Redemption | null>;
 }

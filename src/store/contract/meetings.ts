@@ -15,25 +15,25 @@ export interface MeetingInstance extends Membership {
   health: Health;
 }
 
-/** What was set for a meeting. Null: the default of the service. */
+/** The settings of a meeting. Null: the default of the service. */
 export interface MeetingSettings {
-  /** Its deliveries wait, and nothing is attempted. */
+  /** Whether its deliveries wait, and no attempt starts. */
   paused: boolean;
-  /** Messages of agents that answer each other, in a row; 0: any number. */
+  /** The most messages of agents that answer each other, in a row; 0: any number. */
   hop_limit: number | null;
-  /** Messages from one agent to one other within the window; 0: any number. */
+  /** The most messages from one agent to another within the window; 0: any number. */
   pair_limit: number | null;
   /** In seconds; 0: no window, and so no limit. */
   pair_window_s: number | null;
 }
 
-/** The settings of a meeting for which nothing was set. */
+/** The settings of a meeting that has none of its own. */
 export const NO_SETTINGS: MeetingSettings = { paused: false, hop_limit: null, pair_limit: null, pair_window_s: null };
 
-/** What is absent stays as it is. */
+/** A field that is absent stays as it is. */
 export type MeetingPatch = { [Name in keyof MeetingSettings]?: MeetingSettings[Name] | undefined };
 
-/** Meetings for which something is set. Each node holds all of them in memory. */
+/** The most meetings with settings of their own. Each node holds all of them in memory. */
 export const MEETINGS_SET_MAX = 20_000;
 
 export interface SetMeeting extends MeetingSettings {
@@ -80,9 +80,9 @@ export interface MeetingStore {
   get(meeting_id: string): Promise<MeetingRow | null>;
   /** Null when there is no such meeting; rejects with `quota_exceeded` beyond MEETINGS_SET_MAX. */
   patch(meeting_id: string, patch: MeetingPatch, wall_ms: number): Promise<MeetingRow | null>;
-  /** What is set for a meeting; null when nothing is. */
+  /** The settings of a meeting; null when it has none of its own. */
   settings(meeting_id: string): Promise<MeetingSettings | null>;
-  /** A page of the meetings for which something is set, in the order of their ids; null begins. */
+  /** A page of the meetings with settings of their own, in the order of their ids; null begins. */
   allSettings(after: string | null, limit: number): Promise<SetMeeting[]>;
   /** Null when there is no such meeting. */
   instances(

@@ -7,7 +7,9 @@ export const IDEMPOTENCY_MS = 86_400_000;
 /** A message that is about to be stored. */
 export interface NewMessage {
   meeting_id: string;
-  /** The sender's own JSON text. A string, because it goes between threads several times as fast as a buffer of its own. */
+  /**
+   * The sender's own JSON text. A string, because a string is copied between threads several times as fast as a buffer.
+   */
   message: string;
   /** See `pushTimestamp`. */
   timestamp: string;
@@ -15,13 +17,13 @@ export interface NewMessage {
   target_agents: string[] | null;
   /** Null when the sender gave neither from_agent nor in_reply_to. */
   said: NewSaid | null;
-  /** Each sender has keys of its own: `sender` is the key_id, or empty where there is none. */
+  /** Idempotency keys belong to a sender: `sender` is the key_id, or empty when there is none. */
   idempotency: { key: string; sender: string; fingerprint: string } | null;
   wall_ms: number;
   expires_at: number;
 }
 
-/** What the sender gave of `Said`. The store computes the hops. */
+/** The fields of `Said` that the sender gave. The store computes the hops. */
 export interface NewSaid extends Omit<Said, 'hops'> {
   /**
    * The instances whose agents the sender may speak for, in meetings that they are in; null: any agent. Without a key_id it
@@ -81,20 +83,20 @@ export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
   /**
-   * In the order of seq: the messages after `after_seq`, or else the last ones before `before_seq` (or the end). Stops
-   * early when `chars_max` is reached. Null when there is no such meeting.
+   * In the order of seq: the messages after `after_seq`, otherwise the last ones before `before_seq` (or the end).
+   * Stops early when `chars_max` is reached. Null when there is no such meeting.
    */
   list(
     meeting_id: string,
     filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; chars_max: number },
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
-  /** The message_id that was accepted last, of all meetings; null when there is none. */
+  /** The message_id of the latest message, of all meetings; null when there is none. */
   last(): Promise<string | null>;
   /**
    * The messages that were accepted after a message (null: from the first that is kept), in the order of acceptance: of
-   * all meetings or of some, and only those for one instance when it is given. With several nodes, a message that one
-   * node was storing while another accepted `after` may end up before it: order holds within a meeting, not between
-   * meetings of two nodes. Stops early when the lists of agents reach `chars_max`.
+   * all meetings or of some, and only those for one instance when it is given. With several nodes, a message that
+   * one node was storing while another accepted `after` may have its place before it, and is then missing: order holds
+   * within a meeting, not between meetings of two nodes. Stops early when the lists of agents reach `chars_max`.
    */
   since(
     after: string | null,

@@ -1,7 +1,7 @@
 import type { Session } from '../../domain/session.ts';
 import type { Page, PageRequest } from './page.ts';
 
-/** Sessions of one key, or from one link, at a time: one more ends the oldest. */
+/** The most sessions of one key, or from one link: one more ends the oldest. */
 export const SESSIONS_PER_KEY_MAX = 100;
 
 /** The sessions of the pages: one for each sign-in. */

@@ -1,9 +1,9 @@
 import type { Call } from '../thread/thread_protocol.ts';
 
-/** Messages, settlements or lanes in one statement, so that the first does not wait for the last. */
+/** The most messages, settlements or lanes in one statement, so that the first does not wait for the last. */
 const ITEMS_PER_STATEMENT_MAX = 2_000;
 
-/** Puts calls of one kind together: while some are in flight, the others wait, and then go in one statement. */
+/** Combines calls of one kind: while some are in flight, the others wait, and then go in one statement. */
 export class Coalescer {
   readonly #run: (calls: Call[]) => Promise<void>;
   #waiting: Call[] = [];

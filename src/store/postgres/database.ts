@@ -13,7 +13,7 @@ import { Connection, ConnectionLost, type Result, type Values } from './connecti
 import type { Message } from './cluster/notifications.ts';
 import { withRetry } from './connection/retry.ts';
 
-/** Connections for everything but accepting and settling. */
+/** The most connections for calls other than accepting and settling. */
 const CONNECTIONS_MAX = 4;
 
 /** The tables that queries are built from: the ones of both engines, with the partition of each instance. */

@@ -33,13 +33,13 @@ const QUEUED_COLUMNS = `
   d.attempts, d.next_attempt_at, m.message, m.timestamp, m.accepted_at, m.from_agent, m.in_reply_to, m.hops`;
 
 /**
- * The length of a delivery as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16 units, which are at
- * least as many.
+ * The length of a delivery as PostgreSQL counts it, in characters. `queuedChars` counts UTF-16 units, which are never
+ * fewer.
  */
 const CHARS = 'length(lane.message) + length(lane.target_agents)';
 
 /**
- * Pages of many lanes at once. The statement ends a page where its deliveries reach the limit in characters. JavaScript
+ * Pages of many lanes at once. The statement ends a page when its deliveries reach the limit in characters. JavaScript
  * counts at least as many, so `pageOfLane` then cuts the page exactly.
  */
 const LOAD_LANES = statement(`
@@ -131,7 +131,7 @@ const LOCK_DELIVERY = statement(
   'SELECT instance_id, meeting_id, state, reason, aside, next_attempt_at FROM deliveries WHERE delivery_no = $delivery_no FOR UPDATE',
 );
 
-/** An owner must not retry what failed for an earlier instance with the same id. */
+/** An owner must not retry deliveries that failed for an earlier instance with the same id. */
 const FIRST_OWNED = statement(
   `SELECT first_no FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE`,
 );
@@ -279,7 +279,7 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       if (meeting_ids === null) query = query.orderBy('d.delivery_no', 'desc');
       else {
         const [first] = meeting_ids;
-        // Only a condition on a single value yields rows in the order of the rest of the index.
+        // Only a condition on a single value returns rows in the order of the rest of the index.
         const is_of_them =
           meeting_ids.length === 1
             ? sql<boolean>`m.meeting_id = ${first}`

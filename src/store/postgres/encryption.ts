@@ -103,7 +103,7 @@ export function encryptionOperations(session: Session, { keys }: { keys: DataKey
     },
     derivedKeys: async (purpose) => keys.all.map((key) => derivedKey(key, purpose)),
     async forgetPreviousKey() {
-      // Nothing to forget: the previous key is a setting.
+      // There is nothing to drop: the previous key is a setting.
     },
   };
 }

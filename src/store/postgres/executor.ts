@@ -34,7 +34,7 @@ import type { RawChange } from './cluster/stored_rows.ts';
 /** How long an accept waits until this node has read the earlier batches of other nodes. */
 const CATCH_UP_MS_MAX = 20;
 
-/** What the thread posts: answers, and changes by other nodes. */
+/** What the thread posts: replies, and changes by other nodes. */
 export interface ThreadPort {
   answer(answer: Answer): void;
   change(raw: RawChange): void;
@@ -70,8 +70,8 @@ export class Executor {
   }
 
   /**
-   * @param wall_ms what the wall clock says now
-   * @param now_ms of a clock that is never set, by which other nodes are watched
+   * @param wall_ms the time of the wall clock
+   * @param now_ms reads a clock that is never set, by which other nodes are watched
    * @throws StoreError with the reason why the database cannot be used, and what to do
    */
   static async open(
@@ -178,7 +178,7 @@ export class Executor {
     }
   }
 
-  /** Some row is damaged: the others of the batch are stored without it. */
+  /** A row is damaged: the other messages of the batch are stored without it. */
   async #acceptEach(call: Call, messages: NewMessage[], started_ms: number): Promise<void> {
     const value: Accepted[] = [];
     let failure: Omit<Reply, 'id'> = {};

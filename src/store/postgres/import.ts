@@ -1,9 +1,10 @@
 /**
- * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure half-way
- * leaves nothing of it. What clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the audit log.
+ * Moves everything from a data file of SQLite into an empty database of PostgreSQL, in one transaction: a failure
+ * half-way leaves nothing behind.
  *
- * It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are encrypted again under
- * that of the database.
+ * Everything that clients know stays the same: the ids of messages and deliveries, seq, the keys, the invites, the
+ * audit log. It does not move the sessions of browsers, which sign in again, nor the data key of the file: secrets are
+ * encrypted again under the key of the database.
  */
 import assert from 'node:assert/strict';
 import { dirname, join } from 'node:path';
@@ -32,7 +33,7 @@ import { exclusively, migrate } from './schema.ts';
 const ROWS_MAX = 2_000;
 const CHARS_MAX = 4 << 20;
 
-/** One statement may take long on a slow disk; the file is read between two of them. */
+/** One statement may take long on a slow disk; the file is read between two statements. */
 const STATEMENT_MS_MAX = 600_000;
 
 type Row = Record<string, string | number | null>;
@@ -75,7 +76,7 @@ export interface Imported {
 export interface ImportOptions {
   /** A data file of this version that no service has open. */
   from: string;
-  /** Of the database. */
+  /** The URL of the database. */
   url: string;
   /** The directory of this node, for the file with the data key, which is made when there is none. */
   data: string;
@@ -150,7 +151,7 @@ function wholeFile(from: string) {
   return inspectCopy(from);
 }
 
-/** The keys that the secrets in the file may be under: the key file beside it, and the settings. */
+/** The keys that the secrets in the file may be under: those of the key file beside it, and the settings. */
 function keysOf(file: DataFile, from: string, given: GivenKeys | null): DataKey[] {
   const beside = readKeyFile(join(dirname(from), KEY_FILE));
   const keys = [
@@ -269,7 +270,7 @@ async function moveRows(
   let batch: Row[] = [];
   let chars = 0;
   const flush = async (): Promise<void> => {
-    // A column that only one side has would be lost silently.
+    // A column that only one of the two has would be lost silently.
     assert.deepEqual(Object.keys(batch[0]!).toSorted(), names.toSorted(), `the columns of ${table}`);
     const values = names.map((name) => batch.map((row) => row[name]));
     moved += (await connection.query(insert, values, STATEMENT_MS_MAX)).changes;
@@ -295,7 +296,10 @@ async function columnsOf(connection: Connection, table: MovedTable): Promise<{ n
   return rows;
 }
 
-/** Moves what is not a row: the tag in every id, the numbers that are taken, the counts, and the head of the audit log. */
+/**
+ * Moves the values that are not rows: the tag in every id, the numbers that are taken, the counts, and the head of the
+ * audit log.
+ */
 async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query('UPDATE this_database SET tag = $1', [file.tag]);
   await connection.query("SELECT setval('numbers', greatest($1::int8, 1))", [file.last_number]);
@@ -303,11 +307,11 @@ async function moveRest(connection: Connection, file: DataFile): Promise<void> {
   await connection.query(
     'INSERT INTO audit_head (seq, hash) SELECT seq, hash FROM audit_log ORDER BY seq DESC LIMIT 1 ON CONFLICT (only_row) DO UPDATE SET seq = excluded.seq, hash = excluded.hash',
   );
-  // Autovacuum would take a while to find out that the tables are not empty any more.
+  // Autovacuum would take a while to notice that the tables are no longer empty.
   await connection.query(`ANALYZE ${MOVED_TABLES.join(', ')}`, [], STATEMENT_MS_MAX);
 }
 
-/** Figures that differ when a row was lost, doubled or cut, each as SQL that both engines read. */
+/** Figures that differ when a row was lost, doubled or cut, each as SQL that both engines run. */
 const FIGURES: Record<string, string> = {
   instances: 'SELECT count(*) AS n FROM instances',
   memberships: 'SELECT count(*) AS n FROM memberships',

@@ -26,7 +26,7 @@ import { assertRoomForInstance } from './quotas.ts';
 const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 0)
   + (SELECT count(*) FROM deliveries d WHERE d.partition_no = i.partition_no AND d.instance_id = i.instance_id AND d.state = 'pending' AND d.aside = 1)`;
 
-/** What a machine of the instance `i` must have connected in to be connected now. */
+/** The value of connected_in that an instance `i` has if its machine is connected now. */
 export const CURRENT_EPOCH = `(SELECT p.epoch FROM partitions p WHERE p.partition_no = i.partition_no)`;
 
 const GET = statement(
@@ -86,7 +86,9 @@ const PATCH = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id AND ${IS_OWNED}`);
 
-/** Returns whether the instance backed off: only then other nodes are notified, which most heartbeats do not need. */
+/**
+ * Returns whether the instance backed off: other nodes need a notification only then, and most heartbeats need none.
+ */
 const HEARTBEAT = statement(`
   WITH previous AS (SELECT instance_id, backoff_step FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR UPDATE)
   UPDATE instances i SET last_seen_at = $wall_ms, backoff_step = 0, backoff_until = NULL
@@ -273,8 +275,8 @@ export function instanceOperations(
       return get(instance_id);
     },
     async remove(instance_id, limit, wall_ms, owner_scope) {
-      // From here on no accept stores a delivery for it: those in progress have ended, and the next one finds it
-      // switched off or deleted.
+      // From here on no accept stores a delivery for it: those in progress have ended, and later ones find it switched
+      // off or deleted.
       await session.all(WAIT_FOR_ACCEPTS);
       const switched_off = await session.run(SWITCH_OFF, { instance_id, wall_ms, ...ownedBy(owner_scope) });
       if (switched_off === 0) return { existed: false, done: true, cancelled: 0 };

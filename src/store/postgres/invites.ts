@@ -11,7 +11,10 @@ import { type Session, statement } from './database.ts';
 import { KEYS } from './locks.ts';
 import { keyOf } from './page.ts';
 
-/** Invites end and keys change one after the other, always behind the same lock, so that no two wait for each other. */
+/**
+ * Invites end and keys change one after the other, always under the same lock, so that no two of them wait for each
+ * other.
+ */
 const LOCK = statement(`SELECT pg_advisory_xact_lock(${KEYS})`);
 
 const CREATE = statement(`

@@ -1,4 +1,4 @@
-/** Lists that a result of the database has as JSON text; null where a list would be empty. */
+/** Lists that the database returns as JSON text; null when a list would be empty. */
 
 export function numbersIn(json: string | null): number[] {
   return json === null ? [] : (JSON.parse(json) as number[]);

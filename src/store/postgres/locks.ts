@@ -1,16 +1,16 @@
-/** The advisory locks of the database, by which nodes exclude each other. All are under the first number. */
+/** The advisory locks of the database, by which nodes exclude each other. All have the same first number. */
 
 const CONVOKE = 0x636f6e76;
 
-/** Bringing the schema up to date, and agreeing on the data key. */
+/** Held to bring the schema up to date, and to agree on the data key. */
 export const MIGRATION = `${CONVOKE}, 1`;
-/** Taking numbers for messages and deliveries: for microseconds. */
+/** Held to take numbers for messages and deliveries: for microseconds. */
 export const NUMBERS = `${CONVOKE}, 2`;
 /** Held to remove an instance; accepts share it, so that nothing is stored for an instance that is being removed. */
 export const REMOVAL = `${CONVOKE}, 3`;
-/** Held to take partitions; settlements share it, so that an epoch lasts until what was settled under it is stored. */
+/** Held to take partitions; settlements share it, so that an epoch lasts until every settlement under it is stored. */
 export const TAKEOVER = `${CONVOKE}, 4`;
-/** Leases are renewed one after the other. */
+/** Held to renew a lease: one after the other. */
 export const LEASES = `${CONVOKE}, 5`;
-/** Keys and invites change one after the other: keys in the order of their change_no. */
+/** Held to change keys and invites: one after the other, keys in the order of their change_no. */
 export const KEYS = `${CONVOKE}, 6`;

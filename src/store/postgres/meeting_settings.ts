@@ -10,7 +10,7 @@ const PAGE = statement(
   `SELECT ${COLUMNS} FROM meeting_settings WHERE meeting_id > $after ORDER BY meeting_id LIMIT $limit`,
 );
 const COUNT = statement('SELECT count(*) AS meetings FROM meeting_settings');
-/** Locks the meeting, so that its changes follow one another. */
+/** Locks the meeting, so that its changes happen one after the other. */
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 const PUT = statement(`
   INSERT INTO meeting_settings (${COLUMNS}, updated_at)
@@ -19,7 +19,7 @@ const PUT = statement(`
     pair_limit = excluded.pair_limit, pair_window_s = excluded.pair_window_s, updated_at = excluded.updated_at`);
 const REMOVE = statement('DELETE FROM meeting_settings WHERE meeting_id = $meeting_id');
 
-/** Null when nothing is set. */
+/** Null when the meeting has no settings of its own. */
 export async function settings(session: Session, meeting_id: string): Promise<MeetingSettings | null> {
   const row = await session.one<MeetingSettingsTable>(GET, { meeting_id });
   return row === undefined ? null : settingsOf(row);

@@ -60,7 +60,7 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
     },
     async since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = await session.all<HeadRow>(HEADS_SINCE, {
-        // A message_id that another database made has no place in this one: everything is after it.
+        // A message_id that another database made has no place in this one: every message counts as later.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids ?? null,
         instance_id: instance_id ?? null,

@@ -16,9 +16,9 @@ import { RAISE_NUMBERS, TAKE_NUMBERS } from './functions/take_numbers.ts';
 import { RENEW_LEASE, RENEW_LEASE_2, TAKE_PARTITIONS, TAKE_PARTITIONS_2 } from './cluster/lease_functions.ts';
 
 /**
- * The number of steps that a node must know to work on the schema that all steps make. The database stores it, so a node
- * of the previous version can start on the new schema: perhaps it was killed in the middle of an upgrade. Only a step
- * that removes what nodes with fewer steps use raises it.
+ * The number of steps that a node must know to work on the schema that all steps make. The database stores it, so a
+ * node of the previous version can start on the new schema: it may have been killed in the middle of an upgrade. Only a
+ * step that removes something that nodes with fewer steps use raises it.
  */
 export const STEPS_KNOWN_MIN = 1;
 

@@ -31,7 +31,7 @@ const DISTANCES: Lingers = {
   settle: { ms: 150, batch_size: 2_000 },
 };
 
-/** Calls that are short even when the tables are full. Other calls may take long, and delay no other call. */
+/** Calls that are short even when the tables are full. Other calls may take long, and delay no call of these. */
 const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch']);
 
 /**
@@ -42,8 +42,8 @@ const STALL_SIGNS = new Set(['messages.accept', 'cluster.renew', 'storage.touch'
  * @param keys that encrypt secrets, the same on every node; null takes the key from the file
  * @param observer is called for every commit
  * @param quotas the limits of instances and memberships
- * @returns the store, which can be called at once, and a promise that it is open: it rejects with a StoreError when the
- * database cannot be reached or used, is of a newer version, or under another key
+ * @returns the store, which can be called at once, and a promise that it is open. The promise rejects with a StoreError
+ * when the database cannot be reached or used, is of a newer version, or under another key
  */
 export function openPostgresStore(
   url: string,

@@ -21,14 +21,14 @@ import { meetingOperations } from './meetings.ts';
 import { messageOperations } from './messages.ts';
 import { sessionOperations } from './sessions.ts';
 
-/** What operations share beside their connection. */
+/** What operations share besides their connection. */
 export interface Parts {
   keys: DataKeys;
   ids: IdCodec;
   quotas: Quotas;
 }
 
-/** Everything but accepting and settling, which have connections of their own. */
+/** The methods other than accepting and settling, which have connections of their own. */
 export interface Operations {
   instances: InstanceStore;
   meetings: MeetingStore;

@@ -4,7 +4,7 @@ import { type CursorKey, decodeCursor, PAGE_BYTES_MAX, type Weighed } from '../r
 import type { Session } from './database.ts';
 
 /**
- * The rows that fit into a page, and one more, which shows that there are others. Their long columns are not read.
+ * The rows that fit into a page, and one more, which shows that the list continues. Their long columns are not read.
  *
  * @param order how the query orders its rows, by names of its own columns
  */

@@ -1,9 +1,9 @@
-/** Quotas, checked within the transaction that adds a row, behind a lock that only one transaction holds at a time. */
+/** Quotas, checked within the transaction that adds a row, under a lock that only one transaction holds at a time. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { type Session, type Statement, statement } from './database.ts';
 
-/** The row of the count is locked: new instances are registered one after the other. */
+/** Locks the row of the count: new instances are registered one after the other. */
 const COUNT = statement('SELECT instance_count FROM instance_count FOR UPDATE');
 
 /** Counts no further than the quota. */
@@ -31,7 +31,7 @@ export async function assertRoomForInstance(
 /**
  * The caller has locked the rows of the meeting and of the instance.
  *
- * @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have
+ * @throws Problem `quota_exceeded` when the meeting or the instance has the most memberships that are allowed
  */
 export async function assertRoomForMembership(
   session: Session,

@@ -9,7 +9,7 @@ import { MIGRATIONS, STEPS_KNOWN_MIN } from './migrations.ts';
 
 const VERSION_MIN = 140_000;
 
-/** Runs something that only one node at a time may do, including the first look at the schema. */
+/** Runs a function that only one node at a time may run, including the first look at the schema. */
 export async function exclusively<T>(url: string, run: (connection: Connection) => Promise<T>): Promise<T> {
   // A step may take long, and the second node waits for it.
   const connection = await Connection.open(
@@ -25,8 +25,8 @@ export async function exclusively<T>(url: string, run: (connection: Connection) 
 }
 
 /**
- * Takes the steps that are missing, all of them or none. A schema with more steps than this version knows stays as it is; this
- * version works on it when STEPS_KNOWN_MIN of that schema allows it.
+ * Takes the steps that are missing, all of them or none. A schema with more steps than this version knows stays as it
+ * is; this version works on it when STEPS_KNOWN_MIN of that schema allows it.
  *
  * @returns the versions before and after
  * @throws StoreError when the server does not keep what it confirms, is too old, or when the schema is too new

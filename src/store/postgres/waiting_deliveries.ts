@@ -1,4 +1,4 @@
-/** Counts and cancels what waits for an instance, in a meeting, or in one lane. */
+/** Counts and cancels the deliveries that wait for an instance, in a meeting, or in one lane. */
 import type { OwnerScope } from '../../domain/access.ts';
 import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
@@ -7,7 +7,7 @@ import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
 const OF_INSTANCES = 'JOIN deliveries d ON d.partition_no = s.partition_no AND d.instance_id = s.instance_id';
 
-/** Every instance with something pending in a meeting has a membership there, if only one that it has left. */
+/** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
 const IN_MEETING = `
   memberships p JOIN instances s ON s.instance_id = p.instance_id ${OF_INSTANCES} AND d.meeting_id = p.meeting_id
   WHERE p.meeting_id = $meeting_id`;
@@ -15,7 +15,7 @@ const IN_LANE = `${IN_MEETING} AND p.instance_id = $instance_id`;
 const OF_INSTANCE = `instances s ${OF_INSTANCES} WHERE s.instance_id = $instance_id`;
 
 interface Source {
-  /** In the lanes, and aside: each has its index. */
+  /** Pending deliveries in lanes, and those aside: each kind has its index. */
   count: Statement[];
   drop: Statement[];
 }

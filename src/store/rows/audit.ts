@@ -31,7 +31,7 @@ const REMOVED_EVERY_MS = 86_400_000;
  * The entry that records a removal; null when there is nothing to remove.
  *
  * @param oldest the first entries that are left, in the order of seq
- * @param before_ms entries written before it may go
+ * @param before_ms entries written before it may be removed
  */
 export function removalOf(
   oldest: readonly Pick<AuditLogTable, 'seq' | 'at' | 'hash'>[],
@@ -45,7 +45,7 @@ export function removalOf(
   return { entry: removalEntry({ removed, removed_to, removed_hash, removed_until: timeOf(at) }), removed, removed_to };
 }
 
-/** The entry as it is stored: the chain shows whether it is whole. */
+/** The entry as it is stored: the chain shows whether it was changed. */
 export function entryOf({ at, ...row }: AuditLogTable): AuditEntry {
   return {
     ...row,

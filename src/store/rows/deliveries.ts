@@ -17,7 +17,7 @@ import type { DeliveriesTable } from './tables.ts';
 /** How many of the first rows of a lane are checked for expiry. */
 export const LANE_FRONT_MAX = 500;
 
-/** How many of the oldest rows are checked for removal. Those that stay among them are pending, for at most 72 h. */
+/** How many of the oldest rows are checked for removal. Those among them that stay are pending, for at most 72 h. */
 export const PRUNE_WINDOW = 5_000;
 
 /** A pending delivery with its message. */
@@ -26,8 +26,9 @@ export type QueuedRow = Omit<QueuedDelivery, 'delivery_id' | 'message_id' | 'att
   SaidColumns;
 
 /**
- * The deliveries whose time to expire is damaged: it is read as the greatest safe number. A settlement names the time that was read,
- * so the row gets that time too. Otherwise no settlement would find it, and each read would push it again.
+ * The deliveries whose time to expire is damaged: it is read as the greatest safe number. A settlement names the time
+ * that was read, so the row gets that time too. Otherwise no settlement would find the row, and every read would push
+ * it again.
  */
 export function withDamagedExpiry(rows: readonly QueuedRow[]): number[] {
   const damaged = rows.filter(({ expires_at }) => expires_at >= Number.MAX_SAFE_INTEGER);
@@ -61,12 +62,12 @@ export function queuedDeliveryOf(
   };
 }
 
-/** A delivery as it is listed, with what its instance may wait for, and whether its meeting is paused. */
+/** A delivery as it is listed: with what its instance may be waiting for, and whether its meeting is paused. */
 export type ListedRow = DeliveriesTable & {
   is_active: number | null;
   webhook_enabled: number | null;
   backing_off: number | null;
-  /** 1 when the machine of the instance would have to pull, and does not. */
+  /** 1 when the machine of the instance pulls and is not connected. */
   unconnected: number | null;
   paused: number | null;
 };

@@ -21,7 +21,10 @@ import type { InstancesTable } from './tables.ts';
 /** The columns of a registered instance that decide what a registration writes. */
 export type PreviousRow = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
-/** An instance with what is not in its row: the count, and the epoch that it must have been connected in to be so now. */
+/**
+ * An instance with values that are not in its row: the count, and the epoch in which its machine must have connected to
+ * be connected now.
+ */
 export type CountedRow = InstancesTable & { pending_deliveries: number; current_epoch: number };
 
 function connectionOf(row: CountedRow): Connection | null {
@@ -136,8 +139,8 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * What a registration writes. Null headers or a null secret mean that the stored value stays: SQL cannot compare
-   * encrypted texts.
+   * The values that a registration writes. Null headers or a null secret mean that the stored value stays: SQL cannot
+   * compare encrypted texts.
    *
    * @param previous the row of the instance; undefined when it is new
    */

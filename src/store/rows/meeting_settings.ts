@@ -1,9 +1,9 @@
-/** What is set for meetings, as both engines read it. */
+/** The settings of meetings, as both engines read them. */
 import { Problem } from '../../domain/problem.ts';
 import { MEETINGS_SET_MAX, type MeetingPatch, type MeetingSettings, NO_SETTINGS } from '../contract/meetings.ts';
 import type { MeetingSettingsTable } from './tables.ts';
 
-/** A row, or what a LEFT JOIN makes of a meeting for which nothing is set. */
+/** A row, or the result of a LEFT JOIN for a meeting without settings of its own. */
 export function settingsOf(row: SettingsRow | undefined): MeetingSettings {
   if (row === undefined) return NO_SETTINGS;
   const { paused, hop_limit, pair_limit, pair_window_s } = row;
@@ -22,7 +22,7 @@ export function patched(settings: MeetingSettings, patch: MeetingPatch): Meeting
   };
 }
 
-/** Whether there is nothing to keep. */
+/** Whether no setting differs from the default, so that the row can go. */
 export function isUnset({ paused, hop_limit, pair_limit, pair_window_s }: MeetingSettings): boolean {
   return !paused && hop_limit === null && pair_limit === null && pair_window_s === null;
 }

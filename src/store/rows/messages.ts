@@ -8,7 +8,7 @@ import type { MessagesTable } from './tables.ts';
 /** The columns of `Said`. */
 export type SaidColumns = Pick<MessagesTable, 'from_agent' | 'in_reply_to' | 'hops'>;
 
-/** What a page of a meeting reads of each message. */
+/** The columns of each message that a page of a meeting reads. */
 export type PagedRow = SaidColumns &
   Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at' | 'target_agents' | 'message'>;
 

@@ -1,6 +1,6 @@
 import { invalidField } from '../../domain/problem.ts';
 
-/** Where a page ended: the values of its order in the last row. Opaque to callers. */
+/** Where a page ended: the values by which it is ordered, in the last row. Opaque to callers. */
 export type CursorKey = (string | number)[];
 
 export function encodeCursor(key: CursorKey): string {
@@ -8,7 +8,7 @@ export function encodeCursor(key: CursorKey): string {
 }
 
 /**
- * @param types what the key must consist of
+ * @param types the types of the parts of the key
  * @throws Problem `invalid_fields` for a cursor that this service did not make
  */
 export function decodeCursor(cursor: string, types: ('string' | 'number')[]): CursorKey {

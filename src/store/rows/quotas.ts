@@ -3,8 +3,8 @@ import { Problem } from '../../domain/problem.ts';
 import type { Quotas } from '../contract/quotas.ts';
 
 /**
- * The bytes that the lists of agents in a meeting may take together. Every message of the meeting is stored with all of
- * them. A small list is always accepted, so that nobody keeps others out with long lists.
+ * The most bytes of all lists of agents in a meeting. Every message of the meeting is stored with all of them. A small
+ * list is always accepted, so that nobody keeps others out with long lists.
  */
 const LISTS_BYTES_MAX = 4 << 20;
 const SMALL_LIST_BYTES = 1_024;

@@ -14,13 +14,13 @@ export interface DamagedValue {
 
 /** The furthest time that has a date (ECMA-262, section 21.4.1.1), before and after 1970. */
 const TIME_MAX = 8_640_000_000_000_000;
-/** How many reported places are remembered. */
+/** The most reported places that are remembered. */
 const REPORTED_MAX = 10_000;
 
 const reported = new Set<string>();
 let listener: (damaged: DamagedValue) => void = () => {};
 
-/** Sets the listener of this thread; opening a store sets it. */
+/** Sets the listener of this thread. Every store sets it when it is opened. */
 export function onDamagedValue(listen: (damaged: DamagedValue) => void): void {
   listener = listen;
   reported.clear();
@@ -103,7 +103,7 @@ export function storedTime<Time extends number | null>(ms: Time, table: string, 
   return 0 as Time;
 }
 
-/** The JSON text of an object, as the sender wrote it: a damaged one would spoil the response around it. */
+/** The JSON text of an object, as the sender wrote it. Damaged text would spoil the response that contains it. */
 export function storedObjectJson(json: string, table: string, column: string, row: string): string {
   if (isObject(valueOf(json))) return json;
   reportDamaged(table, column, row);

@@ -1,4 +1,4 @@
-/** The rows as both engines hold them: the types of the queries made with Kysely. */
+/** The rows of both engines, as types for the queries made with Kysely. */
 import type { ApiKey } from '../../domain/api_key.ts';
 import type { Invite } from '../../domain/invite.ts';
 
@@ -62,7 +62,7 @@ export interface MeetingSettingsTable {
   updated_at: number;
 }
 
-/** Kept by triggers on the instances. */
+/** Triggers on the instances maintain it. */
 interface InstanceAgentsTable {
   agent_id: string;
   instance_id: string;

@@ -13,10 +13,11 @@ export interface GivenKeys {
 export type KeySource = { kind: 'given'; keys: GivenKeys } | { kind: 'file'; path: string } | { kind: 'memory' };
 
 /**
- * The data key that encrypts, and the previous one while rows are still under it. The table `encryption_keys` names the
- * keys that the data is under, with a check value for each. During a change there are two. The new key is in the key
- * file before it encrypts anything. The previous one leaves the file only after no row is under it. So after a crash
- * every secret can be decrypted.
+ * The data key that encrypts, and the previous one while rows are still under it.
+ *
+ * The table `encryption_keys` names the keys that encrypt the data, with a check value for each. During a change there
+ * are two. The new key is in the key file before it encrypts anything. The previous one is removed from the file only
+ * after no row is under it. So after a crash every secret can be decrypted.
  */
 export class DataKeys {
   readonly #source: KeySource;
@@ -31,7 +32,7 @@ export class DataKeys {
 
   /**
    * @param needed whether something is encrypted already: then no new key is made
-   * @throws StoreError with the fault of the key
+   * @throws StoreError that says what is wrong with the key
    */
   static load(source: KeySource, needed: boolean): DataKeys {
     if (source.kind === 'memory') return new DataKeys(source, { current: makeDataKey(), previous: null });
@@ -60,7 +61,7 @@ export class DataKeys {
     return this.#current;
   }
 
-  /** The keys; the one that encrypts comes first. */
+  /** The keys; first the one that encrypts. */
   get all(): readonly DataKey[] {
     return this.#previous === null ? [this.#current] : [this.#current, this.#previous];
   }
@@ -78,7 +79,7 @@ export class DataKeys {
     return decrypt(this.all, encrypted, place);
   }
 
-  /** Makes a new key that encrypts from now on. Null when the key is a setting: it is changed there. */
+  /** Makes a new key that encrypts from now on. Null when the key is a setting: then the setting has to be changed. */
   change(): DataKey | null {
     if (this.#source.kind === 'given') return null;
     const next = { current: makeDataKey(), previous: this.#current };

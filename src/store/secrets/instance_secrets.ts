@@ -7,7 +7,7 @@ export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_se
 export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;
 
-/** Encrypted and stored beside the id of a key, to recognize the key. */
+/** The text that is encrypted and stored beside the id of a key, to recognize the key. */
 const CHECK_TEXT = 'convoke';
 
 /** Binds a secret to its row and column. */

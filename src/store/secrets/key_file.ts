@@ -79,7 +79,7 @@ export function writeKeyFile(path: string, { current, previous }: FileKeys): voi
   syncDirectory(dirname(path));
 }
 
-/** Returns when the files that were renamed, made or removed in the directory are on disk. */
+/** Returns when every file that was renamed, made or removed in the directory is on disk. */
 export function syncDirectory(path: string): void {
   const directory = openSync(path, 'r');
   try {

@@ -44,7 +44,7 @@ export function makeDataKey(): DataKey {
   return dataKeyOf(createSecretKey(randomBytes(KEY_BYTES)));
 }
 
-/** A key for another purpose, as base64. It says nothing of the data key, nor of the key for any other purpose. */
+/** Derives a key for another purpose, as base64. It reveals neither the data key nor the key for any other purpose. */
 export function derivedKey({ key }: DataKey, purpose: string): string {
   return createHmac('sha256', key).update(`convoke key for ${purpose}`).digest('base64');
 }
@@ -54,7 +54,7 @@ export function encryptedPrefix(key_id: string): string {
   return `v1.${key_id}.`;
 }
 
-/** Whether a text looks encrypted: no webhook secret and no JSON begins like this. */
+/** Whether a text looks encrypted: no webhook secret and no JSON text begins like this. */
 export function isEncrypted(text: string): boolean {
   return /^v1\.[0-9a-f]{16}\./.test(text);
 }
@@ -62,7 +62,7 @@ export function isEncrypted(text: string): boolean {
 /**
  * Encrypts a secret under a fresh random nonce: 2^32 of them under one key are safe (NIST SP 800-38D, section 8.3).
  *
- * @returns the encrypted text, as long for the same number of bytes
+ * @returns the encrypted text; its length depends only on that of the secret
  */
 export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretPlace): string {
   const nonce = randomBytes(NONCE_BYTES);
@@ -73,9 +73,9 @@ export function encrypt({ key_id, key }: DataKey, secret: string, place: SecretP
 }
 
 /**
- * Decrypts what `encrypt` made for the same place.
+ * Decrypts a text that `encrypt` made for the same place.
  *
- * @param keys all that it may be under
+ * @param keys all keys that it may be under
  * @throws StoreError SECRET_UNREADABLE when it was changed, moved, is not encrypted, or is under none of the keys
  */
 export function decrypt(keys: readonly DataKey[], encrypted: string, place: SecretPlace): string {
@@ -90,7 +90,7 @@ export function decrypt(keys: readonly DataKey[], encrypted: string, place: Secr
   decipher.setAAD(boundData(place));
   decipher.setAuthTag(bytes.subarray(tag_at));
   try {
-    // Buffers are decoded at the end: to give both calls an encoding takes 7 µs instead of 5.
+    // The buffers are decoded at the end: an encoding in both calls takes 7 µs instead of 5.
     const secret = decipher.update(bytes.subarray(NONCE_BYTES, tag_at));
     decipher.final();
     return secret.toString('utf8');
@@ -99,7 +99,7 @@ export function decrypt(keys: readonly DataKey[], encrypted: string, place: Secr
   }
 }
 
-/** JSON, because it is different for any two places. */
+/** JSON, because any two places then have different texts. */
 function boundData({ table, column, row }: SecretPlace): Buffer {
   return Buffer.from(JSON.stringify([table, column, row]));
 }

@@ -15,7 +15,7 @@ import { Statement } from './statement.ts';
 /** WAL files of older versions can lose a commit when a reader checkpoints at the wrong moment. */
 const SQLITE_VERSION_MIN = [3, 51, 3] as const;
 
-/** The log of the WAL is cut to this when it restarts. */
+/** The WAL file is cut to this size when it restarts. */
 const WAL_BYTES_MAX = 32 << 20;
 
 /** How long a start waits for a process that is just stopping. */
@@ -31,7 +31,9 @@ const TERM_BYTES = 6;
 export class Database {
   readonly #db: DatabaseSync;
   readonly #statements = new Map<string, Statement>();
-  /** Different each time that a file is opened: a connection of a machine that was noted under another term has ended. */
+  /**
+   * Different each time that a file is opened. A connection of a machine that was noted under another term has ended.
+   */
   readonly term = randomBytes(TERM_BYTES).readUIntBE(0, TERM_BYTES);
   #copies = 0;
   #is_checkpoint_due = false;
@@ -69,8 +71,8 @@ export class Database {
       this.#db.exec('PRAGMA synchronous = FULL');
       this.#db.exec('PRAGMA cache_size = -16384');
       this.#db.exec('PRAGMA wal_autocheckpoint = 4000');
-      // Twice what is written between two checkpoints. Only a large transaction makes the log longer; after that it is
-      // cut to this length.
+      // Twice the amount that is written between two checkpoints. Only a large transaction makes the log longer; after
+      // that it is cut to this length.
       this.#db.exec(`PRAGMA journal_size_limit = ${WAL_BYTES_MAX}`);
       this.#migrate();
       // Set after the migrations, because these may sort much. Otherwise SQLite may make a temporary file in the middle
@@ -124,7 +126,7 @@ export class Database {
     return last;
   }
 
-  /** A statement, prepared once. For text that is the same at every call. */
+  /** A statement that is prepared once. Use it for text that is the same in every call. */
   prepare(sql: string): Statement {
     let statement = this.#statements.get(sql);
     if (statement === undefined) {
@@ -154,7 +156,7 @@ export class Database {
     return this.#db.isTransaction;
   }
 
-  /** A checkpoint is made when the transaction that asks for it has ended. */
+  /** A transaction may ask for a checkpoint, which is made when that transaction has ended. */
   checkpointAfterCommit(): void {
     this.#is_checkpoint_due = true;
   }

@@ -12,8 +12,8 @@ import type { Sync } from './sync.ts';
 const ROWS_PER_PAGE = 1_000;
 
 /**
- * Finds the data key, or makes it for a new file, and compares it with the check value in the file. Encrypts what an older
- * Convoke wrote in plain text, and leaves no plain text in the file.
+ * Finds the data key, or makes it for a new file, and compares it with the check value in the file. Encrypts secrets
+ * that an older Convoke wrote in plain text, and leaves no plain text in the file.
  *
  * @throws StoreError when the key is missing, does not fit, or may be read by others
  */
@@ -56,7 +56,7 @@ export function encryptionOperations(db: Database, keys: DataKeys): Sync<Encrypt
       const known = checkedKeyIds(db);
       const is_noted = known.some(({ key_id }) => key_id === keys.current.key_id);
       if (is_noted && known.length === 1 && keys.change() === null) throw new Problem('encryption_key_given');
-      // Needed also when the transaction that made the key was undone: the key file already holds the key.
+      // Also needed when the transaction that made the key was undone: the key file already holds the key.
       noteKey(db, keys.current, wall_ms);
       return keyIds();
     },

@@ -1,4 +1,4 @@
-/** Errors of SQLite as StoreError, and which of them go away without help. */
+/** Errors of SQLite as StoreError. Some of them pass by themselves. */
 import { StoreError } from '../store_error.ts';
 
 /** The names of the failures that happen in operation (https://sqlite.org/rescode.html). */
@@ -35,7 +35,7 @@ export function isOfTheStorage(error: unknown): boolean {
   return errcode === undefined ? storeErrorOf(error) instanceof StoreError : !OF_VALUES.has(errcode);
 }
 
-/** Errors of SQLite and of the file system as StoreError; anything else is a defect and stays as it is. */
+/** Errors of SQLite and of the file system as StoreError. Any other error is a defect and stays as it is. */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   const errcode = errcodeOf(error);

@@ -35,7 +35,7 @@ const PENDING = `(SELECT count(*) FROM deliveries d WHERE d.instance_id = i.inst
 
 const GET = `SELECT i.*, ${PENDING} AS pending_deliveries, ? AS current_epoch FROM instances i WHERE instance_id = ?`;
 
-/** Whether what was learned of an instance is true of what is registered now. */
+/** Whether the stored health of an instance still applies: its address is the same as in the new registration. */
 const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.transport';
 
 /**

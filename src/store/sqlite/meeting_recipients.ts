@@ -6,14 +6,14 @@ export interface Recipient {
   agent_ids: string[];
 }
 
-/** Spec section 4, step 1. */
+/** The recipients of a meeting (spec section 4, step 1). */
 const RECIPIENTS = `
   SELECT m.instance_id, m.agent_ids
   FROM memberships m JOIN instances i ON i.instance_id = m.instance_id
   WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
   ORDER BY m.instance_id`;
 
-/** Memberships held in memory, over all meetings, by number and by the text of their lists. */
+/** The most memberships in memory, over all meetings: by number, and by the characters of their lists. */
 const MEMBERSHIPS_MAX = 200_000;
 const LISTS_CHARS_MAX = 32 << 20;
 
@@ -23,8 +23,8 @@ interface Kept {
 }
 
 /**
- * The recipients of each meeting. Kept from one message to the next, because reading a hundred members costs more than the
- * rest of a message for one of them. The file has one writer, this thread: code that changes a membership or switches an
+ * The recipients of each meeting, kept from one message to the next: reading a hundred members costs more than the rest
+ * of a message for one of them. The file has one writer, this thread. Code that changes a membership or switches an
  * instance calls `forget` here, and a transaction that is undone forgets everything.
  */
 export class Recipients {

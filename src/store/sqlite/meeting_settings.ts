@@ -14,7 +14,7 @@ const PUT = `
     pair_limit = excluded.pair_limit, pair_window_s = excluded.pair_window_s, updated_at = excluded.updated_at`;
 const REMOVE = 'DELETE FROM meeting_settings WHERE meeting_id = ?';
 
-/** Null when nothing is set. */
+/** Null when the meeting has no settings of its own. */
 export function settings(db: Database, meeting_id: string): MeetingSettings | null {
   const row = db.prepare(GET).get(meeting_id) as MeetingSettingsTable | undefined;
   return row === undefined ? null : settingsOf(row);

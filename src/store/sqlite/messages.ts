@@ -31,7 +31,7 @@ const INSERT_MESSAGE = `
     from_agent, in_reply_to, hops)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`;
 
-/** Whether an agent takes part in a meeting on an instance that the sender owns, or that it names. */
+/** Whether an agent belongs to an instance that is in the meeting and that the sender owns or names. */
 const SPEAKS_FOR = `
   SELECT 1 FROM memberships m
   WHERE m.meeting_id = $meeting_id AND m.left_at IS NULL
@@ -65,7 +65,10 @@ export function messageOperations(
   ids: IdCodec,
   recipients: Recipients,
 ): Sync<MessageStore> {
-  /** Returns the field for which the message is refused, or the number and the hops of what it answers. */
+  /**
+   * Returns the field for which the message is refused; otherwise the number and the hops of the message that it
+   * answers.
+   */
   function answeredBy(
     { from_agent, in_reply_to, speaks_for }: NewSaid,
     meeting_id: string,
@@ -195,7 +198,7 @@ export function messageOperations(
     },
     since(after, { meeting_ids, instance_id, limit, chars_max }) {
       const rows = db.prepare(HEADS_SINCE).iterate({
-        // A message_id that another file made has no place in this one: everything is after it.
+        // A message_id that another file made has no place in this one: every message counts as later.
         after: after === null ? 0 : (ids.decode('msg', after) ?? 0),
         meeting_ids: meeting_ids === undefined ? null : JSON.stringify(meeting_ids),
         instance_id: instance_id ?? null,

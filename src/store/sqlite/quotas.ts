@@ -1,4 +1,4 @@
-/** Quotas, checked within the transaction that adds a row, so that two at once cannot exceed them. */
+/** Quotas, checked within the transaction that adds a row, so that two transactions together cannot exceed them. */
 import { listsTooLong, quotaExceeded, roomBeside } from '../rows/quotas.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import type { Database } from './database.ts';
@@ -25,7 +25,7 @@ export function assertRoomForInstance(
     throw quotaExceeded('max_instances_per_key', max_instances_per_key);
 }
 
-/** @throws Problem `quota_exceeded` when the meeting or the instance has as many memberships as it may have */
+/** @throws Problem `quota_exceeded` when the meeting or the instance has the most memberships that are allowed */
 export function assertRoomForMembership(
   db: Database,
   { max_instances_per_meeting, max_meetings_per_instance }: Quotas,

@@ -5,7 +5,7 @@ import { MIGRATIONS } from './migrations.ts';
 /**
  * How many schema steps a data file has taken, and how many this version knows. Changes nothing.
  *
- * @throws StoreError when the file is in use or no data file
+ * @throws StoreError when the file is in use or is not a data file
  */
 export function schemaOfFile(file: string): { present: number; wanted: number } {
   try {

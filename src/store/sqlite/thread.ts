@@ -14,7 +14,7 @@ import { CopyMaker } from './file/backups.ts';
 import { storeErrorOf } from './errors.ts';
 import { GroupCommit } from './group_commit.ts';
 
-/** A transaction takes at most this many calls, so that the first does not wait for the last. */
+/** The most calls in a transaction, so that the first does not wait for the last. */
 const CALLS_PER_COMMIT_MAX = 500;
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');

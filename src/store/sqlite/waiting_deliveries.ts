@@ -1,18 +1,18 @@
-/** Counts and cancels what waits for an instance, in a meeting, or in one lane. */
+/** Counts and cancels the deliveries that wait for an instance, in a meeting, or in one lane. */
 import type { OwnerScope } from '../../domain/access.ts';
 import type { EndedInLane, LaneKey, Waiting } from '../contract/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import type { Database } from './database.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 
-/** Every instance with something pending in a meeting has a membership there, if only one that it has left. */
+/** Every instance with pending deliveries in a meeting has a membership there, even if it has left. */
 const IN_MEETING = `
   memberships s JOIN deliveries d ON d.instance_id = s.instance_id AND d.meeting_id = s.meeting_id
   WHERE s.meeting_id = $meeting_id`;
 const IN_LANE = `${IN_MEETING} AND s.instance_id = $instance_id`;
 const OF_INSTANCE = `instances s JOIN deliveries d ON d.instance_id = s.instance_id WHERE s.instance_id = $instance_id`;
 
-/** In the lanes, and aside: each has its index. */
+/** Pending deliveries in lanes, and those aside: each kind has its index. */
 const PLACES = [0, 1] as const;
 
 const pending = (from: string, aside: 0 | 1): string => `

@@ -1,6 +1,7 @@
 /**
- * Watches for a storage that neither completes a call nor fails: a frozen disk, a paused database. Callers get an error in
- * bounded time. The calls themselves continue, and the engine, which keeps lanes in memory, sees how they end.
+ * Watches for a storage that neither completes a call nor fails: a frozen disk, a paused database. Callers get an error
+ * in bounded time. The calls themselves continue, and the engine of the store, which keeps lanes in memory, sees how
+ * they end.
  */
 import type { Stall } from '../contract/stall.ts';
 import { StoreError } from '../store_error.ts';
@@ -9,7 +10,7 @@ import { StoreError } from '../store_error.ts';
 const TICK_MS = 500;
 /** After this many ticks of one commit, new calls are refused. */
 const STALLED_TICKS = 6;
-/** After this many ticks, waiting callers get an error without knowing the result. */
+/** After this many ticks, waiting callers get an error that leaves the result open. */
 const LONG_TICKS = 12;
 
 /** Calls without a lasting effect, and the ticks after which they are rejected. */
@@ -18,10 +19,10 @@ const REJECTED_AFTER_TICKS: { [name in string]?: number } = {
   'sessions.find': LONG_TICKS,
 };
 
-/** The calls, as `store.method`, whose waiting shows a stall; `all` where calls run one after the other. */
+/** The calls, as `store.method`, whose waiting shows a stall; `all` when calls run one after the other. */
 export type StallSigns = 'all' | ReadonlySet<string>;
 
-/** How long a call has waited, and what that means. */
+/** How long a call may wait, and what follows when it waits longer. */
 interface Wait {
   /** The tick at which the call was made. */
   since: number;
@@ -81,7 +82,7 @@ export class StallWatch implements Stall {
     this.#is_stalled = false;
   }
 
-  /** For how many ticks the oldest of the calls that show a stall has waited. */
+  /** For how many ticks the oldest call that shows a stall has waited. */
   #longest(): number {
     let longest = 0;
     for (const waiting of this.#waiting) {

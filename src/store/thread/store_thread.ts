@@ -80,7 +80,9 @@ export function openThread(
   return { store, opened: calls.opened };
 }
 
-/** One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk. */
+/**
+ * One transaction: the messages, settlements and other requests in it, and how long it took with its wait for the disk.
+ */
 export interface Commit {
   items: number;
   duration_ms: number;
@@ -99,7 +101,7 @@ type Nouns = Store & { cluster: ClusterStore; file: FileStore };
 /** The calls in flight between this thread and the thread of the store. */
 class Calls {
   readonly #worker: Worker;
-  /** By the id of the call. Ids are used again: see src/delivery/intrusive_list.ts for why this is no Map. */
+  /** By the id of the call. Ids are used again: src/delivery/intrusive_list.ts explains why this is not a Map. */
   readonly #waiting: (Waiting | null)[] = [];
   readonly #free_ids: number[] = [];
   #outbox: Call[] = [];

@@ -15,11 +15,11 @@ export interface Call {
   store: StoreName;
   method: string;
   args: unknown[];
-  /** For the entry in the audit log, when the call changed something. */
+  /** For the entry in the audit log, in case the call changes something. */
   audited?: Audited;
 }
 
-/** The reply to a call. Errors are plain data, because classes do not survive the way between threads. */
+/** The reply to a call. Errors are plain data, because class instances do not survive the copy between threads. */
 export interface Reply {
   id: number;
   value?: unknown;
@@ -35,7 +35,7 @@ interface Packed {
 }
 
 /**
- * Packs calls that are long under load. To copy objects between threads costs 3.5 µs a settlement, on both sides
+ * Packs calls that are long under load. Copying objects between threads costs 3.5 µs a settlement, on both sides
  * together. Packed, with its attempts as text, a settlement costs 1.4 (300 settlements, Node 24.21).
  */
 export function packCall(call: Call): Call {
@@ -56,7 +56,9 @@ function isLong(method: string): boolean {
 /** The results of an accept, packed: the messages that are stored, and the deliveries of the new ones. */
 interface PackedAccepted {
   kinds: Accepted['kind'][];
-  /** Who says a message and what it answers, by the place of the result. Most messages have neither. */
+  /**
+   * The sender of each message and the message that it answers, by the place of the result. Most messages have neither.
+   */
   said: [place: number, Said][];
   refused: [place: number, RefusedField][];
   messages: Packed;
@@ -163,7 +165,7 @@ export function itemsIn({ method, args }: Call): number {
 /** The replies to the calls of one transaction. */
 export interface Answer {
   replies: Reply[];
-  /** Messages, settlements and other requests among them. */
+  /** Messages, settlements and other requests in the transaction. */
   items: number;
   duration_ms: number;
 }
@@ -179,7 +181,7 @@ export function errorOf(reply: Omit<Reply, 'id'>): Error | null {
   return null;
 }
 
-/** An error as the fields of a reply: of a StoreError the code and the message, of a defect the stack. */
+/** An error as the fields of a reply: the code and the message of a StoreError, the stack of a defect. */
 export function failureOf(error: unknown): Omit<Reply, 'id'> {
   if (error instanceof Problem) {
     return { problem: { code: error.code, detail: error.message, errors: error.errors } };

@@ -47,16 +47,16 @@ export class ChangeReader {
   readonly #tag: string;
   readonly #partitions: () => Iterable<number>;
   readonly #onChange: (raw: RawChange) => void;
-  /** Batches to read. */
+  /** The batches that are not read yet. */
   #unread: Range[] = [];
   #reading: Promise<void> | null = null;
   #closed = false;
 
   /**
    * @param line the connection to the database
-   * @param tag the tag of the database, which is in its ids
+   * @param tag the tag of the database, which its ids contain
    * @param partitions returns the partitions whose deliveries are wanted
-   * @param onChange receives what was stored, or a `resync` when batches were not read
+   * @param onChange receives stored messages, or a `resync` when batches were not read
    */
   constructor(
     line: DedicatedConnection,
@@ -77,7 +77,10 @@ export class ChangeReader {
     this.#reading ??= this.#readAll();
   }
 
-  /** Resolves when all notified batches are read: at once most of the time, and after `ms_max` at the latest. */
+  /**
+   * Resolves when all notified batches are read, or after `ms_max`. Most of the time there are none, and it resolves at
+   * once.
+   */
   async caughtUp(ms_max: number): Promise<void> {
     if (this.#reading === null) return;
     const { promise: timed_out, resolve: timeOut } = Promise.withResolvers<void>();

@@ -12,13 +12,14 @@ import { CHANNEL, type Message, type NodeMessages, NOTIFY_BYTES_MAX } from './no
 import type { RawChange } from './stored_rows.ts';
 import { WatchedNodes } from './watched_nodes.ts';
 
-/** How often the listening connection is probed, and how soon after a loss it is made again. */
+/** How often the listening connection is tested, and how soon after a loss it is made again. */
 const PROBE_EVERY_MS = 5_000;
 const LISTEN_AGAIN_MS = 200;
 
 /**
- * Nodes of the previous version sign nothing. While one is there, and for this long afterwards, notifications that only say
- * where to look are accepted without a signature. At most this often the cluster checks whether one is there.
+ * Nodes of the previous version sign nothing. While there is such a node, and for this long afterwards, notifications
+ * that only say where to look are accepted without a signature. The cluster checks at most this often whether there is
+ * one.
  */
 const UNSIGNED_HEARD_MS = 60_000;
 const LOOK_FOR_UNSIGNED_MS = 1_000;
@@ -50,7 +51,7 @@ const LEAVE = [
 const ANY_UNSIGNED = statement(`
   SELECT 1 FROM nodes WHERE signs = 0 AND lease_until >= floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint LIMIT 1`);
 
-/** What a signature is for. */
+/** The purposes of signatures. */
 const TEXT = 'text';
 const addressOf = (node_id: string): string => `address:${node_id}`;
 
@@ -63,7 +64,7 @@ export class Cluster implements ClusterStore, NotifySource {
   readonly #db: Database;
   readonly #messages: NodeMessages;
   readonly #onChange: (raw: RawChange) => void;
-  /** The partitions of this node by the last lease: it needs the deliveries in them that other nodes store. */
+  /** The partitions of this node by the last lease: it needs the deliveries that other nodes store in them. */
   #leased: number[] = [];
   readonly #change_reader: ChangeReader;
   #node_id: string | null = null;
@@ -119,7 +120,7 @@ export class Cluster implements ClusterStore, NotifySource {
     if (this.#left) throw new StoreError('NODE_LEFT', 'this node has left');
     this.#node_id = node_id;
     const values = { node_id, version, address, stopping: stopping ? 1 : 0, release };
-    // Each statement is a transaction: if this renewal is interrupted, the next one does the rest.
+    // Each statement is a transaction: if this renewal is interrupted, the next one completes it.
     const lease = await this.#db.read(async (session) => {
       const { node_no } = (await session.one<{ node_no: number }>(RENEW, values))!;
       await this.#signAddress(session, node_no, node_id, address);
@@ -192,7 +193,7 @@ export class Cluster implements ClusterStore, NotifySource {
     );
   }
 
-  /** Resolves when all batches of other nodes that were notified are read, and after `ms_max` at the latest. */
+  /** Resolves when all notified batches of other nodes are read, or after `ms_max`. */
   caughtUp(ms_max: number): Promise<void> {
     return this.#change_reader.caughtUp(ms_max);
   }

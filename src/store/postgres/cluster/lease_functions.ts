@@ -4,12 +4,12 @@ import { LEASES, TAKEOVER } from '../locks.ts';
 
 const NOW_MS = 'floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint';
 
-/** A node that was not seen for this long is removed, when it holds no partition any more. */
+/** A node that was not seen for this long is removed once it holds no partition. */
 const FORGOTTEN_AFTER_MS = 3_600_000;
 
 /**
- * Renews the lease of a node, or lets it join. Gives back the partitions that it names. When the lease of the node had
- * ended, the node keeps the partitions that no other node took, with their epochs. Returns the number of the node.
+ * Renews the lease of a node, or lets it join. Releases the partitions that the node names. When the lease of the node
+ * had ended, it keeps the partitions that no other node took, with their epochs. Returns the number of the node.
  */
 export const RENEW_LEASE = `
   CREATE FUNCTION renew_lease(my_node_id text, my_version text, my_address text, is_stopping smallint, released smallint[]) RETURNS bigint
@@ -71,7 +71,7 @@ export const TAKE_PARTITIONS = `
 /**
  * Takes partitions that are free, or held by a node that is gone, up to a number. The calling node has watched the
  * others, and says which are gone. A node counts as gone only if it has not renewed since the caller saw it. The new
- * epoch is one that no other holder has, even if the database went back in time before or after.
+ * epoch is one that no other holder has had or will have, even if the database goes back in time.
  */
 export const TAKE_PARTITIONS_2 = `
   CREATE FUNCTION take_partitions_2(my_node_no bigint, wanted bigint, gone_nos bigint[], gone_seen_ats bigint[]) RETURNS void

@@ -1,18 +1,18 @@
 /**
- * The notifications between nodes, as NOTIFY carries them: a line of JSON; a broadcast has a text after it, behind a
- * line feed.
+ * The notifications between nodes, as NOTIFY carries them: a line of JSON; in a broadcast, a line feed and a text
+ * follow.
  *
  * Everyone who can connect to the database can NOTIFY and LISTEN there, without any right to a table. So a node signs
- * what it sends. It signs under the data key, which only nodes have. Other nodes believe nothing else:
+ * its notifications under the data key, which only nodes have. Other nodes believe no others:
  *
  * - `from` is `NAME NUMBER MAC`: the name of the node, and a number that it uses once, so that nothing counts twice.
  * - To `stored` the database adds the numbers, after the MAC. They only say where to read, and each MAC allows one
- *   read.
- * - A broadcast is encrypted, because it contains what happens on a node. The other kinds only say where something
- *   changed.
+ * read.
+ * - A broadcast is encrypted, because it contains the events of a node. The other kinds only say where something
+ * changed.
  *
- * While the data key is changed, a node sends everything under both keys, and the receiver counts it once. Signing
- * costs 4 µs and checking 7; for a full text of events it is 25 and 20.
+ * While the data key is changed, a node sends every notification under both keys, and the receiver counts it once.
+ * Signing costs 4 µs and checking 7; for a full text of events it is 25 and 20.
  */
 import { createHmac, createSecretKey, type KeyObject, timingSafeEqual } from 'node:crypto';
 import { ID_CHARS_MAX } from '../../../domain/id.ts';
@@ -20,14 +20,14 @@ import { type DataKey, decrypt, encrypt } from '../../secrets/secret_cipher.ts';
 
 export const CHANNEL = 'convoke';
 
-/** PostgreSQL takes less than 8,000 bytes; encrypted, a text takes a third more. */
+/** PostgreSQL takes less than 8,000 bytes; encryption makes a text a third longer. */
 export const NOTIFY_BYTES_MAX = 5_600;
 
 export type Message =
   /** A batch of messages and deliveries with these numbers was stored; accept_messages sends it. */
   | ({ kind: 'stored' } & Range)
   | { kind: 'instance'; instance_id: string; lifts: boolean; requeued: boolean }
-  /** What is set for a meeting was changed, or some of its deliveries were cancelled. */
+  /** The settings of a meeting changed, or some of its deliveries were cancelled. */
   | { kind: 'meeting'; meeting_id: string }
   | { kind: 'keys' }
   | { kind: 'broadcast'; topic: string; text: string };
@@ -44,7 +44,7 @@ const FROM = /^(\S{1,64})(?: (\d{1,15})((?: [\w-]{22}){0,2}))?$/;
 
 /** More than a node sends during its slowest transaction: the first to be sent may arrive last. */
 const NUMBERS_REMEMBERED = 65_536;
-/** Names that are remembered with their numbers. Each start of a node has a new one. */
+/** The most names that are remembered with their numbers. Each start of a node has a new name. */
 const NAMES_MAX = 256;
 
 /** Writes the notifications of one node, and reads those of the others. */
@@ -55,7 +55,10 @@ export class NodeMessages {
   readonly #mac_keys = new WeakMap<KeyObject, KeyObject>();
   #no = 0;
 
-  /** @param name that no other start of a node has; @param keys the data keys; the one that encrypts comes first */
+  /**
+   * @param name unique to this start of the node
+   * @param keys the data keys; the one that encrypts is first
+   */
   constructor(name: string, keys: () => readonly DataKey[]) {
     this.name = name;
     this.#keys = keys;
@@ -100,7 +103,11 @@ export class NodeMessages {
     return { message, unsigned: false };
   }
 
-  /** Signs something that is no notification, such as an address. @param purpose without a space: no notification has it */
+  /**
+   * Signs something other than a notification, such as an address.
+   *
+   * @param purpose without a space: no notification has such a purpose
+   */
   signatureOf(purpose: string, text: string): string {
     return this.#keys()
       .map((key) => this.#macOf(key, purpose, text).toString('base64url'))
@@ -154,7 +161,7 @@ export class NodeMessages {
   }
 }
 
-/** Which of the latest numbers of a node were seen; older ones count as seen. */
+/** Records which of the latest numbers of a node were seen; older ones count as seen. */
 class HeardNumbers {
   readonly #heard = new Uint8Array(NUMBERS_REMEMBERED / 8);
   #highest = -1;

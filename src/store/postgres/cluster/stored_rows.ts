@@ -1,6 +1,6 @@
 /**
- * The batches of other nodes, as the database returns them. One thread reads them, and the thread that delivers makes
- * objects of them.
+ * The batches of other nodes, as the database returns them. The thread of the store reads them, and the thread that
+ * delivers makes objects from them.
  */
 import { IdCodec } from '../../../domain/id.ts';
 import type { Said } from '../../../domain/said.ts';
@@ -15,21 +15,22 @@ import { timestampOf } from '../timestamp.ts';
  * message_no.
  */
 export interface BatchRow {
-  /** Of all messages. */
+  /** Columns with an item for every message. */
   message_nos: string | null;
   meeting_ids: string | null;
   seqs: string | null;
-  /** These columns have an item for each message with deliveries for this node. */
+  /** Columns with an item for each message that has deliveries for this node. */
   accepted_ats: string | null;
   timestamps: string | null;
   messages: string | null;
   /**
-   * The messages among them that say who says them or what they answer: their message_no, and the columns of `Said`.
+   * Columns with an item for each of these messages that has a sender or answers another: its message_no, and the
+   * columns of `Said`.
    */
   said: string | null;
-  /** Of these deliveries. */
+  /** Columns with an item for each of these deliveries. */
   delivery_nos: string | null;
-  /** The message_no of each. */
+  /** The message_no of each delivery. */
   of_messages: string | null;
   expire_ats: string | null;
   instance_ids: string | null;
@@ -37,8 +38,9 @@ export interface BatchRow {
 }
 
 /**
- * A change as the thread of the store posts it. Texts are copied between threads for next to nothing: a batch of 118 messages, half
- * of them for this node, costs both threads 90 µs together, and 230 when its objects are made in the one that reads.
+ * A change as the thread of the store posts it. Texts are copied between threads for next to nothing. A batch of 118
+ * messages, half of them for this node, costs both threads 90 µs together. When the thread that reads makes the
+ * objects, it costs 230.
  */
 export type RawChange = Exclude<Change, { kind: 'stored' }> | { kind: 'stored'; tag: string; rows: BatchRow[] };
 
@@ -83,7 +85,10 @@ function rangesOf(row: BatchRow, ids: IdCodec): StoredRange[] {
   return [...ranges.values()];
 }
 
-/** Who says each message and what it answers, by message_no; null when no message of the batch has either. */
+/**
+ * The sender of each message and the message that it answers, by message_no; null when no message of the batch has
+ * either.
+ */
 function saidIn(json: string | null, ids: IdCodec): Map<number, Said | null> | null {
   if (json === null) return null;
   const rows = JSON.parse(json) as [number, string | null, number | null, number][];
@@ -95,7 +100,10 @@ function saidIn(json: string | null, ids: IdCodec): Map<number, Said | null> | n
   );
 }
 
-/** Returns a function that finds the deliveries of a message; it must be called in the order of the message_no. */
+/**
+ * Returns a function that finds the deliveries of a message. The function must be called in the order of the
+ * message_no.
+ */
 function deliveriesOf(row: BatchRow, ids: IdCodec) {
   const [of_messages, delivery_nos] = [numbersIn(row.of_messages), numbersIn(row.delivery_nos)];
   const [expire_ats, instance_ids] = [numbersIn(row.expire_ats), textsIn(row.instance_ids)];

@@ -1,11 +1,11 @@
 import { LEASE_MS, LEASE_WATCHED_MS } from '../../../domain/partition.ts';
 
-/** The columns of a node that show whether it lives. */
+/** The columns of a node that show whether it is alive. */
 export interface SeenNode {
   node_no: number;
   /** Changes with each renewal. */
   seen_at: number;
-  /** By the clock of the database. */
+  /** On the clock of the database. */
   is_lapsed: boolean;
 }
 
@@ -16,10 +16,10 @@ interface Watched {
 }
 
 /**
- * Which nodes are gone, as one node sees it by its own clock: those that did not renew for as long as their lease
- * lasts. When the clock of the database is set ahead or back, this has no effect. That clock only counts for a node
- * that is seen for the first time: it says whether its lease has ended. So a node that starts after a long pause need
- * not wait.
+ * Which nodes are gone, as one node sees it on its own clock: those that did not renew for as long as their lease
+ * lasts. Setting the clock of the database ahead or back has no effect. That clock counts only for a node that is seen
+ * for the first time: it says whether the node's lease has ended. So a node that starts after a long pause need not
+ * wait.
  */
 export class WatchedNodes {
   readonly #now_ms: () => number;

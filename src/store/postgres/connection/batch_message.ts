@@ -41,7 +41,7 @@ export function texts(values: readonly (string | null)[]): List {
   return { type: TEXT, values };
 }
 
-/** The server refuses a text that is no integer; in binary it would read some other number. */
+/** The server refuses a text that is no integer; a binary value would be read as some other number. */
 function integers(values: readonly (number | null)[]): typeof values {
   for (const value of values) {
     if (value !== null && !Number.isSafeInteger(value)) throw new RangeError(`${String(value)} is not a safe integer`);
@@ -64,7 +64,7 @@ const NULL_LENGTH = -1;
 const WIDTHS = { [INT8]: 8, [INT4]: 4, [INT2]: 2 };
 
 const START_BYTES = 64 << 10;
-/** A buffer that grew larger than this for a large batch is dropped after it. */
+/** A buffer that one large batch has made larger than this is dropped afterwards. */
 const KEPT_BYTES_MAX = 1 << 20;
 
 /** Describe the unnamed portal, Execute it, and Sync. */
@@ -152,7 +152,7 @@ export class BatchMessage {
   }
 
   #text(text: string): void {
-    // Most texts fit even if each character takes three bytes. Only where the room is smaller is the real length
+    // Most texts fit even if each character takes three bytes. Only when the room is smaller is the real length
     // counted.
     if (this.#bytes.length - this.#at < 3 * text.length) this.#room(Buffer.byteLength(text));
     this.#at += this.#bytes.write(text, this.#at);

@@ -8,9 +8,9 @@ import { BatchMessage, type BatchValue } from './batch_message.ts';
 const CONNECT_MS_MAX = 2_500;
 
 /**
- * For every session: a commit is on disk when it returns, a node that stalls keeps no transaction open, and the server
- * notices within half a minute when this host is gone. Statements find rows by indexes, at most a page of them. When
- * the planner prefers to join whole tables, or to use several processes, it has guessed the number of rows wrong.
+ * Set for every session: a commit is on disk when it returns, a node that stalls keeps no transaction open, and the
+ * server notices within half a minute when this host is gone. Statements find rows by indexes, at most a page of them.
+ * When the planner prefers to join whole tables, or to use several processes, it has guessed the number of rows wrong.
  */
 const SESSION = `
   SET synchronous_commit = on;
@@ -28,9 +28,10 @@ const SESSION = `
 `;
 
 /**
- * For a session with one statement, which accepts, settles or reads changes. It has up to ten thousand values. A plan
- * that is made once uses the indexes, even when the tables are full; planning each time would take as long as running.
- * Values are joined with each other by hashes. Rows are looked up by a nested loop (LATERAL), which has no other plan.
+ * Set for a session with one statement, which accepts, settles or reads changes. The statement has up to ten thousand
+ * values. A plan that is made once uses the indexes, even when the tables are full; planning each time would take as
+ * long as running. Values are joined with each other by hashes. Rows are looked up by a nested loop (LATERAL), which
+ * has no other plan.
  */
 export const BATCH_SESSION = `
   SET plan_cache_mode = force_generic_plan;
@@ -67,7 +68,7 @@ export interface Result<Row> {
   changes: number;
 }
 
-/** The connection broke, or the server is not there: the result of what was in progress is unknown. */
+/** The connection broke, or the server cannot be reached: the result of the statement in progress is unknown. */
 export class ConnectionLost extends StoreError {}
 
 /** The name of each statement, the same in all sessions: so a session parses a statement only once. */
@@ -81,7 +82,7 @@ function nameOf(text: string): string {
 
 /** None of several servers can be used. */
 export const NO_SERVER = 'NO_SERVER';
-/** The code of the server itself for a statement that writes. */
+/** The code that PostgreSQL itself gives for a write on a read-only server. */
 const READS_ONLY = '25006';
 
 /** For each connection string, the index of the server that was used last. */
@@ -165,7 +166,7 @@ export class Connection {
     this.#client.once('end', listen);
   }
 
-  /** @throws StoreError, ConnectionLost; the server's own error when the statement is at fault */
+  /** @throws StoreError, ConnectionLost; the server's own error when the statement is wrong */
   query<Row>(text: string, values: Values = [], ms_max = 35_000): Promise<Result<Row>> {
     return this.#run(ms_max, () => this.#client.query({ name: nameOf(text), text, values: values as unknown[] }));
   }
@@ -214,7 +215,7 @@ export class Connection {
   /** Closes the socket at once, without a message to the server. */
   destroy(): void {
     this.#lose(new Error('the connection was given up'));
-    // There is no public way: end() waits for a server that may not be there any more.
+    // The driver offers no public way: end() waits for a server that may be gone.
     (this.#client as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy();
   }
 
@@ -247,7 +248,7 @@ const GONE = /^(08...|57P0[1-4]|25006|53300)$/;
 const STORAGE = /^(53|54|55|57|58|40|25|XX)/;
 const OF_THE_SETTING = /^(28...|3D000|42501)$/;
 
-/** Whether a transaction that failed with it was undone because of another one, and may be run again. */
+/** Whether a transaction that failed with this error was undone because of another one, and may be run again. */
 export function isCollision(error: unknown): boolean {
   return error instanceof StoreError && (error.code === '40P01' || error.code === '40001');
 }
@@ -257,7 +258,9 @@ export function raisedDetail(error: unknown, code: string): string | null {
   return error instanceof pg.DatabaseError && error.code === code ? (error.detail ?? '') : null;
 }
 
-/** Errors of the server and of the network as StoreError; a wrong statement is a defect and stays as it is. */
+/**
+ * Errors of the server and of the network as StoreError. A wrong statement is a defect, and its error stays as it is.
+ */
 export function storeErrorOf(error: unknown): unknown {
   if (error instanceof StoreError) return error;
   if (error instanceof pg.DatabaseError) {

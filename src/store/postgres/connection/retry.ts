@@ -6,10 +6,10 @@ export const RETRY_WINDOW_MS = 5_000;
 export const RETRY_PAUSE_MS = 100;
 
 /**
- * Runs a function again while the database is away, or when another transaction collides with it. The function must be safe
- * to run twice.
+ * Runs a function again while the database is away, or when another transaction collides with it. The function must be
+ * safe to run twice.
  *
- * @param isOver whether to stop trying
+ * @param isOver returns true to stop trying
  * @throws the error of the last try
  */
 export async function withRetry<T>(run: () => Promise<T>, isOver: () => boolean = () => false): Promise<T> {

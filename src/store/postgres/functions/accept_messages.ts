@@ -14,7 +14,7 @@ import { NOTHING_SAID, type SaidParts, WHO_SAYS } from './who_says.ts';
 
 /** The SQLSTATE of a run that the database does not know. */
 export const RUN_UNKNOWN = 'CV001';
-/** How many batches of a run are kept at most. Nodes only ever ask for the last one. */
+/** The most batches of a run that are kept. Nodes only ever ask for the last one. */
 const BATCHES_KEPT = 100;
 
 /**
@@ -36,8 +36,8 @@ function makeMeetings(condition: string): string {
 }
 
 /**
- * Locks the meetings and does not write them: see meetings in migrations.ts. The next statements see what was committed
- * before.
+ * Locks the meetings without writing them: see meetings in migrations.ts. The next statements see everything that was
+ * committed before.
  */
 const LOCK_MEETINGS = `
     SELECT array_agg(g.last_seq ORDER BY w.place) INTO last_seqs
@@ -51,14 +51,14 @@ interface Keys {
   /** The columns of an item `i` after its key, as lists of the function. */
   lists: string;
   names: string;
-  /** The rows `k` of earlier messages with the key of `i`, and which one of them counts. */
+  /** The rows `k` of earlier messages with the key of `i`, and the choice of the one that counts. */
   same_key: string;
   latest: string;
   any: string;
   declared: string;
-  /** Chooses the names that keys are stored under. */
+  /** Chooses the names under which keys are stored. */
   choose: string;
-  /** The names that keys are stored under, by the place of the message. */
+  /** The names under which keys are stored, by the place of the message. */
   stored: string;
   columns: string;
   values: string;
@@ -291,8 +291,10 @@ ${said.count}
 
 export const ACCEPT_MESSAGES = acceptMessages('accept_messages', OF_MEETING, NOTHING_SAID);
 
-/** The same, where each sender has keys of its own. Nodes of the previous version call the function above. */
+/**
+ * The same, with idempotency keys that belong to their senders. Nodes of the previous version call the function above.
+ */
 export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, NOTHING_SAID);
 
-/** The same with who says a message, and what it answers. */
+/** The same, with who says a message, and which message it answers. */
 export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, WHO_SAYS);

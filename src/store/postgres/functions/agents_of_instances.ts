@@ -1,4 +1,4 @@
-/** The step of the migrations that keeps the agents of instances in a table, and counts those of memberships. */
+/** A migration step: keeps the agents of instances in a table, and counts those of memberships. */
 export const AGENTS_OF_INSTANCES = `
   -- Which instance hosts an agent. Without this table, a search would read the list of every instance. Triggers write it,
   -- so nodes of the previous version keep it right too. The step locks instances, so no row changes between the triggers

@@ -1,4 +1,4 @@
-/** Settling as a function of the database: see accept_messages.ts for what both have in common. */
+/** Settling as a function of the database: accept_messages.ts explains what both have in common. */
 import { TAKEOVER } from '../locks.ts';
 
 /**

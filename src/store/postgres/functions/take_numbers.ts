@@ -7,7 +7,7 @@ const TAKEN = 'CV002';
 /**
  * Takes numbers that follow one another, and returns the first; see NumberSource in src/domain/id.ts. A sequence is
  * never rolled back, but a lock is. The inner block always fails, and so releases the lock long before the transaction
- * ends. Nothing that happens in between leaves it locked, not even a cancelled statement.
+ * ends. Whatever happens in between, even a cancelled statement, the lock is released.
  */
 export const TAKE_NUMBERS = `
   CREATE FUNCTION take_numbers(wanted bigint) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -26,7 +26,7 @@ export const TAKE_NUMBERS = `
 `;
 
 /**
- * Makes sure that the database gives no number again that a node knows to be given. Returns whether the database did
+ * Makes sure that the database gives no number again that a node knows to be taken. Returns whether the database did
  * not know the last one itself: then the database went back in time. The lock ends with the statement.
  */
 export const RAISE_NUMBERS = `

@@ -1,4 +1,4 @@
-/** How accept_messages stores who says a message and what it answers: the parts of its text for that. */
+/** The parts of accept_messages that store who says a message and which message it answers. */
 import { FOLLOWS_MS } from '../../../domain/said.ts';
 
 /** The SQLSTATE of a batch with messages that are refused. Its detail is the JSON text of a list of [place, field]. */
@@ -6,7 +6,7 @@ export const REFUSED = 'CV003';
 
 /** Each field is a part of the text of the function. */
 export interface SaidParts {
-  /** Parameters behind the texts of the messages. */
+  /** Parameters after the texts of the messages. */
   parameters: string;
   /** Columns of the result, and of a row of each kind. */
   result: string;
@@ -24,7 +24,7 @@ export interface SaidParts {
   values: string;
 }
 
-/** The versions before store none of it. */
+/** The earlier versions store neither. */
 export const NOTHING_SAID: SaidParts = {
   parameters: '',
   result: '',
@@ -40,15 +40,16 @@ export const NOTHING_SAID: SaidParts = {
 };
 
 /**
- * A batch without any of it comes with has_said false and with empty lists, whose every element reads as null. Then the
- * function does what the version before did.
+ * A batch in which no message has a sender or answers another has has_said false and empty lists, whose every element
+ * reads as null. Then the function works as its version before.
  *
- * A refused message raises, so that nothing of the batch is stored, not even its meeting. The caller sends the others again.
- * In `judge`, OFFSET 0 keeps each look-up from becoming a join.
+ * A refused message raises, so that nothing of the batch is stored, not even its meeting. The caller sends the others
+ * again.
  *
- * In `count`, a message whose hops do not follow from the message before it begins a chain: one that no agent says, or that
- * names what it answers. The others of the batch count on from it, and those before the first chain from the last message that
- * was stored before. See hopsOf in src/domain/said.ts.
+ * In `judge`, OFFSET 0 keeps each look-up from becoming a join. In `count`, a message whose hops do not follow from the
+ * message before it begins a chain: one that no agent says, or that names the message it answers. The others of the
+ * batch count on from it. Those before the first chain count on from the last message that was stored earlier. See
+ * hopsOf in src/domain/said.ts.
  */
 export const WHO_SAYS: SaidParts = {
   parameters: `

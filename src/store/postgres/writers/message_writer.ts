@@ -14,10 +14,13 @@ import { DedicatedConnection } from '../connection/dedicated_connection.ts';
 import { timestampText } from '../timestamp.ts';
 import { RETRY_WINDOW_MS, RETRY_PAUSE_MS } from '../connection/retry.ts';
 
-/** How long the writer waits for a result. After that it sends the batch again, which is then found or stored. */
+/**
+ * How long the writer waits for a result. After that it sends the batch again: the database then returns its result, or
+ * stores it.
+ */
 const ANSWER_MS_MAX = 2_500;
 
-/** The number of meetings whose seq is remembered. */
+/** The most meetings whose seq is remembered. */
 const HINTS_MAX = 20_000;
 
 /**
@@ -36,8 +39,8 @@ const BEGIN_RUN = 'INSERT INTO runs (run_no, started_at) OVERRIDING SYSTEM VALUE
 const RAISE_NUMBERS = 'SELECT raise_numbers($1, $2) AS is_behind';
 
 /**
- * The number of a run is random: a database that went back would give the same sequence number to two nodes. Nodes of the
- * previous version take theirs from a sequence, far below.
+ * The number of a run is random: a database that went back in time would give the same sequence number to two nodes.
+ * Nodes of the previous version take theirs from a sequence, far below.
  */
 const RUN_NO_MIN = 2 ** 40;
 /** `randomInt` takes a range of less than 2^48. */
@@ -65,16 +68,16 @@ interface Stored {
   deliveries_queued: number;
   accepted_at: number;
   deliveries: AcceptedDelivery[];
-  /** Of the earlier message with the same key; null when there is none. */
+  /** The columns of the earlier message with the same key; null when there is none. */
   fingerprint: string | null;
   hops: number;
 }
 
-/** The columns of a batch, as accept_messages_3 takes them, with repeated keys sent once. */
+/** The columns of a batch, as accept_messages_3 takes them; a repeated key is sent once. */
 interface Batch {
   columns: BatchValue[];
   sent: NewMessage[];
-  /** For each message, its place among those that are sent, from 0. */
+  /** For each message, its place among those that are sent, counted from 0. */
   places: number[];
 }
 
@@ -87,14 +90,14 @@ export interface NotifySource {
 /**
  * Stores messages, one batch at a time, so that results follow the order of seq.
  *
- * When the connection is lost before the result, the batch may or may not be stored. The writer sends it again under the same
- * number, and the database returns what it stored already instead of storing it twice. If the database does not return in
- * time, the writer fails the batch, which may be stored all the same. It settles that before the next batch, and the engine
- * then looks for it: a missing seq shows that there is more than it has seen.
+ * When the connection is lost before the result arrives, the batch may or may not be stored. The writer sends it again
+ * under the same number, and the database returns the stored result instead of storing it twice. If the database does
+ * not return in time, the writer fails the batch, which may be stored all the same. Before the next batch it finds out
+ * which, and the engine then looks for it: a missing seq shows that there is more than it has seen.
  *
- * The database may be behind this node: a standby took over that had not received everything, or an older backup was
- * restored. The check of the last batch, or of the numbers, shows it. The writer then stores the batch in a new run, above
- * all numbers that were given, and the engine looks at everything.
+ * The database may be behind this node: a standby without the last commits took over, or an older backup was restored.
+ * The check of the last batch, or of the numbers, shows it. The writer then stores the batch in a new run, above all
+ * numbers that were given, and the engine resyncs everything.
  */
 export class MessageWriter {
   readonly #connection: DedicatedConnection;
@@ -106,16 +109,16 @@ export class MessageWriter {
   readonly #hints = new GenerationCache<number>(HINTS_MAX);
   #run_no: number | null = null;
   #batch_no = 0;
-  /** The last batch of the run that stored something; 0: none. */
+  /** The last batch of the run that stored something; 0: none did. */
   #stored_no = 0;
-  /** The connection whose numbers are known to be above all that the database gave before. */
+  /** The connection whose numbers are known to be above all earlier ones. */
   #known: Connection | null = null;
   /** The number of a run whose last batch is in doubt. */
   #uncertain_run: number | null = null;
 
   /**
    * @param notify_source signs the notifications about stored batches
-   * @param onUncertain is called when the writer has settled a failed batch, which may be stored, and when the database is
+   * @param onUncertain is called when the writer knows whether a failed batch was stored, and when the database is
    * behind
    */
   constructor(url: string, ids: IdCodec, notify_source: NotifySource, onUncertain: () => void) {
@@ -164,7 +167,7 @@ export class MessageWriter {
       const place = places[i]!;
       const field = refused.get(place + 1);
       if (field === undefined) return others[next++]!;
-      // Another message with the key of a refused one was not judged.
+      // A message with the same key as a refused one was not judged.
       const is_same = idempotency?.fingerprint === sent[place]!.idempotency?.fingerprint;
       return is_same ? { kind: 'refused', field } : { kind: 'key_reused' };
     });
@@ -351,7 +354,7 @@ function batchOf(messages: NewMessage[], hints: GenerationCache<number>, ids: Id
   return { columns, sent, places };
 }
 
-/** The lists are empty when no message of the batch says any of it. */
+/** The lists are empty when no message of the batch has a sender or answers another. */
 function saidColumns(sent: readonly NewMessage[], ids: IdCodec): BatchValue[] {
   const has_said = sent.some(({ said }) => said !== null);
   const given = has_said ? sent.map(({ said }) => said) : [];

@@ -31,7 +31,8 @@ export class SettlementWriter {
 
 /**
  * Keeps one settlement for each delivery: a statement updates a row only once, with an arbitrary one of several values.
- * A settlement after the one that ended a delivery is void, as it would be if they were written one after the other.
+ * A settlement after the one that ended a delivery has no effect, as it would have none if they were written one after
+ * the other.
  */
 function inOneStep(deliveries: DeliverySettlement[]): DeliverySettlement[] {
   const last = new Map<string, DeliverySettlement>();
@@ -59,7 +60,9 @@ function deliveryColumns(deliveries: DeliverySettlement[], ids: IdCodec): BatchV
   ];
 }
 
-/** The count of a damaged row plus one may be no safe integer, which would stop all settlements of the node. */
+/**
+ * The count of a damaged row plus one may be too large for a safe integer. That would stop all settlements of the node.
+ */
 function counted(count: number): number {
   return Math.min(count, Number.MAX_SAFE_INTEGER);
 }

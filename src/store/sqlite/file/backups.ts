@@ -27,7 +27,7 @@ type Command = 'copy' | 'cancel';
 /** What the thread posts. */
 type Report = BackupProgress | 'whole' | Omit<Reply, 'id'>;
 
-/** In the data directory, whose rights it shares. */
+/** The name of the copy. It is in the data directory, because that has the right permissions. */
 function copyOf(file: string): string {
   return `${file}.copy`;
 }
@@ -40,7 +40,7 @@ interface Copying extends BackupProgress {
   forgotten: NodeJS.Timeout | null;
 }
 
-/** The part in the thread that calls the store. */
+/** The part that runs in the thread that calls the store. */
 export class Backups implements BackupStore {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -89,7 +89,7 @@ export class Backups implements BackupStore {
     await Promise.race([copying.ended.promise, late]).finally(() => abort.abort());
     const { pages_total, pages_left, is_whole } = copying;
     if (!is_whole) return { pages_total, pages_left, path: null };
-    // When two calls wait for it, one gets it.
+    // When two calls wait for the copy, one of them gets it.
     if (this.#copying !== copying) return null;
     this.#forget();
     return { pages_total, pages_left, path: this.#path };
@@ -141,7 +141,7 @@ export class Backups implements BackupStore {
   }
 }
 
-/** The part in the thread of the engine: it makes the copy. */
+/** The part that runs in the thread of the engine: it makes the copy. */
 export class CopyMaker {
   readonly #port: MessagePort;
   readonly #file: string;
@@ -153,7 +153,7 @@ export class CopyMaker {
     this.#port = port;
     this.#file = file;
     this.#group_commit = group_commit;
-    // A copy that a crash left behind.
+    // Removes a copy that a crash left behind.
     rmSync(copyOf(file), { force: true });
     port.on('message', (command: Command) => {
       this.#is_cancelled = command === 'cancel';
@@ -166,7 +166,7 @@ export class CopyMaker {
   async close(): Promise<void> {
     this.#is_cancelled = true;
     await this.#making;
-    // A copy that nobody fetched.
+    // Nobody fetched the copy.
     rmSync(copyOf(this.#file), { force: true });
     this.#port.close();
   }

@@ -14,10 +14,10 @@ import type { AuditLogTable } from '../../rows/tables.ts';
 /** 1 MiB: writes wait some 2 ms for each step. */
 const PAGES_PER_STEP = 256;
 
-/** Synced to the disk bit by bit: the last step syncs the rest, and sends wait for it. */
+/** The copy is synced to the disk piece by piece: the last step syncs the rest, and sends wait for it. */
 const BYTES_PER_SYNC = 32 << 20;
 
-/** Audit entries that are read at a time. */
+/** The audit entries in one read. */
 const ENTRIES_PER_PAGE = 1_000;
 
 /** The last rows when a copy begins: the copy must hold them. */
@@ -47,7 +47,7 @@ export interface CopyFacts {
 
 /**
  * Copies an open data file into a new one while it is in use: SQLite's online backup (https://sqlite.org/backup.html).
- * What the same connection writes during this goes into both files, so the copy is as new as its end.
+ * Writes of the same connection during the copy go into both files, so the copy is as new as its end.
  *
  * @param to must not exist
  * @param onProgress is called after each step; when it throws, copying ends with that error
@@ -120,7 +120,7 @@ export async function copyDataFile(
   }
 }
 
-/** Makes a single file of the copy, and checks that it holds the last rows from when it was begun. */
+/** Makes a single file of the copy, and checks that it holds the rows that were the last ones when it was begun. */
 function finishCopy(path: string, floor: CopyFloor): void {
   const db = new DatabaseSync(path);
   try {
@@ -162,8 +162,8 @@ function floorOf(db: DatabaseSync): CopyFloor {
 }
 
 /**
- * Reads all of a copy: every page and index of it, whether every pending delivery has its message, and the chain
- * of the audit log.
+ * Reads the whole copy: every page and index of it, whether every pending delivery has its message, and the chain of
+ * the audit log.
  *
  * @throws StoreError BACKUP_DAMAGED with the fault
  */

@@ -2,13 +2,13 @@ import type { FileSpace, FileStore } from '../../contract/file.ts';
 import type { Database } from '../database.ts';
 import type { Sync } from '../sync.ts';
 
-/** Pages that are moved between two looks at the clock: a fifth of a millisecond. */
+/** How many pages are moved before the clock is read again: they take a fifth of a millisecond. */
 const PAGES_AT_ONCE = 8;
 
-/** `PRAGMA auto_vacuum`: free pages may be given back bit by bit. */
+/** The value of `PRAGMA auto_vacuum` with which free pages can be given back in pieces. */
 const INCREMENTAL = 2;
 
-/** The pages of the file. */
+/** The page counts of the file. */
 export function fileOperations(db: Database): Sync<FileStore> {
   const pragma = (name: string): number => Number(Object.values(db.prepare(`PRAGMA ${name}`).get()!)[0]);
   const space = (): FileSpace => ({
