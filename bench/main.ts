@@ -17,6 +17,7 @@ import { profile } from './measure/profile.ts';
 import { resultOf, markdownOf, type RowResult, type ScenarioResult } from './report/report.ts';
 import { writeResults } from './report/results.ts';
 import type { Row, Scenario } from './scenarios/scenario.ts';
+import { pullCrowd, pullLatency, pullThroughput } from './scenarios/pull.ts';
 import { backlog, idle, registry } from './scenarios/size.ts';
 import { slowDiskScenario } from './scenarios/slow_disk.ts';
 import { fanOut1, fanOut100, fewSenders, idleTransaction, oneLane } from './scenarios/throughput.ts';
@@ -34,6 +35,9 @@ const SCENARIOS: Scenario[] = [
   liveFeed,
   idleTransaction,
   fewSenders,
+  pullLatency,
+  pullCrowd,
+  pullThroughput,
   herdScenario,
   commands,
 ];

@@ -68,13 +68,14 @@ async function shared(client: ConvokeClient, node_count: number): Promise<void> 
 async function fill(client: ConvokeClient, fleet: Fleet): Promise<void> {
   const members = membersOf(fleet);
   const work = async (): Promise<void> => {
-    for (const { instance_id, meeting_id, agent_id, webhook_url } of members) {
+    for (const { instance_id, meeting_id, agent_id, transport, webhook_url } of members) {
       const agent_ids = [agent_id];
       await client.register({
         instance_id,
         instance_name: instance_id,
         agent_ids,
-        webhook_url,
+        transport,
+        ...(transport === 'webhook' && { webhook_url }),
         webhook_secret: SECRET,
       });
       await client.joinMeeting({ instance_id, meeting_id, agent_ids });

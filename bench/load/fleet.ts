@@ -1,3 +1,5 @@
+import type { TransportName } from '../../src/domain/instance.ts';
+
 /** Who takes part in a measurement: instances in meetings, described by numbers so that every process makes the same of them. */
 export interface Fleet {
   meetings: number;
@@ -7,8 +9,10 @@ export interface Fleet {
   shared?: boolean;
   /** The number of its first meeting and of its first instance, where another fleet has those before; 0 when absent. */
   first?: number;
-  /** Where the receivers listen. */
+  /** Where the receivers listen; of no meaning where machines pull. */
   origin: string;
+  /** Its machines pull: see pullers.ts. */
+  pulls?: boolean;
   /** The last so many members of each meeting never answer. */
   hanging?: number;
   /** The last so many members of each meeting have a host name that the name server says nothing about. */
@@ -21,8 +25,13 @@ export interface Member {
   instance_id: string;
   meeting_id: string;
   agent_id: string;
+  transport: TransportName;
+  /** Empty where the machine pulls. */
   webhook_url: string;
 }
+
+/** How long a pull waits. */
+export const WAIT_S = 30;
 
 /** What every contender signs with. */
 export const SECRET = `whsec_${Buffer.alloc(32, 7).toString('base64')}`;
@@ -57,7 +66,8 @@ export function memberOf(fleet: Fleet, meeting: number, member: number): Member 
     instance_id: `i${digits(number)}`,
     meeting_id: meetingId(first + meeting),
     agent_id: agentId(member),
-    webhook_url: urlOf(fleet, member, number),
+    transport: fleet.pulls === true ? 'pull' : 'webhook',
+    webhook_url: fleet.pulls === true ? '' : urlOf(fleet, member, number),
   };
 }
 

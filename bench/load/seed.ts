@@ -30,13 +30,14 @@ async function seed({ file, fleet, pending_messages = 0 }: Seed): Promise<{ deli
   await opened;
   const wall_ms = Date.now();
   let calls: Promise<unknown>[] = [];
-  for (const { instance_id, meeting_id, agent_id, webhook_url } of membersOf(fleet)) {
+  for (const { instance_id, meeting_id, agent_id, transport, webhook_url } of membersOf(fleet)) {
     calls.push(
       store.instances.register(
         {
           instance_id,
           instance_name: instance_id,
           agent_ids: [agent_id],
+          transport,
           webhook_url,
           webhook_headers: undefined,
           webhook_secret: SECRET,

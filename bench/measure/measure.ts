@@ -6,6 +6,7 @@ import { type Contender, forgetData, type StartOptions } from '../contenders/con
 import { answering, type Fleet } from '../load/fleet.ts';
 import type { Load, Senders } from '../load/load.ts';
 import { cpuSeconds, forgetPeak, memoryMib } from './processes.ts';
+import type { Pullers } from '../load/pullers.ts';
 import type { Receivers } from '../load/receivers.ts';
 
 /** What came of a measurement, by the name of the figure. */
@@ -16,10 +17,14 @@ const LOOK_MS = 20;
 const SILENCE_MS_MAX = 4_000;
 const DRAIN_MS_MAX = 180_000;
 
+/** What machines can be asked that are pushed to, and those that pull. */
+type Hearers = Pick<Receivers & Pullers, 'reset' | 'count' | 'received'>;
+
 /** The processes that stay for the whole run. */
 export class Bench {
   readonly receivers = new Tool<Receivers>('./load/receivers.ts');
   readonly senders = new Tool<Senders>('./load/load.ts');
+  readonly pullers = new Tool<Pullers>('./load/pullers.ts');
   port = 0;
   #name_server: string | null = null;
   /** Deliveries pending in the scenario of the backlog. */
@@ -37,7 +42,7 @@ export class Bench {
   }
 
   async stop(): Promise<void> {
-    await Promise.all([this.receivers.stop(), this.senders.stop()]);
+    await Promise.all([this.receivers.stop(), this.senders.stop(), this.pullers.stop()]);
     await forgetData();
   }
 
@@ -60,29 +65,31 @@ export class Bench {
   ): Promise<Figures> {
     const { fleet } = options;
     const running = await contender.start(options);
+    const hearers: Tool<Hearers> = fleet.pulls === true ? this.pullers : this.receivers;
     try {
       const ports = [running.url, ...(running.more_urls ?? [])].map((url) => Number(new URL(url).port));
       const whole: Load = { meetings: fleet.meetings, ...load, ports };
       const perMessage = ({ targets }: Load): number => (targets === undefined ? answering(fleet) : 1);
       const per_message = perMessage(whole);
-      await this.receivers.call('reset', { lanes: true });
+      await hearers.call('reset', { lanes: true });
+      if (fleet.pulls === true) await this.pullers.call('start', { ports, fleet });
       const before: Load = { ...whole, ...warm_up };
       const { accepted } = await this.senders.call('send', before);
-      await this.drained(accepted * perMessage(before));
-      await this.receivers.call('reset', { lanes: false });
+      await this.drained(accepted * perMessage(before), hearers);
+      await hearers.call('reset', { lanes: false });
       const pid = running.probe.process.pid!;
       forgetPeak(pid);
       await running.probe.call('lagFromHere');
       const commits_before = await running.commits?.();
-      const cpu_before = this.#cpu(running.pids);
+      const cpu_before = this.#cpu(running.pids, hearers);
       const sent = await this.senders.call('send', whole);
-      await this.drained(sent.accepted * per_message);
-      const cpu_after = this.#cpu(running.pids);
+      await this.drained(sent.accepted * per_message, hearers);
+      const cpu_after = this.#cpu(running.pids, hearers);
       const commits_after = await running.commits?.();
-      const received = await this.receivers.call('received');
+      const received = await hearers.call('received');
       const lag = await running.probe.call('lag');
       const elapsed_s = (received.last_us - sent.first_us) / 1e6;
-      const cpu_us = (of: 'service' | 'senders' | 'receivers'): number => (cpu_after[of] - cpu_before[of]) * 1e6;
+      const cpu_us = (of: 'service' | 'senders' | 'hearers'): number => (cpu_after[of] - cpu_before[of]) * 1e6;
       return {
         messages_per_s: received.pushes / per_message / elapsed_s,
         pushes_per_s: received.pushes / elapsed_s,
@@ -93,7 +100,7 @@ export class Bench {
         lag_p99_ms: lag.p99,
         cpu_us_per_message: cpu_us('service') / Math.max(sent.accepted, 1),
         cpu_us_per_push: cpu_us('service') / Math.max(received.pushes, 1),
-        bench_cpu_us_per_push: (cpu_us('senders') + cpu_us('receivers')) / Math.max(received.pushes, 1),
+        bench_cpu_us_per_push: (cpu_us('senders') + cpu_us('hearers')) / Math.max(received.pushes, 1),
         rss_peak_mib: memoryMib(pid).peak,
         missing: sent.accepted * per_message - received.pushes,
         refused: sent.refused,
@@ -106,25 +113,26 @@ export class Bench {
           }),
       };
     } finally {
+      if (fleet.pulls === true) await this.pullers.call('stop');
       await running.stop();
     }
   }
 
-  #cpu(service: number[]) {
+  #cpu(service: number[], hearers: Tool<Hearers>) {
     return {
       service: cpuSeconds(service),
       senders: cpuSeconds([this.senders.process.pid!]),
-      receivers: cpuSeconds([this.receivers.process.pid!]),
+      hearers: cpuSeconds([hearers.process.pid!]),
     };
   }
 
   /** Waits until so many pushes have come, or none come any more. */
-  async drained(pushes: number): Promise<void> {
+  async drained(pushes: number, hearers: Tool<Hearers> = this.receivers): Promise<void> {
     const started_ms = performance.now();
     let moved_ms = started_ms;
     let before = -1;
     for (;;) {
-      const count = await this.receivers.call('count');
+      const count = await hearers.call('count');
       const now_ms = performance.now();
       if (count >= pushes || now_ms - moved_ms > SILENCE_MS_MAX || now_ms - started_ms > DRAIN_MS_MAX) return;
       if (count !== before) {
@@ -141,9 +149,9 @@ export class Bench {
     await tool.call('flood', { fleet, connections, seconds: 1 });
     await this.receivers.call('reset', { lanes: true });
     const pid = tool.process.pid!;
-    const cpu_before = this.#cpu([pid]);
+    const cpu_before = this.#cpu([pid], this.receivers);
     const { first_us } = await tool.call('flood', { fleet, connections, seconds });
-    const cpu_after = this.#cpu([pid]);
+    const cpu_after = this.#cpu([pid], this.receivers);
     const { pushes, last_us, latency_ms } = await this.receivers.call('received');
     await tool.stop();
     const elapsed_s = (last_us - first_us) / 1e6;
@@ -153,7 +161,7 @@ export class Bench {
       p50_ms: latency_ms.p50,
       p99_ms: latency_ms.p99,
       cpu_us_per_push: ((cpu_after.service - cpu_before.service) * 1e6) / pushes,
-      bench_cpu_us_per_push: ((cpu_after.receivers - cpu_before.receivers) * 1e6) / pushes,
+      bench_cpu_us_per_push: ((cpu_after.hearers - cpu_before.hearers) * 1e6) / pushes,
     };
   }
 }

@@ -1,0 +1,83 @@
+/** Counts what arrives at the machines of a measurement, and how long it took. */
+import { type Distribution, nowUs, Samples } from '../measure/figures.ts';
+
+export interface Received {
+  pushes: number;
+  /** Microseconds, see nowUs; 0 before the first. */
+  first_us: number;
+  last_us: number;
+  /** First attempts that came after one of a later message to the same instance in the same meeting. */
+  out_of_order: number;
+  /** Pushes of a message that was seen before by the instance. */
+  repeated: number;
+  hung: number;
+  /** Milliseconds from the message's sending to its arrival. */
+  latency_ms: Distribution;
+}
+
+export interface Arrival {
+  /** When the message was sent, see `sentUs`; null when it does not say. */
+  sent_us: number | null;
+  /** The instance and the meeting. */
+  lane: string;
+  /** Null when the push has none: then nothing is known of its order. */
+  seq: number | null;
+  is_first_attempt: boolean;
+}
+
+/** In the message: the time of its sending, see load.ts. */
+const SENT_AT = Buffer.from('"sent_at":"');
+const SENT_AT_DIGITS = 16;
+const ZERO = 0x30;
+
+/** @returns when the message in a push's body was sent, in microseconds; null when it does not say */
+export function sentUs(body: Buffer, from: number): number | null {
+  const at = body.indexOf(SENT_AT, from);
+  if (at === -1) return null;
+  let sent_us = 0;
+  for (let i = at + SENT_AT.length, end = i + SENT_AT_DIGITS; i < end; i++) sent_us = sent_us * 10 + body[i]! - ZERO;
+  return sent_us;
+}
+
+export class Arrivals {
+  readonly #samples = new Samples();
+  /** The last seq by lane. */
+  #last_seqs = new Map<string, number>();
+  #received = nothingReceived();
+  /** Pushes that were taken and never answered. */
+  hung = 0;
+
+  note({ sent_us, lane, seq, is_first_attempt }: Arrival): void {
+    const received = this.#received;
+    const now_us = nowUs();
+    received.pushes++;
+    if (received.first_us === 0) received.first_us = now_us;
+    received.last_us = now_us;
+    if (sent_us !== null) this.#samples.add((now_us - sent_us) / 1000);
+    if (seq === null) return;
+    const last_seq = this.#last_seqs.get(lane) ?? 0;
+    if (seq > last_seq) this.#last_seqs.set(lane, seq);
+    else if (seq === last_seq) received.repeated++;
+    else if (is_first_attempt) received.out_of_order++;
+  }
+
+  /** Counts from nothing; the order of lanes goes on unless a new service begins. */
+  reset({ lanes }: { lanes: boolean }): void {
+    this.#received = nothingReceived();
+    this.hung = 0;
+    this.#samples.clear();
+    if (lanes) this.#last_seqs = new Map();
+  }
+
+  get count(): number {
+    return this.#received.pushes;
+  }
+
+  received(): Received {
+    return { ...this.#received, hung: this.hung, latency_ms: this.#samples.distribution() };
+  }
+}
+
+function nothingReceived(): Omit<Received, 'latency_ms' | 'hung'> {
+  return { pushes: 0, first_us: 0, last_us: 0, out_of_order: 0, repeated: 0 };
+}

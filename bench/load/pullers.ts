@@ -1,0 +1,142 @@
+/**
+ * Machines that pull, all in one process: each has one connection, asks, notes what it gets, and asks again with the
+ * results. As cheap as can be: raw sockets, and a prepared head.
+ */
+import { once } from 'node:events';
+import { connect, type Socket } from 'node:net';
+import { Arrivals, type Received, sentUs } from './arrivals.ts';
+import { serveCommands } from './channel.ts';
+import { type Fleet, membersOf, WAIT_S } from './fleet.ts';
+
+export interface Pulling {
+  /** Machines go to them in turn. */
+  ports: number[];
+  fleet: Fleet;
+}
+
+interface PulledPush {
+  delivery_id: string;
+  attempt: number;
+  headers: Record<string, string>;
+  body: string;
+}
+
+/** As much as one pull may ask for. */
+const PUSHES_MAX = 256;
+const CONNECTING_MAX = 64;
+const HEAD_END = Buffer.from('\r\n\r\n');
+const LINE_END = Buffer.from('\r\n');
+/** The meeting's id in the body of a push. */
+const MEETING = /"meeting_id":"([^"]*)"/;
+
+const arrivals = new Arrivals();
+let machines: Machine[] = [];
+
+class Machine {
+  readonly #instance_id: string;
+  readonly #head: string;
+  readonly socket: Socket;
+  readonly #connected = Promise.withResolvers<void>();
+  #rest: Buffer | null = null;
+
+  constructor(instance_id: string, port: number) {
+    this.#instance_id = instance_id;
+    this.#head =
+      `POST /api/v1/instances/${instance_id}/pull/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
+      'content-type: application/json\r\nuser-agent: bench\r\ncontent-length: ';
+    this.socket = connect({ port, host: '127.0.0.1', noDelay: true });
+    this.socket.on('data', (chunk) => this.#read(chunk));
+    this.socket.on('error', (error) => this.#connected.reject(error));
+    this.socket.on('close', () => this.#connected.reject(new Error(`${instance_id} lost its connection`)));
+  }
+
+  /** Resolves when the service knows the machine: its first pull waits for nothing. */
+  async begin(): Promise<void> {
+    await once(this.socket, 'connect');
+    this.#ask('', 0);
+    await this.#connected.promise;
+  }
+
+  #ask(results: string, wait_s: number): void {
+    const body = `{"results":[${results}],"max":${PUSHES_MAX},"wait_s":${wait_s}}`;
+    this.socket.write(`${this.#head}${body.length}\r\n\r\n${body}`, 'latin1');
+  }
+
+  #read(data: Buffer): void {
+    const chunk = this.#rest === null ? data : Buffer.concat([this.#rest, data]);
+    this.#rest = null;
+    const response = responseIn(chunk);
+    if (response === null) {
+      this.#rest = chunk;
+      return;
+    }
+    if (response.status !== '200') throw new Error(`${this.#instance_id} got ${chunk.toString()}`);
+    const { pushes } = JSON.parse(response.body.toString()) as { pushes: PulledPush[] };
+    for (const push of pushes) this.#note(push);
+    const results = pushes.map(
+      ({ delivery_id, attempt }) => `{"delivery_id":"${delivery_id}","attempt":${attempt},"status_code":200}`,
+    );
+    this.#ask(results.join(), WAIT_S);
+    this.#connected.resolve();
+  }
+
+  #note({ attempt, headers, body }: PulledPush): void {
+    arrivals.note({
+      sent_us: sentUs(Buffer.from(body), 0),
+      lane: `${this.#instance_id} ${MEETING.exec(body)?.[1]}`,
+      seq: Number(headers['convoke-seq']),
+      is_first_attempt: attempt === 1,
+    });
+  }
+}
+
+/** @returns null when it has not arrived as a whole */
+function responseIn(chunk: Buffer): { status: string; body: Buffer } | null {
+  const head_end = chunk.indexOf(HEAD_END);
+  if (head_end === -1) return null;
+  const head = chunk.toString('latin1', 0, head_end).toLowerCase();
+  const status = head.slice(9, 12);
+  let at = head_end + HEAD_END.length;
+  const length = /content-length: (\d+)/.exec(head);
+  if (length !== null) {
+    const end = at + Number(length[1]);
+    return end > chunk.length ? null : { status, body: chunk.subarray(at, end) };
+  }
+  const parts: Buffer[] = [];
+  for (;;) {
+    const line_end = chunk.indexOf(LINE_END, at);
+    if (line_end === -1) return null;
+    const size = Number.parseInt(chunk.toString('latin1', at, line_end), 16);
+    const begin = line_end + LINE_END.length;
+    at = begin + size + LINE_END.length;
+    if (at > chunk.length) return null;
+    if (size === 0) return { status, body: Buffer.concat(parts) };
+    parts.push(chunk.subarray(begin, begin + size));
+  }
+}
+
+export type Pullers = typeof commands;
+
+const commands = serveCommands({
+  /** Resolves when all machines pull. */
+  async start({ ports, fleet }: Pulling): Promise<void> {
+    const instance_ids = [...new Set([...membersOf(fleet)].map(({ instance_id }) => instance_id))];
+    const left = instance_ids.entries();
+    const work = async (): Promise<void> => {
+      for (const [index, instance_id] of left) {
+        const machine = new Machine(instance_id, ports[index % ports.length]!);
+        machines.push(machine);
+        await machine.begin();
+      }
+    };
+    await Promise.all(Array.from({ length: CONNECTING_MAX }, work));
+  },
+  /** Their connections end. */
+  stop(): void {
+    for (const { socket } of machines) socket.destroy();
+    machines = [];
+  },
+  reset: ({ lanes }: { lanes: boolean }): void => arrivals.reset({ lanes }),
+  count: (): number => arrivals.count,
+  received: (): Received => arrivals.received(),
+});
