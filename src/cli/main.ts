@@ -1,14 +1,14 @@
 #!/usr/bin/env node
 /*
- * The way in, for whatever Node the machine has. The program needs a recent one, and an older one would end with
- * ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So this file is one that every Node can load: CommonJS (hence
- * the package.json beside it), no types, old syntax. A recent Node goes on to ./program; an older one starts the Node that
- * `npm ci` put into node_modules, with the same arguments, and ends as that one ends.
+ * The entry point, for any version of Node. The program needs a recent one, and an older one would end with
+ * ERR_UNKNOWN_FILE_EXTENSION before any line of ours runs. So this file is one that every Node can load: CommonJS
+ * (hence the package.json beside it), no types, old syntax. A recent Node continues in ./program. An older one starts
+ * the Node that `npm ci` put into node_modules, with the same arguments, and exits as that one does.
  */
 (() => {
   /*
-   * Where compiled code is kept, so that the next start is faster. Node runs what it finds there, so nobody but this user
-   * and root may be able to write it, or to put another directory in its place: null when somebody could.
+   * Where compiled code is kept, so that the next start is faster. Node runs the code that it finds there. So only this
+   * user and root may be able to write it, or to put another directory in its place: null when somebody else could.
    */
   const cacheDirectory = () => {
     const { lstatSync, mkdirSync, realpathSync } = require('fs');
@@ -17,7 +17,7 @@
       const base = process.env.XDG_CACHE_HOME || path.join(require('os').homedir(), '.cache');
       mkdirSync(path.join(base, 'convoke/compiled'), { recursive: true, mode: 0o700 });
       const directory = realpathSync(path.join(base, 'convoke/compiled'));
-      // On Windows the profile of a user is that user's own.
+      // On Windows the profile of a user belongs to that user.
       if (!process.getuid) return directory;
       const user = process.getuid();
       for (let at = directory; ; at = path.dirname(at)) {
@@ -53,7 +53,7 @@
       process.stdout.write(`${version}\n`);
       return;
     }
-    // Node 22 warns with every command. The tests run there as well.
+    // Node 22 warns about its SQLite with every command. The tests run on it as well.
     process.emitWarning = new Proxy(process.emitWarning.bind(process), {
       apply(emitWarning, self, args) {
         if (!String(args[0]).startsWith('SQLite is an experimental')) Reflect.apply(emitWarning, self, args);

@@ -23,20 +23,20 @@ import type { Connections } from './intake/connections.ts';
 import type { JsonBody } from '../domain/json_body.ts';
 import type { Pages } from './pages.ts';
 
-/** What the server needs for every request. Each file of routes names what it needs besides. */
+/** What the server needs for every request. Each file of routes also names what it needs itself. */
 export interface HttpContext {
   clock: Clock;
   log: Log;
   max_request_bytes_in_flight: number;
   max_connections: number;
-  /** Who may do what. While it is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
+  /** Who may do what. While the API is open, requests whose Host is not a loopback name are refused (DNS rebinding). */
   keyring: Keyring;
   limits: Limits;
   sessions: Sessions;
   audit_trail: AuditTrail;
-  /** Knows when the storage stands still; requests wait for it without end when absent. */
+  /** Detects a storage that stalls; when absent, requests wait for it without end. */
   stall?: Stall | undefined;
-  /** The pages as they are built; those of the repository when absent. */
+  /** The pages as they are built; when absent, those of the repository. */
   pages?: Pages;
 }
 
@@ -48,7 +48,7 @@ interface SchemaTypes extends FastifyTypeProvider {
 
 export type App = FastifyInstance<RawServerDefault, IncomingMessage, ServerResponse, FastifyBaseLogger, SchemaTypes>;
 
-/** What a route says of itself, beside its method, its path and its handler. */
+/** The properties of a route, besides its method, its path and its handler. */
 export interface RouteShape {
   config: FastifyContextConfig & { access: Access };
   schema: FastifySchema;

@@ -1,4 +1,4 @@
-/** What is the same for everybody and is kept in memory: made once, sent compressed, and only when it has changed. */
+/** Files that are the same for everybody: kept in memory, compressed once, and sent only when they have changed. */
 import { hash } from 'node:crypto';
 import type { FastifyReply, FastifyRequest } from 'fastify';
 
@@ -20,7 +20,7 @@ export function variantOf(bytes: Buffer): Variant {
   return { bytes, etag: `"${hash('sha256', bytes, 'base64url').slice(0, 22)}"` };
 }
 
-/** Sends the smallest representation that the client takes, or 304 when it has that one. */
+/** Sends the smallest representation that the client accepts, or 304 when the client has it already. */
 export function sendFile({ headers }: FastifyRequest, reply: FastifyReply, file: File): FastifyReply {
   const encoding = file.encoded.find(({ name }) => accepts(headers['accept-encoding'] ?? '', name));
   const { bytes, etag } = encoding?.variant ?? file.plain;

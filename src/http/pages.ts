@@ -1,7 +1,7 @@
 /**
- * The pages, as `npm run build` leaves them in web/dist. They need no key: they hold nothing but what is in the
- * repository, and ask for one. Only what no route takes comes here, and of it only what a browser asks for, so that a
- * mistyped path of the API stays what it is.
+ * The pages, as `npm run build` leaves them in web/dist. They need no key: they contain only files of the repository,
+ * and ask for a key. Only requests without a route arrive here, and only those that a browser makes are answered, so
+ * that a mistyped path of the API keeps its 404.
  */
 import { readdir, readFile, stat } from 'node:fs/promises';
 import { extname, join, relative, sep } from 'node:path';
@@ -46,7 +46,7 @@ const ENCODINGS = [
   { name: 'gzip', suffix: '.gz' },
 ] as const;
 
-/** They allow nothing inline, nothing from another site, and no text that becomes markup. */
+/** The pages allow nothing inline, nothing from another site, and no text that becomes markup. */
 export const PAGE_HEADERS = {
   'content-security-policy': [
     "default-src 'none'",
@@ -88,7 +88,7 @@ const IN_WORDS = `Convoke ${VERSION} pushes every message of a meeting, in order
 The API itself is under /api/v1/: GET /api/v1/instances/ lists the instances.
 `;
 
-/** How soon a browser looks again. */
+/** How soon a browser checks again. */
 const NOT_BUILT_RETRY_S = '2';
 
 /** The built files, as they were when the index was written. */
@@ -107,7 +107,7 @@ export class Pages {
     this.#directory = directory;
   }
 
-  /** Whether a request that no route takes is for the pages. */
+  /** Whether a request without a route is for the pages. */
   isFor({ method, url, headers }: FastifyRequest): boolean {
     if (method !== 'GET' && method !== 'HEAD') return false;
     const path = pathOf(url);

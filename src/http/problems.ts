@@ -50,9 +50,7 @@ function documentOf({ code, message: detail, errors }: Problem): string {
   });
 }
 
-/**
- * The value of WWW-Authenticate (RFC 6750, section 3). A client that sent a key learns that the key is the problem.
- */
+/** The value of WWW-Authenticate (RFC 6750, section 3). It tells a client that sent a key that the key is wrong. */
 function challengeOf({ code }: Problem): string {
   return code === 'api_key_missing' ? 'Bearer realm="convoke"' : 'Bearer realm="convoke", error="invalid_token"';
 }

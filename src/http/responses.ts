@@ -2,7 +2,7 @@ import type { TSchema } from 'typebox';
 import { PROBLEMS, type ProblemCode } from '../domain/problem.ts';
 import { PROBLEM_HEADERS, ProblemSchema } from './schemas/problem.ts';
 
-/** The problems that every route can have: of the checks before it, and of what all routes need. */
+/** The problems that every route can have: those of the checks before it, and those of what all routes need. */
 const COMMON_CODES = [
   'malformed_json',
   'malformed_request',
@@ -36,7 +36,7 @@ type AnswerSchemas<Answers> = {
     : TSchema & { static: null };
 };
 
-/** The `response` of a route: its successes by status, and the problems that its codes stand for. */
+/** The `response` of a route: its successes by status, and the problems of its codes. */
 export function responses<const Answers extends { [status: number]: Answer; codes: readonly ProblemCode[] }>(
   given: Answers,
 ): AnswerSchemas<Answers> {

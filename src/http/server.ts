@@ -16,8 +16,8 @@ const BODY_BYTES_MAX = 16_384;
 /** A percent-encoded id of 200 characters of four bytes each. */
 const PARAM_CHARS_MAX = 200 * 4 * 3;
 /**
- * A slow request is cut off: after 5 s without all headers, after 30 s without all of it. Without the interval, Node
- * checks nothing.
+ * A slow request is cut off: after 5 s without all of its headers, after 30 s without all of its body. Without the
+ * interval, Node checks nothing.
  */
 const HEADERS_TIMEOUT_MS = 5_000;
 const REQUEST_TIMEOUT_MS = 30_000;
@@ -52,8 +52,8 @@ const COMPILERS = {
 /**
  * The HTTP server with every route: it translates between the wire and the words of the domain, and decides nothing.
  *
- * @param addRoutes adds them, each with what it needs
- * @param collect gets the server before its routes, to look at each of them
+ * @param addRoutes adds the routes, each with what it needs
+ * @param collect gets the server before its routes are added, to see each of them
  */
 export async function createServer(
   context: HttpContext,
@@ -72,7 +72,7 @@ export async function createServer(
     http: {
       headersTimeout: HEADERS_TIMEOUT_MS,
       connectionsCheckingInterval: CONNECTIONS_CHECK_MS,
-      // Refused by the intake with a problem: Node would send a status only.
+      // The intake refuses them with a problem: Node would send only a status.
       requireHostHeader: false,
     },
     schemaController: { compilersFactory: COMPILERS },

@@ -1,4 +1,4 @@
-/** Rows as they go over the wire. */
+/** Makes rows into the JSON of the API. */
 import { advised } from '../domain/advice.ts';
 import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
@@ -19,7 +19,7 @@ import type { MeetingInstanceSchema, MeetingSchema, MembershipSchema } from './s
 import type { SentMessageSchema } from './schemas/messages.ts';
 import type { NodeSchema } from './schemas/nodes.ts';
 
-/** Secrets and header values stay here. */
+/** Leaves out the secrets and the header values. */
 export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
   return {
     instance_id: row.instance_id,
@@ -44,13 +44,13 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
   };
 }
 
-/** An instance that is pushed to is what it was before there were others. */
+/** An instance with a webhook has the same fields as before there were others. */
 function wirePulling({ transport, ack_timeout_s, connection }: InstanceRow) {
   if (transport === 'webhook') return {};
   return { transport, ack_timeout_s, connected: connection && { ...connection, since: isoTime(connection.since) } };
 }
 
-/** The digests stay here. */
+/** Leaves out the digests. */
 export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
   const { key_id, name, scopes, meeting_ids, instance_id } = key;
   return {
@@ -67,7 +67,7 @@ export function wireApiKey(key: ApiKey): Static<typeof ApiKeySchema> {
   };
 }
 
-/** The digest stays here. */
+/** Leaves out the digest. */
 export function wireInvite(invite: Invite, wall_ms: number): Static<typeof InviteSchema> {
   const { invite_id, instance_id, meeting_ids, agent_ids, created_by, key_id } = invite;
   return {
@@ -93,7 +93,7 @@ export function wireMeetingInstance(row: MeetingInstance): Static<typeof Meeting
   return { ...wireMembership(row), instance_name: row.instance_name, health: row.health };
 }
 
-/** @param limits of the service */
+/** @param limits those of the service */
 export function wireMeeting(row: MeetingRow, limits: GuardLimits): Static<typeof MeetingSchema> {
   const { meeting_id, last_seq, instance_count, agent_count, pending_deliveries, paused } = row;
   const { hop_limit, pair_limit, pair_window_s } = row;

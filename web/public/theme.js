@@ -1,9 +1,10 @@
-// Before anything is painted, so that a chosen theme does not flash in from the other one. Not a module: those come late.
+// Runs before the first paint, so that a chosen theme does not flash in from the other one. Not a module: modules run
+// later.
 (() => {
   try {
     const theme = localStorage.getItem('theme');
     if (theme === 'light' || theme === 'dark') document.documentElement.dataset.theme = theme;
   } catch {
-    // A browser that keeps nothing: the system's theme it is.
+    // The browser stores nothing: the system's theme is used.
   }
 })();

@@ -1,4 +1,4 @@
-/** What the feed sent, for the page Now: counted for the charts, and the latest events kept for the list. */
+/** The events of the feed, for the page Now: counted for the charts, and the latest ones kept for the list. */
 import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { feed, type FeedEvent } from './feed.ts';
 import { Rates } from './rates.ts';
@@ -7,9 +7,9 @@ import { Observable } from './observable.ts';
 import { counted, durationInWords, failureInWords } from './format.ts';
 
 const KEPT_EVENTS = 60;
-/** The events of a busy moment are drawn together. */
+/** Events that arrive close together are drawn together. */
 const DRAWN_EVERY_MS = 250;
-/** Messages whose time is remembered until they are delivered. */
+/** The most messages whose time is remembered until they are delivered. */
 const ACCEPTED_MAX = 20_000;
 
 interface ActivityEntry {
@@ -68,7 +68,7 @@ function draw(): void {
   activity.value = events.slice(0, KEPT_EVENTS);
 }
 
-/** Counts what was delivered and failed before the page was opened, from the latest deliveries. */
+/** Counts the deliveries that ended before the page was opened, from the latest deliveries. */
 export async function recallActivity(): Promise<void> {
   const since_ms = Date.now();
   const { data, next_cursor } = await client.listDeliveries({ limit: 500 });

@@ -33,7 +33,7 @@ interface Section {
 }
 
 const isAdmin = (): boolean => may('admin');
-/** A single node has no page of nodes: the page would show only itself. */
+/** A single node has no page of nodes: the page would show only that node. */
 const isShared = (): boolean => session.value?.features.cluster === true;
 
 const SECTIONS: readonly Section[] = [
@@ -167,7 +167,7 @@ function View({ section, rest }: { section: string; rest: string[] | null }): JS
   );
 }
 
-/** Goes to the guide while the registry is empty, and otherwise to the page Now. */
+/** Goes to the guide while no instance is registered, and otherwise to the page Now. */
 function Home(): JSX.Element {
   const { value, problem } = useQuery('is empty', async () => {
     const [instances, meetings] = await Promise.all([
@@ -318,7 +318,7 @@ function leave(event: KeyboardEvent): void {
   const detail = document.querySelector<HTMLElement>('.detail[data-back]');
   if (detail === null) return;
   go(detail.dataset['back'] as string);
-  // The focus goes back to the row that opened the detail, if the list still shows that row.
+  // The focus returns to the row that opened the detail, if the list still shows that row.
   document.querySelector<HTMLElement>('.row.is-selected .row-link')?.focus();
 }
 

@@ -3,7 +3,7 @@ import type { FeedEvent as SentEvent } from '@convoke/sdk';
 import { client } from './service.ts';
 import { Observable } from './observable.ts';
 
-/** An event, and what it happened to. `gap`: events are missing, so everything must be read again. */
+/** An event, and whom or what it concerns. `gap`: events are missing, so everything must be read again. */
 export interface FeedEvent {
   name: SentEvent['name'];
   at: string;
@@ -17,7 +17,7 @@ export type FeedState = 'connecting' | 'live' | 'broken';
 
 /** A page in the background closes its connection after this time: a browser opens only a few to one host. */
 const HIDDEN_MS_MAX = 20_000;
-/** How soon it tries again after a refusal that looks final. Perhaps the service is just being replaced. */
+/** How soon it tries again after a refusal that looks final: the service may be in the middle of an upgrade. */
 const REFUSED_MS = 10_000;
 
 class Feed {
@@ -79,7 +79,7 @@ class Feed {
   async #run({ signal }: AbortController): Promise<void> {
     const onConnection = (state: 'connected' | 'reconnecting'): void => {
       this.state.value = state === 'connected' ? 'live' : 'broken';
-      // What the page read before the connection was open may have changed since then.
+      // Data that the page read before the connection was open may have changed since then.
       if (state === 'connected') this.#publish({ name: 'gap', at: '', sent: null });
     };
     const query = this.#last_event_id === undefined ? {} : { last_event_id: this.#last_event_id };

@@ -49,14 +49,14 @@ export function outcomeInWords({ outcome, status_code }: Pick<Attempt, 'outcome'
   return is_status && status_code !== null ? `answered ${status_code}` : OUTCOMES[outcome];
 }
 
-/** Why an attempt failed, with what is known beyond the outcome itself. */
+/** Why an attempt failed, with the details beyond its outcome. */
 export function failureInWords(attempt: Pick<Attempt, 'outcome' | 'status_code' | 'detail'>): string {
   const outcome = outcomeInWords(attempt);
   if (attempt.detail === '') return outcome;
   return attempt.detail.startsWith(outcome) ? attempt.detail : `${outcome}: ${attempt.detail}`;
 }
 
-/** What explains the state of a delivery; empty when nothing needs explaining. */
+/** The explanation of a delivery's state; empty when none is needed. */
 export function whyInWords({ reason, waiting_for }: Pick<Delivery, 'reason' | 'waiting_for'>): string {
   if (reason !== null) return REASONS[reason];
   return waiting_for === null ? '' : `waits for ${WAITS[waiting_for]}`;
@@ -91,7 +91,7 @@ export function some(names: readonly string[], most = 3): string {
   return `${names.slice(0, most).join(', ')} and ${names.length - most} more`;
 }
 
-/** Text for a shell between single quotes. */
+/** Text for a shell, between single quotes. */
 export function quoted(text: string): string {
   return /^[\w./:@-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`;
 }

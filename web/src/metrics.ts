@@ -6,7 +6,7 @@ export interface Figures {
   in_flight: number | null;
 }
 
-/** Reads Prometheus text; null for a figure that is not in it. */
+/** Reads Prometheus text; null for a figure that is missing. */
 export function figuresOf(text: string): Figures {
   const figure = (name: string): number | null => {
     const found = new RegExp(`^${name} (\\S+)$`, 'm').exec(text)?.[1];

@@ -1,6 +1,6 @@
 /**
- * Responses of the service. The live feed keeps them fresh: an event says only that something changed, and the page
- * asks again.
+ * Responses of the service. The live feed keeps them up to date: an event says only that something changed, and the
+ * page asks again.
  */
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ConvokeError, type Page } from '@convoke/sdk';
@@ -13,7 +13,7 @@ const KEPT_MAX = 100;
 const PAUSE_MS = 700;
 const FIRST_PAGE = 100;
 const PAGE_MAX = 500;
-/** The rows at the beginning of a list that are read again after an event; later rows are not. */
+/** How many rows at the beginning of a list are read again after an event; later rows are not. */
 const REFRESHED_ROWS_MAX = 1000;
 
 function keep(key: string, value: unknown): void {
@@ -64,7 +64,7 @@ export interface Query<T> {
 /**
  * Asks the service, and asks again after each event that concerns the query.
  *
- * @param key identifies the query; another key is another query. Null: nothing is asked
+ * @param key identifies the query; another key is another query. Null: no request is made
  */
 export function useQuery<T>(
   key: string | null,
@@ -108,7 +108,7 @@ export interface ListQuery<T> {
   /** Null until the first page arrived. */
   rows: T[] | null;
   problem: ConvokeError | null;
-  /** Whether there is nothing after the last row. */
+  /** Whether the list has no more rows after the last one. */
   is_complete: boolean;
   /** Loads the next page, if there is one and it is not being loaded. */
   more: () => void;
@@ -121,7 +121,7 @@ interface ListState<T> {
   cursor: string | null;
   problem: ConvokeError | null;
   is_busy: boolean;
-  /** Something changed while the list was busy: it is read again next. */
+  /** Something changed while the list was loading: it is read again afterwards. */
   is_stale: boolean;
   is_more_wanted: boolean;
 }

@@ -1,8 +1,8 @@
-/** What the charts show: counts and durations by the second, as far back as they are kept. */
+/** The data of the charts: counts and durations by the second, as far back as they are kept. */
 
 export const BIN_S = 2;
 const KEPT_S = 3600;
-/** Durations kept in each bin; more would not change the quantiles. */
+/** The most durations in each bin; more would not change the quantiles. */
 const SAMPLES_MAX = 200;
 
 interface Bin {
@@ -24,7 +24,7 @@ export interface Points {
 
 export class Rates {
   readonly #bins = new Map<number, Bin>();
-  /** Nothing is known about the time before this: the lines have a gap there, not zeros. */
+  /** The time before this is unknown: the lines have a gap there, not zeros. */
   #known_since_s = Date.now() / 1000;
 
   knownSince(time_ms: number): void {
@@ -75,7 +75,7 @@ export class Rates {
   }
 }
 
-/** Of sorted values; null of none. */
+/** The values must be sorted; null when there are none. */
 export function quantile(sorted: readonly number[], share: number): number | null {
   if (sorted.length === 0) return null;
   return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * share))] as number;

@@ -45,7 +45,7 @@ export function addressOf(
   return search === '' ? path : `${path}?${search}`;
 }
 
-/** `['instances', 'a/b']` for `/instances/a%2Fb`; null for what cannot be decoded. */
+/** `['instances', 'a/b']` for `/instances/a%2Fb`; null for a path that cannot be decoded. */
 export function partsOf(path: string): string[] | null {
   try {
     return path

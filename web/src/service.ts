@@ -6,8 +6,8 @@ import { Observable } from './observable.ts';
 export const session = new Observable<Session | null>(null);
 
 /**
- * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, and shows this to no
- * page of another port. All tabs share it: after a new sign-in in one of them the others go on.
+ * The half of a session that is not in the cookie. A browser sends the cookie to every port of the host, but shows this
+ * half to no page of another port. All tabs share it: after a new sign-in in one of them the others continue.
  */
 const CSRF_TOKEN = 'convoke.csrf_token';
 /** For browsers that store nothing: kept until the page is closed. */
@@ -28,7 +28,7 @@ export function keepCsrfToken(token: string | null): void {
     if (token === null) localStorage.removeItem(CSRF_TOKEN);
     else localStorage.setItem(CSRF_TOKEN, token);
   } catch {
-    // It stays in this page.
+    // The token stays in this page.
   }
 }
 

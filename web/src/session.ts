@@ -1,4 +1,4 @@
-/** Coming in and going out. */
+/** Signing in and signing out. */
 import type { Session } from '@convoke/sdk';
 import { errorOf, forgetResponses } from './queries.ts';
 import { feed } from './feed.ts';
@@ -55,6 +55,6 @@ function begin(found: Session): void {
   session.value = found;
   if (found.state === 'signed_out') return;
   feed.start();
-  // The charts begin empty then.
+  // The charts then begin empty.
   recallActivity().catch(() => {});
 }

@@ -4,7 +4,7 @@ export type Theme = 'system' | 'light' | 'dark';
 
 const KEY = 'theme';
 
-/** What the user chose; `theme.js` has applied it before the first paint. */
+/** The theme that the user chose; `theme.js` has applied it before the first paint. */
 export const theme = new Observable<Theme>(chosen());
 
 const dark = matchMedia('(prefers-color-scheme: dark)');
@@ -20,7 +20,7 @@ export function choose(next: Theme): void {
     if (next === 'system') localStorage.removeItem(KEY);
     else localStorage.setItem(KEY, next);
   } catch {
-    // Where nothing can be stored, the choice holds until the page is closed.
+    // In a browser that stores nothing, the choice lasts until the page is closed.
   }
   theme.value = next;
   colours.value += 1;

@@ -12,30 +12,30 @@ const DEFAULT_URL = 'http://127.0.0.1:8080';
 const TURN_S = 120;
 const CONCURRENCY = 16;
 
-/** What an agent is asked: a message of a meeting. */
+/** What an agent gets: a message of a meeting. */
 export type AgentPush = Push & Pick<PushInHand, 'signal'>;
 
-/** What an agent says in the same meeting: a text, a message, or several; nothing when it is null or undefined. */
+/** What an agent says in the same meeting: a text, a message, or a list of them. Null or undefined: nothing. */
 export type AgentAnswer = string | JsonObject | readonly (string | JsonObject)[] | null | undefined | void;
 
-/** An agent as a function. It runs once for a push; when it throws, the push repeats later. */
+/** An agent as a function. It runs once for a push; when it throws, Convoke pushes again later. */
 export type Agent = (push: AgentPush) => AgentAnswer | Promise<AgentAnswer>;
 
 export interface AgentOptions extends Pick<PullOptions, 'concurrency' | 'signal' | 'onConnection' | 'sleep' | 'now'> {
   agent_id: string;
-  /** Meetings to join at the start. It stays in those that it was in. */
+  /** The meetings to join at the start. The agent also stays in those that it joined before. */
   meetings?: readonly string[] | undefined;
-  /** Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080. */
+  /** Where Convoke listens. When absent: the variable CONVOKE_URL, otherwise http://127.0.0.1:8080. */
   base_url?: string | undefined;
   /** The variable CONVOKE_API_KEY when absent. */
   api_key?: string | undefined;
-  /** The agent_id when absent. The same at every start, so that what waited meanwhile arrives. */
+  /** The agent_id when absent. Keep it the same at every start, so that messages that waited meanwhile arrive. */
   instance_id?: string | undefined;
-  /** What people see; the instance_id when absent. */
+  /** The name that people see; the instance_id when absent. */
   instance_name?: string | undefined;
   /** How long the agent may take for a push; 120 when absent, 600 at most. */
   turn_s?: number | undefined;
-  /** Called with what the agent threw; console.error when absent. */
+  /** Called with the error that the agent threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
   /** Another implementation of fetch. */
   fetch?: typeof fetch | undefined;
@@ -69,7 +69,7 @@ export async function serveAgent(options: AgentOptions, agent: Agent): Promise<v
       void respond(push, agent, options);
     }
   } catch (error) {
-    // Ended before it had entered.
+    // The signal was aborted before the agent had joined.
     if (!signal.aborted) throw error;
   } finally {
     end.release();
@@ -94,7 +94,7 @@ export function createAgentReceiver(
   });
 }
 
-/** Registers and joins, as often as it takes. */
+/** Registers and joins, and repeats both until they succeed. */
 async function enter(client: ConvokeClient, options: AgentOptions, signal: AbortSignal): Promise<void> {
   const { agent_id, instance_id = agent_id, instance_name = instance_id, meetings = [], turn_s = TURN_S } = options;
   const { onConnection, sleep, now } = options;
@@ -118,7 +118,7 @@ async function respond(push: PushInHand, agent: Agent, options: AgentOptions): P
   }
 }
 
-/** The body of a response that replies; null when there is nothing to say. */
+/** The body of a response that holds the replies; null when there are none. */
 function replyBody(answer: AgentAnswer): string | null {
   if (answer === null || answer === undefined) return null;
   const body = JSON.stringify(isList(answer) ? { replies: answer.map(replyOf) } : { reply: replyOf(answer) });
@@ -133,14 +133,14 @@ function replyOf(said: string | JsonObject): string | { message: JsonObject } {
   return typeof said === 'string' ? said : { message: said };
 }
 
-/** `Array.isArray` says nothing of a list that is readonly. */
+/** `Array.isArray` does not narrow a readonly list. */
 function isList(
   answer: string | JsonObject | readonly (string | JsonObject)[],
 ): answer is readonly (string | JsonObject)[] {
   return Array.isArray(answer);
 }
 
-/** What of Node's `process` is there depends on the runtime; a page has none. */
+/** Which parts of Node's `process` exist depends on the runtime; a page has none. */
 interface Process {
   env?: Record<string, string | undefined>;
   once?: (signal: string, listener: () => void) => unknown;
@@ -155,7 +155,7 @@ function variable(name: string): string | undefined {
   try {
     return processHere()?.env?.[name] || undefined;
   } catch {
-    // Deno, without the permission.
+    // Deno without the permission throws.
     return undefined;
   }
 }

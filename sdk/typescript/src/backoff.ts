@@ -2,16 +2,16 @@ import type { ConvokeError } from './error.ts';
 
 const PAUSE_FIRST_MS = 100;
 const PAUSE_MS_MAX = 5_000;
-/** For so long after it was lost, a service that is not there is asked for often: a restart takes seconds. */
+/** For this long after it was lost, a service that is not there is tried often: a restart takes seconds. */
 const SOON_MS = 60_000;
 const PAUSE_SOON_MS_MAX = 500;
 
 /**
- * The pauses before a request is made again: 0.1 s, doubling to 5 s, or what the service asked for. While nothing is there
- * that could respond, they stay at 0.5 s for a minute. Such a request costs the service nothing, and it is asked again
- * within half a second of its return. One that responds, and is too busy, is left alone for longer and longer.
+ * The pauses before a request is made again: 0.1 s, doubling to 5 s, or the pause that the service asked for.
  *
- * Up to half of each pause is left out by chance, so that not all machines return at once.
+ * While nothing responds at the address, they stay at 0.5 s for a minute. Such a request costs the service nothing, and
+ * the service is found within half a second of its return. A service that responds, and is too busy, gets longer and
+ * longer pauses. Up to half of each pause is left out at random, so that not all machines return at once.
  */
 export class Backoff {
   readonly #now: () => number;
@@ -40,7 +40,7 @@ export class Backoff {
   }
 }
 
-/** Nothing took the request: there was no connection, or a proxy found nothing behind it. */
+/** Nothing received the request: there was no connection, or a proxy found nothing behind it. */
 function isAway({ code, status }: Pick<ConvokeError, 'code' | 'status'>): boolean {
   return code === 'unreachable' || status === 502;
 }

@@ -91,7 +91,7 @@ export class ConvokeClient {
     return this.#requests.call('PATCH', ['instances', instance_id], { ...options, body: changes });
   }
 
-  /** Its pending deliveries are cancelled. */
+  /** Also cancels its pending deliveries. */
   deleteInstance(instance_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['instances', instance_id], { ...options });
   }
@@ -112,8 +112,8 @@ export class ConvokeClient {
   }
 
   /**
-   * The pushes of an instance with the transport `pull`, as they come. Each has to be given its result. When the
-   * connection is lost it is made again; it throws when it is refused for good.
+   * The pushes of an instance with the transport `pull`, as they arrive. Each of them needs a result. When the
+   * connection is lost it is made again; the iteration throws when the service refuses it for good.
    *
    *     for await (const push of client.pull('laptop-anna')) {
    *       await handle(push.message);
@@ -152,7 +152,7 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['meetings', meeting_id], { ...options });
   }
 
-  /** Pauses a meeting, or lets it go on: what waited is then delivered in its order. For admins. */
+  /** Pauses a meeting, or resumes it: then the waiting deliveries follow in their order. For admins. */
   updateMeeting(meeting_id: string | number, changes: UpdateMeetingInput, options?: CallOptions): Promise<Meeting> {
     return this.#requests.call('PATCH', ['meetings', meeting_id], { ...options, body: changes });
   }
@@ -176,10 +176,10 @@ export class ConvokeClient {
   }
 
   /**
-   * Replies to a push that was answered before, with its `reply_token` and without a key: in its meeting, as one of its
-   * agents. Tries again as sendMessage does.
+   * Replies to an earlier push, with its `reply_token` and without a key: in its meeting, as one of its agents. Tries
+   * again as sendMessage does.
    *
-   * @param reply a text, which becomes `{ content: text }`, or a message with who says it
+   * @param reply a text, which becomes `{ content: text }`, or a message with the agent that says it
    */
   sendReply(reply_token: string, reply: ReplyInput['reply'], options: ReplyOptions = {}): Promise<SentMessage> {
     return sendReply(this.#requests, this.#sending, reply_token, reply, options);
@@ -210,7 +210,7 @@ export class ConvokeClient {
     }
   }
 
-  /** Newest first. */
+  /** The newest first. */
   listDeliveries(query: ListDeliveriesQuery = {}, options?: CallOptions): Promise<Page<Delivery>> {
     return this.#requests.call('GET', ['deliveries'], { ...options, query });
   }
@@ -226,14 +226,17 @@ export class ConvokeClient {
   }
 
   /**
-   * Cancels what waits for an instance, or in a meeting; with `dry_run` it only counts. Call it again while `done` is
-   * false.
+   * Cancels the waiting deliveries of an instance, or in a meeting; with `dry_run` it only counts them. Call it again
+   * while `done` is false.
    */
   dropDeliveries(input: DropDeliveriesInput, options?: CallOptions): Promise<DroppedDeliveries> {
     return this.#requests.call('POST', ['deliveries', 'drop'], { ...options, body: input });
   }
 
-  /** Changes the data key that secrets are encrypted under at rest, for some seconds; call again while `done` is false. */
+  /**
+   * Changes the data key that encrypts stored secrets. One call works for some seconds; call again while `done` is
+   * false.
+   */
   reencrypt(options?: CallOptions): Promise<Reencryption> {
     return this.#requests.call('POST', ['encryption', 'reencrypt'], { ...options });
   }
@@ -247,10 +250,9 @@ export class ConvokeClient {
   }
 
   /**
-   * How far the copy is; or the copy itself, once, when it is complete. No timeout limits reading it: only `signal`
-   * ends that.
-   *
-   * Fails with `backup_does_not_exist` when the copy was fetched already, or nobody asked for it for a minute.
+   * The progress of the copy; or the copy itself, once, when it is complete. No timeout limits reading it: only
+   * `signal` ends that. Fails with `backup_does_not_exist` when the copy was fetched already, or when no call asked for
+   * it for a minute.
    */
   fetchBackup(
     backup_id: string,
@@ -287,12 +289,12 @@ export class ConvokeClient {
   }
 
   /**
-   * Makes a one-time link that lets a machine into meetings. The response has the `link`, this once. For admins, as are
+   * Makes a one-time link that lets a machine into meetings. Only this response contains the `link`. For admins, as are
    * listing and revoking.
    */
   async createInvite(input: CreateInviteInput, options?: CallOptions): Promise<InviteWithLink> {
     const made = await this.#requests.call<InviteWithLink>('POST', ['invites'], { ...options, body: input });
-    // Behind a proxy the service may not know how it is reached; this client does.
+    // Behind a proxy the service may not know its own address; this client does.
     return { ...made, link: `${this.base_url}${new URL(made.link).pathname}` };
   }
 
@@ -301,17 +303,17 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['invites'], { ...options, query });
   }
 
-  /** Its link is refused from the response on. Fails with `invite_redeemed`: revoke its key then. */
+  /** Its link is refused from the response on. Fails with `invite_redeemed`: then revoke its key. */
   revokeInvite(invite_id: string, options?: CallOptions): Promise<void> {
     return this.#requests.call('DELETE', ['invites', invite_id], { ...options });
   }
 
   /**
-   * Redeems the link of an invite, once, for a key. Needs no key: make the client with the part of the link before `/invite/` as
-   * `base_url`. A lost response cannot be asked for again.
+   * Redeems the link of an invite, once, for a key. Needs no key: make the client with the part of the link before
+   * `/invite/` as `base_url`. When the response is lost, it cannot be repeated.
    *
    * @throws ConvokeError `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
-   * @throws TypeError when it is no link of this service
+   * @throws TypeError when it is not a link of this service
    */
   async redeemInvite(link: string, options: CallOptions = {}): Promise<RedeemedInvite> {
     const beginning = `${this.base_url}/invite/`;
@@ -321,8 +323,8 @@ export class ConvokeClient {
   }
 
   /**
-   * The audit log: who did what, to what, from where and when. The newest entry is first unless `order` says otherwise.
-   * For admins.
+   * The audit log: who changed what, from where and when. The newest entry is first unless `order` says otherwise. For
+   * admins.
    */
   listAudit(query: ListAuditQuery = {}, options?: CallOptions): Promise<Page<AuditEntry>> {
     return this.#requests.call('GET', ['audit'], { ...options, query });
@@ -333,7 +335,9 @@ export class ConvokeClient {
     return this.#requests.call('GET', ['demo'], { ...options });
   }
 
-  /** Lets two agents within the service talk in a meeting. Fails with `demo_not_possible` where no push may reach them. */
+  /**
+   * Lets two agents within the service talk in a meeting. Fails with `demo_not_possible` when no push may reach them.
+   */
   startDemo(options?: CallOptions): Promise<Demo> {
     return this.#requests.call('POST', ['demo'], { ...options });
   }

@@ -16,9 +16,12 @@ export class ConvokeError extends Error {
   readonly detail: string;
   /** The invalid fields, when the code is `invalid_fields`; otherwise empty. */
   readonly errors: readonly FieldError[];
-  /** How long the server asked to wait; null when it did not. */
+  /** How long the server asks to wait; null when it does not ask. */
   readonly retry_after_s: number | null;
-  /** The key a message was sent with. Sending the same message again with it stores the message at most once. */
+  /**
+   * The key with which a message was sent. When the same message is sent again with it, the message is stored at most
+   * once.
+   */
   idempotency_key: string | null = null;
 
   constructor(

@@ -25,7 +25,7 @@ interface RawEvent {
   id: string | null;
 }
 
-/** Follows the live feed over as many connections as it takes. */
+/** Follows the live feed, over as many connections as needed. */
 export async function* listen(
   fetch_: typeof fetch,
   url: string,

@@ -42,7 +42,7 @@ async function runHandler(
   }
 }
 
-/** Null for what Node accepts and a Request refuses: an invalid URL, or a method like TRACE. */
+/** Null for a request that Node accepts and that a Request cannot represent: an invalid URL, or a method like TRACE. */
 function toRequest(incoming: IncomingMessage): Request | null {
   const headers = new Headers();
   const method = incoming.method ?? 'GET';
@@ -53,7 +53,8 @@ function toRequest(incoming: IncomingMessage): Request | null {
     }
     const url = new URL(`${scheme}://${incoming.headers.host ?? 'localhost'}${incoming.url}`);
     if (method === 'GET' || method === 'HEAD') return new Request(url, { method, headers });
-    // A variable, because the type RequestInit of the DOM does not know `duplex`. A body that is a stream needs it.
+    // In a variable, because the type RequestInit of the DOM does not know `duplex`, which a body that is a stream
+    // needs.
     const init = { method, headers, body: toStream(incoming), duplex: 'half' as const };
     return new Request(url, init);
   } catch {
@@ -81,7 +82,7 @@ async function writeResponse(response: Response, incoming: IncomingMessage, outg
   const body = new Uint8Array(await response.arrayBuffer());
   outgoing.statusCode = response.status;
   outgoing.setHeaders(response.headers);
-  // The rest of the body is not read. Without this, the sender could send it for ever.
+  // The rest of the body is not read. Otherwise the sender could send it for ever.
   if (!incoming.complete) outgoing.setHeader('connection', 'close');
   outgoing.end(body);
 }

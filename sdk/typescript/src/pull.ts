@@ -6,19 +6,22 @@ import { Remembered } from './remembered.ts';
 import type { Requests } from './requests.ts';
 import { type Push, readPush } from './verify.ts';
 
-/** How long the service keeps a request without pushes. A connection that died in silence is noticed after that and the grace. */
+/**
+ * How long the service keeps a request without pushes. This time and the grace later, a connection that died in silence
+ * is noticed.
+ */
 const WAIT_S = 20;
 const GRACE_MS = 5_000;
-/** While a machine sleeps, timers stand still and the wall clock does not: so it is looked at as often as this. */
+/** While a machine sleeps, timers stand still and the wall clock does not: so the wall clock is read this often. */
 const LOOK_MS = 1_000;
-/** How long an iteration that ends tries to hand in its results. */
+/** How long an iteration that is ending tries to hand in its results. */
 const HAND_IN_MS_MAX = 10_000;
-/** Pushes that one request asks for. */
+/** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
-/** A success whose settlement was lost in a crash of the service is asked for again: once for a lane, and soon. */
+/** A success whose settlement was lost in a crash of the service is pushed again: once for each lane, and soon. */
 const REMEMBER_MS = 3_600_000;
 const REMEMBERED_MAX = 1_000;
-/** Pushes that never got a result; the oldest is forgotten first. */
+/** The most pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
 /** A push that this machine pulled, and has to give a result for. */
@@ -26,26 +29,26 @@ export interface PushInHand extends Push {
   delivery_id: string;
   /** The headers that a webhook would get, the signature included. */
   headers: Readonly<Record<string, string>>;
-  /** Aborted when the service waits for the result no longer; it hands the push out again later. */
+  /** Aborted when the service no longer waits for the result; it hands the push out again later. */
   signal: AbortSignal;
-  /** Gives the result. It is handed in at once; a second one of the same push counts for nothing. */
+  /** Gives the result. It is handed in at once; a second result for the same push is ignored. */
   respond: (result: PushResult) => void;
 }
 
 export interface PullOptions {
   /**
-   * How many pushes you can have in your hands at a time, each of another meeting; 1 when absent. With more than one, do
+   * How many pushes you can have in hand at a time, each from another meeting; 1 when absent. With more than one, do
    * not await the work in the loop.
    */
   concurrency?: number | undefined;
-  /** Aborting it ends the iteration, as soon as the pushes in your hands have their results and these are handed in. */
+  /** Aborting it ends the iteration, as soon as the pushes in hand have their results and these are handed in. */
   signal?: AbortSignal | undefined;
   /**
-   * Asked before each request for pushes; nothing when it is ready, or a promise to wait for. While it waits, pushes wait at
-   * the service and spend nothing. The promise must settle soon after the signal is aborted.
+   * Called before each request for pushes. Returns nothing when the agent is ready, or a promise to wait for. Meanwhile
+   * pushes wait at the service and spend no attempts. The promise must settle soon after the signal is aborted.
    */
   ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
-  /** Called when the service responds, and when it is lost and will be asked again. */
+  /** Called when the service responds, and when it is lost and will be tried again. */
   onConnection?: ((state: 'connected' | 'reconnecting', error: ConvokeError | null) => void) | undefined;
   /** How the pauses between failed requests are made; for tests. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
@@ -61,22 +64,22 @@ interface HandedOut {
   deadline_at: string;
 }
 
-/** A push in the hands of the caller. */
+/** A push that the caller has in hand. */
 interface Held {
   attempt: number;
   deadline: ReturnType<typeof setTimeout>;
   abort: AbortController;
-  /** The deadline has passed: the service makes a new attempt later, and this one takes no room. */
+  /** The deadline has passed: the service makes a new attempt later, and this push no longer takes up room. */
   is_late: boolean;
 }
 
 /**
- * The pushes of one instance, pulled over as many requests as it takes.
+ * The pushes of one instance, pulled over as many requests as needed.
  *
- * One request waits at the service for pushes while there is room for them. A result given meanwhile goes with a second
- * request that waits for nothing. Both bring results, and take the pushes that are there.
+ * One request waits at the service for pushes while there is room for them. A result that is given meanwhile goes with
+ * a second request, which does not wait. Both bring results, and take the pushes that are there.
  *
- * A push that is handed out again, because its result was lost or late, is not given to the caller twice: it gets the
+ * A push may be handed out again, because its result was lost or late. The caller does not get it twice: it gets the
  * result of the call that runs, or the success that is remembered.
  */
 export class Puller {
@@ -84,19 +87,22 @@ export class Puller {
   readonly #path: readonly string[];
   readonly #concurrency: number;
   readonly #options: PullOptions;
-  /** In the hands of the caller, or waiting in the queue for them; late ones included, in the order of their coming. */
+  /**
+   * Pushes that the caller has in hand, and those in the queue for them; late ones included, in the order of their
+   * arrival.
+   */
   readonly #held = new Map<string, Held>();
   readonly #queue: PushInHand[] = [];
   readonly #successes = new Remembered<PushResult>(REMEMBER_MS, REMEMBERED_MAX, Date.now);
   readonly #results = new ResultQueue();
   #late = 0;
-  /** Room that open requests asked to fill. */
+  /** How many pushes the open requests ask for. */
   #asked = 0;
-  /** Ends the request that waits; null while none does. */
+  /** Ends the request that waits; null while none waits. */
   #waiting: AbortController | null = null;
   #is_handing_in = false;
   #is_step_due = false;
-  /** False while `ready` keeps the next request back. */
+  /** False while `ready` delays the next request. */
   #is_ready = true;
   /** Null before the first request has ended. */
   #is_connected: boolean | null = null;
@@ -145,7 +151,7 @@ export class Puller {
     }
   }
 
-  /** Wants no more pushes; those that nobody has seen go back. */
+  /** Wants no more pushes; those that the caller has not seen go back. */
   #end(): void {
     if (this.#ending.signal.aborted) return;
     this.#ending.abort();
@@ -154,7 +160,7 @@ export class Puller {
     this.#step();
   }
 
-  /** The caller has left the loop: nobody waits for results that were not given by now. */
+  /** The caller has left the loop: results that were not given by now are no longer awaited. */
   async #close(): Promise<void> {
     this.#end();
     for (const held of this.#held.values()) clearTimeout(held.deadline);
@@ -164,7 +170,7 @@ export class Puller {
     while (!this.#is_over && this.#error === null) await new Promise<void>((resolve) => (this.#wake = resolve));
   }
 
-  /** Starts the requests that there is a reason for. */
+  /** Starts the requests that have something to ask or to bring. */
   #step(): void {
     if (this.#is_over || this.#error !== null) return;
     const held = this.#held.size - this.#late;
@@ -184,7 +190,7 @@ export class Puller {
     }
   }
 
-  /** What is answered in the same turn of the event loop goes together. */
+  /** Results that are given in the same turn of the event loop go together. */
   #stepSoon(): void {
     if (this.#is_step_due) return;
     this.#is_step_due = true;
@@ -204,14 +210,14 @@ export class Puller {
         this.#is_ready = false;
         await getting_ready.finally(() => (this.#is_ready = true));
       }
-      // The first request of a connection waits for nothing: its response says that the service is there.
+      // The first request of a connection does not wait: its response shows that the service is there.
       if (!this.#ending.signal.aborted) await this.#ask(max, this.#is_connected ? WAIT_S : 0, waiting);
     } catch (error) {
       if (!this.#ending.signal.aborted) this.#fail(error);
     } finally {
       this.#waiting = null;
       this.#asked -= max;
-      // Pushes that just came may have their results in a moment: they go with the next request.
+      // Pushes that have just arrived may have their results in a moment, which then go with the next request.
       this.#stepSoon();
     }
   }
@@ -230,7 +236,7 @@ export class Puller {
     }
   }
 
-  /** One request: hands in what results there are, and takes pushes. */
+  /** One request: hands in the results so far, and takes pushes. */
   async #ask(max: number, wait_s: number, abort: AbortController): Promise<void> {
     const results = this.#results.take();
     const url = this.#requests.urlOf(this.#path);
@@ -246,7 +252,7 @@ export class Puller {
       this.#succeed();
       for (const push of pushes) this.#take(push, sent_at_ms);
     } catch (error) {
-      // Nobody knows whether they arrived; the service takes each once.
+      // It is unknown whether they arrived; the service counts each once.
       this.#results.putBack(results);
       throw error;
     } finally {
@@ -297,7 +303,7 @@ export class Puller {
     this.#stepSoon();
   }
 
-  /** The service counts on the result no longer. Until it is given, the next attempt joins this one. */
+  /** The service no longer waits for the result. Until the result is given, the next attempt joins this one. */
   #expire(delivery_id: string): void {
     const held = this.#held.get(delivery_id);
     if (held === undefined) return;
@@ -348,23 +354,28 @@ export class Puller {
   async #backOff(pause_ms: number): Promise<void> {
     const { sleep = pause } = this.#options;
     const { signal } = this.#ending;
-    // What ends has results to hand in, and cuts the pause short.
+    // An iteration that ends has results to hand in, and so cuts the pause short.
     await sleep(pause_ms, signal.aborted ? undefined : signal).catch(() => {});
     this.#backing_off = null;
     this.#step();
   }
 }
 
-/** After what is due in this turn of the event loop; where the runtime has no such thing, a little later. */
+/**
+ * Runs after everything that is due in this turn of the event loop; in a runtime without such a call, a little later.
+ */
 const soon: (step: () => void) => unknown =
   (globalThis as { setImmediate?: (step: () => void) => unknown }).setImmediate ?? ((step) => setTimeout(step, 0));
 
-/** A network that was just joined may respond with a page of its own. */
+/** A network that the machine has just joined may respond with a page of its own. */
 function mayPass(error: ConvokeError): boolean {
   return isPassing(error) || error.code === 'unexpected_response';
 }
 
-/** Reads a response, and when the service sent it: the deadlines are by its clock, and that of this machine may be wrong. */
+/**
+ * Reads a response, and the time at which the service sent it: deadlines are on its clock, and the clock of this
+ * machine may be wrong.
+ */
 function readPushes(url: string): (response: Response, text: string) => { pushes: HandedOut[]; sent_at_ms: number } {
   return (response, text) => {
     if (!response.ok) throw errorFromResponse(response, text, url, Date.now());

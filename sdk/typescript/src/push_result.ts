@@ -1,23 +1,26 @@
-/** What one request brings: so many results, or fewer when their bodies are long. */
+/** The most results in one request; fewer when their bodies are long. */
 const RESULTS_MAX = 32;
-/** The most characters of all bodies in a request: JSON makes six bytes of one at most, and a request has a megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX. */
+/**
+ * The most characters of all bodies in a request: JSON makes at most six bytes of one character, and a request has a
+ * megabyte. A single result may have a body of RESULT_BODY_BYTES_MAX.
+ */
 const RESULTS_CHARS_MAX = 128 * 1024;
-/** The service takes no longer body of a result. */
+/** The service accepts no longer body of a result. */
 export const RESULT_BODY_BYTES_MAX = 64 * 1024;
 const WHY_CHARS_MAX = 500;
 const RETRY_AFTER_CHARS_MAX = 200;
 
-/** What became of a push: the response of the agent, or why there is none. */
+/** The result of a push: the response of the agent, or why there is none. */
 export type PushResult =
   | {
-      /** The HTTP status that a webhook would respond. */
+      /** The HTTP status, as a webhook would return it. */
       status_code: number;
       /** The value of a header Retry-After: seconds, or a date. */
       retry_after?: string | undefined;
-      /** At most 64 KiB of UTF-8; what is longer is cut. */
+      /** At most 64 KiB of UTF-8; a longer body is cut. */
       body?: string | undefined;
     }
-  /** Why the push did not get as far as the agent: it keeps its place, and no retry is spent. */
+  /** Why the push did not reach the agent: it keeps its place, and no retry is spent. */
   | { not_reached: string };
 
 /** A result as the service gets it. */
@@ -35,7 +38,7 @@ export class ResultQueue {
     this.#results.push(result);
   }
 
-  /** Those of one request. */
+  /** Takes the results for one request. */
   take(): HandedInResult[] {
     let chars = 0;
     let count = 0;
@@ -47,7 +50,7 @@ export class ResultQueue {
     return this.#results.splice(0, count);
   }
 
-  /** Those of a request that failed. */
+  /** Puts back the results of a request that failed. */
   putBack(results: readonly HandedInResult[]): void {
     this.#results.unshift(...results);
   }
@@ -65,11 +68,11 @@ export function fitting(result: PushResult): PushResult {
   };
 }
 
-/** The beginning of a text that fits into the body of a result. */
+/** The beginning of a text, as much as the body of a result may have. */
 function cut(text: string): string {
   if (text.length * 3 <= RESULT_BODY_BYTES_MAX) return text;
   const bytes = new TextEncoder().encode(text);
   if (bytes.length <= RESULT_BODY_BYTES_MAX) return text;
-  // A character that is cut in the middle is left out.
+  // A character that was cut in the middle is left out.
   return new TextDecoder().decode(bytes.subarray(0, RESULT_BODY_BYTES_MAX)).replace(/\ufffd+$/, '');
 }

@@ -20,8 +20,8 @@ const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
 
 /**
- * What onPush returns when an agent replies: a text, which becomes `{ content: text }`, or replies. `from_agent` of a
- * reply is one of the push's target_agents, and needed when there are several. Anything else is no reply.
+ * The return value of onPush when an agent replies: a text, which becomes `{ content: text }`, or replies. `from_agent`
+ * of a reply is one of the push's target_agents, and needed when there are several. Any other value is not a reply.
  */
 export type Answer = string | { reply: ReplyInput['reply'] } | { replies: readonly ReplyInput['reply'][] };
 
@@ -29,17 +29,20 @@ export interface ReceiverOptions extends VerifyOptions {
   /** The instance's webhook_secret, or several of them while it is being rotated. */
   secret: string | readonly string[];
   /**
-   * Called once per push. The response is 200 when it returns or resolves, and Convoke waits 5 s for it: put the push
+   * Called once per push. The response is 200 when it returns or resolves. Convoke waits 5 s for that: put the push
    * into a queue of your own, or start the agent without waiting for its reply. While it runs, the next push of the
    * same meeting is held back; when it fails, this one is sent again.
    *
-   * What an agent says at once it may return: see `Answer`. It is sent in the meeting, if the instance is registered with
-   * `replies: true`. Later it can use `push.reply_token`.
+   * The agent may reply at once with the return value: see `Answer`. The reply is sent in the meeting, if the instance
+   * is registered with `replies: true`. Later the agent can reply with `push.reply_token`.
    */
   onPush: (push: Push) => unknown;
-  /** Called instead of onPush for the sample push of a webhook test; nothing when absent, and the test succeeds. */
+  /**
+   * Called instead of onPush for the sample push of a webhook test. When absent, nothing is called, and the test
+   * succeeds.
+   */
   onTest?: ((push: Push) => unknown) | undefined;
-  /** Called with what onPush or onTest threw; console.error when absent. */
+  /** Called with the error that onPush or onTest threw; console.error when absent. */
   onError?: ((error: unknown, push: Push) => void) | undefined;
   /** A larger body gets the response 413. 2 MiB when absent. */
   body_bytes_max?: number | undefined;
@@ -79,7 +82,7 @@ function answerJson(answer: unknown): string | null {
   return reply === undefined && replies === undefined ? null : JSON.stringify({ reply, replies });
 }
 
-/** @param answer handles a push, and makes the JSON that the response is to have; null for none */
+/** @param answer handles a push, and returns the JSON of the response; null for an empty response */
 export function receiverOf(
   options: Omit<ReceiverOptions, 'onPush' | 'onTest'>,
   answer: (push: Push) => Promise<string | null>,
@@ -87,7 +90,7 @@ export function receiverOf(
   const { onError = (error) => console.error(error), now = Date.now } = options;
   const { body_bytes_max = BODY_BYTES_MAX, remember_s = REMEMBER_S, remembered_max = REMEMBERED_MAX } = options;
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
-  // The first request reports a failed import. Without this line, the failure would end the process before any request.
+  // The first request reports a failed import. Otherwise the failure would end the process before any request.
   keys.catch(() => {});
   const handled = new Remembered<string | null>(remember_s * 1000, remembered_max, now);
   const running = new Map<string, Promise<string | null>>();

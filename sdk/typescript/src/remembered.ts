@@ -1,6 +1,6 @@
 /**
- * The results for the ids that were seen last, each with the time when it was last seen. The first one was not seen for
- * the longest time, because a Map keeps the order in which entries are set.
+ * The results for the ids that were seen most recently, each with the time when it was last seen. The first one was not
+ * seen for the longest time, because a Map keeps the order in which entries are set.
  */
 export class Remembered<T> {
   readonly #met = new Map<string, { value: T; at_ms: number }>();

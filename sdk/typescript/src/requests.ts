@@ -29,7 +29,7 @@ interface Call extends CallOptions {
   /** The body as JSON text, instead of `body`. */
   text?: string;
   headers?: Record<string, string>;
-  /** Instead of that of all requests. */
+  /** Replaces the timeout of the client for this request. */
   timeout_ms?: number;
 }
 
@@ -72,7 +72,7 @@ export class Requests {
     return this.ask(method, url, call, (response, text) => parseResponse<T>(response, text, url));
   }
 
-  /** @param read makes the result of a response, or throws */
+  /** @param read turns the response into the result, or throws */
   async ask<T>(method: string, url: string, call: Call, read: (response: Response, text: string) => T): Promise<T> {
     call.signal?.throwIfAborted();
     const headers = this.headersWith(call.headers);
@@ -81,7 +81,7 @@ export class Requests {
 
     const timeout_ms = call.timeout_ms ?? this.#timeout_ms;
 
-    // AbortSignal.any would do, but is missing in Node before 20.3; this timer also ends with the call.
+    // AbortSignal.any would do the same, but is missing in Node before 20.3; this timer also ends with the call.
     const abort = new AbortController();
     const timer = setTimeout(() => abort.abort(), timeout_ms);
     const abortByCaller = () => abort.abort();

@@ -5,21 +5,21 @@ import type { CallOptions, Requests } from './requests.ts';
 import type { ReplyInput, SentMessage } from './types.ts';
 
 const SEND_ATTEMPTS_MAX = 4;
-/** A server that asks for a longer pause gets no retry: the caller decides. */
+/** When a server asks for a longer pause, the SDK does not retry: the caller decides. */
 const RETRY_WAIT_MS_MAX = 30_000;
 /** The pause before the second attempt when the server names none; it doubles from there. */
 const RETRY_FIRST_MS = 250;
 const IDEMPOTENCY_KEY_BYTES = 16;
 
 export interface SendingOptions {
-  /** How often sendMessage tries, the first time included; 4 when absent, 1 for no retry. */
+  /** How often sendMessage tries, the first try included; 4 when absent, 1 for no retry. */
   send_attempts_max?: number | undefined;
   /** Makes the pauses between the tries; tests replace it. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
 }
 
 export interface ReplyOptions extends CallOptions {
-  /** Made at random when absent. Give your own to repeat a reply safely across restarts of your program. */
+  /** A random one when absent. Give your own to repeat a reply safely across restarts of your program. */
   idempotency_key?: string | undefined;
 }
 
@@ -28,15 +28,15 @@ export interface SendOptions extends CallOptions {
   target_agents?: readonly string[] | undefined;
   /** The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent. */
   from_agent?: string | undefined;
-  /** The message_id, in the same meeting, that it answers. */
+  /** The message_id of the message in the same meeting that it answers. */
   in_reply_to?: string | undefined;
-  /** Seconds after which it is not pushed any more, where that is earlier than the limit of the service. */
+  /** After this many seconds the message is no longer pushed, if that is earlier than the limit of the service. */
   expires_in_s?: number | undefined;
   /** A random one when absent. Give your own to repeat a send safely after a restart of your program. */
   idempotency_key?: string | undefined;
 }
 
-/** Sends one message, again and again under one idempotency key, until it is stored or the tries are used up. */
+/** Sends one message, again and again with the same idempotency key, until it is stored or no try is left. */
 export async function send(
   requests: Requests,
   { send_attempts_max, sleep }: SendingOptions,
@@ -86,7 +86,7 @@ function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempote
     throw new TypeError('a message must be an object; for JSON text use rawJson(text)');
   }
   const text = message instanceof RawJson ? message.text : JSON.stringify(message);
-  // JSON leaves out what is undefined. A null is a mistake that the server should see.
+  // JSON leaves undefined fields out. A null is a mistake that the server should see.
   const { target_agents, from_agent, in_reply_to, expires_in_s } = given;
   const fields = JSON.stringify({ target_agents, from_agent, in_reply_to, expires_in_s }).slice(1);
   return fields === '}' ? `{"message":${text}}` : `{"message":${text},${fields}`;
@@ -98,7 +98,7 @@ function sendBody(message: object, given: Omit<SendOptions, 'signal' | 'idempote
  */
 const STATUSES_TO_TRY_AGAIN: ReadonlySet<number> = new Set([429, 502, 503, 504]);
 
-/** How long to wait before a send is tried again; null when it must not be. */
+/** How long to wait before a send is tried again; null when it must not be tried again. */
 function retryWait(error: ConvokeError, attempt: number): number | null {
   const { code, status, retry_after_s } = error;
   const safe = code === 'unreachable' || code === 'timeout' || (status !== null && STATUSES_TO_TRY_AGAIN.has(status));

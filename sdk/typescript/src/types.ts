@@ -1,10 +1,10 @@
 /**
- * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. Those of bodies, queries and responses are written from
- * the server's schemas; the rest is here.
+ * The shapes of Convoke's API. Times are RFC 3339 UTC with milliseconds. The shapes of bodies, queries and responses
+ * are generated from the server's schemas; the others are here.
  *
  * - instance: one machine running an agent runtime
  * - membership: the agents of one instance that take part in one meeting
- * - message: what was sent in a meeting, an opaque JSON object
+ * - message: a message of a meeting, an opaque JSON object
  * - delivery: one message on its way to one instance
  * - attempt: one HTTP POST made for a delivery
  */
@@ -33,13 +33,13 @@ export interface FeedData {
     meeting_id: string;
     seq: number;
     accepted_at: string;
-    /** The first 100 at most; null for a message to all agents. */
+    /** At most the first 100; null for a message to all agents. */
     target_agents: string[] | null;
     /** The agent that says it; absent: a person, or a program that is no agent. */
     from_agent?: string;
-    /** The message_id that it answers; absent: none is named. */
+    /** The message_id of the message that it answers; absent: the sender named none. */
     in_reply_to?: string;
-    /** How many messages of agents in a row led to it; absent without the two above. */
+    /** How many messages of agents in a row led to it; absent when both fields above are absent. */
     hops?: number;
     deliveries_queued: number;
   };
@@ -55,7 +55,7 @@ export interface FeedData {
     status_code: number | null;
     duration_ms: number;
     detail: string;
-    /** What the attempt made of the delivery. */
+    /** The state of the delivery after the attempt. */
     state: Exclude<DeliveryState, 'cancelled'>;
     reason: DeliveryReason | null;
     retry_in_ms: number | null;
@@ -63,7 +63,7 @@ export interface FeedData {
   /** Deliveries that ended without an attempt. */
   'delivery.settled': {
     instance_id: string;
-    /** Null: of all meetings. */
+    /** Null: deliveries of all meetings. */
     meeting_id: string | null;
     state: 'failed' | 'cancelled';
     reason: DeliveryReason;
@@ -80,7 +80,7 @@ export interface FeedData {
   };
   'instance.registered': { instance_id: string; instance_name: string; created: boolean; at: string };
   'instance.changed': { instance_id: string; fields: string[]; at: string };
-  /** A machine began to pull, or pulls from elsewhere now. */
+  /** A machine began to pull, or pulls from another address now. */
   'instance.connected': {
     instance_id: string;
     since: string;
@@ -93,7 +93,7 @@ export interface FeedData {
   'instance.removed': { instance_id: string; at: string };
   'instance.joined': { instance_id: string; meeting_id: string; at: string };
   'instance.left': { instance_id: string; meeting_id: string; at: string };
-  /** What is set for a meeting was changed: these are the settings now. */
+  /** The settings of a meeting changed: these are the settings now. */
   'meeting.changed': {
     meeting_id: string;
     paused: boolean;
@@ -109,7 +109,7 @@ export interface FeedData {
   gap: {
     /** The time from which on events may be missing; null when it is not known. */
     since: string | null;
-    /** The names of the events of this time that were sent after all. */
+    /** The names of the events of this time that were replayed. */
     replayed: (keyof FeedData)[];
   };
 }
@@ -119,7 +119,7 @@ export type FeedEvent = {
   [Name in keyof FeedData]: {
     name: Name;
     data: FeedData[Name];
-    /** Give it as `last_event_id` to go on after it. */
+    /** Give it as `last_event_id` to continue after it. */
     id: string;
   };
 }[keyof FeedData];

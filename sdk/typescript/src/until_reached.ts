@@ -5,7 +5,7 @@ import { pause } from './pause.ts';
 export interface UntilReachedOptions {
   /** Aborting it rejects with the signal's reason. */
   signal?: AbortSignal | undefined;
-  /** Called with each failure that is waited out. */
+  /** Called with each failure after which the call is repeated. */
   onFailure?: ((error: ConvokeError) => void) | undefined;
   /** How the pauses are made; for tests. Must reject when the signal is aborted. */
   sleep?: ((ms: number, signal: AbortSignal | undefined) => Promise<void>) | undefined;
@@ -14,9 +14,9 @@ export interface UntilReachedOptions {
 }
 
 /**
- * Makes a call again and again while Convoke cannot be reached, does not respond in time, or is too busy: after 0.1 s,
- * doubling to 0.5 s in the first minute of a service that is not there, or else to 5 s, or when Convoke asks for it. Only
- * for calls that may be carried out twice.
+ * Repeats a call while Convoke cannot be reached, does not respond in time, or is too busy. The pauses are 0.1 s,
+ * doubling to 0.5 s in the first minute of a service that is not there, and otherwise to 5 s, or the pause that Convoke
+ * asks for. Only for calls that may be carried out twice.
  *
  * @throws ConvokeError when the call is refused
  */

@@ -6,11 +6,11 @@ const SECRET_PREFIX = 'whsec_';
 const SECRET_BYTES_MIN = 24;
 const SECRET_BYTES_MAX = 64;
 
-/** A push: one message, for the agents of this instance that are to receive it. */
+/** A push: one message, for those agents of this instance that should get it. */
 export interface Push {
   event: 'new_message';
   meeting_id: string;
-  /** What the sender gave. Numbers that JavaScript cannot hold lose digits here; `body` has them. */
+  /** The message of the sender. Numbers that JavaScript cannot hold lose digits here; `body` has them. */
   message: JsonObject;
   /** The agents of this instance to notify. */
   target_agents: string[];
@@ -22,11 +22,14 @@ export interface Push {
   message_id: string | null;
   /** The number of the message in its meeting, from convoke-seq; not covered by the signature. */
   seq: number | null;
-  /** From 1, from convoke-attempt; not covered by the signature. */
+  /** Starts at 1; from convoke-attempt; not covered by the signature. */
   attempt: number | null;
   /** The agent that says the message, from convoke-from-agent; null: the sender named none. Not covered by the signature. */
   from_agent: string | null;
-  /** The message_id that it answers, from convoke-in-reply-to; null: the sender named none. Not covered by the signature. */
+  /**
+   * The message_id of the message that it answers, from convoke-in-reply-to; null: the sender named none. Not covered
+   * by the signature.
+   */
   in_reply_to: string | null;
   /** How many messages of agents in a row led to it, from convoke-hops; null when absent. Not covered by the signature. */
   hops: number | null;
@@ -124,7 +127,7 @@ export async function verifyWithKeys(
   signed.set(head);
   signed.set(body, head.length);
 
-  // One HMAC for each secret, no matter how many signatures the header has.
+  // One HMAC for each secret, however many signatures the header has.
   const given = signatures.split(' ');
   let matches = false;
   for (const key of keys) {

@@ -8,8 +8,9 @@ const ROOT = rootOf(dirname(fileURLToPath(import.meta.url)));
 let name: string | null = null;
 
 /**
- * What a user must type to run this program on this machine: `convoke` only if the shell finds this installation, `npx
- * convoke` only if npx finds it. Elsewhere npx would run what somebody else published under that name.
+ * The name that a user must type to run this program on this machine: `convoke` only if the shell finds this
+ * installation, `npx convoke` only if npx finds it. Elsewhere npx would run a package that somebody else published
+ * under that name.
  */
 export function commandName(): string {
   return (name ??= isOnPath() ? 'convoke' : isFoundByNpx() ? 'npx convoke' : programPath());
@@ -35,9 +36,9 @@ function isOnPath(): boolean {
   });
 }
 
-/** npx looks into the package of the working directory, and into what is installed for it. */
+/** npx looks into the package of the working directory, and into the packages that are installed for it. */
 function isFoundByNpx(): boolean {
-  // Fetched by npx for this one run.
+  // npx fetched the program for this one run.
   if (ROOT.includes(`${sep}_npx${sep}`)) return true;
   for (let directory = process.cwd(); ; directory = dirname(directory)) {
     if (realPathOf(directory) === ROOT || realPathOf(join(directory, 'node_modules', 'convoke')) === ROOT) return true;
@@ -65,7 +66,7 @@ function rootOf(directory: string): string {
       const { name: found } = JSON.parse(readFileSync(join(at, 'package.json'), 'utf8')) as { name?: string };
       if (found === 'convoke') return at;
     } catch {
-      // Not in this directory.
+      // It is not in this directory.
     }
     if (at === dirname(at)) return directory;
   }

@@ -2,7 +2,7 @@ import { access, mkdir, stat } from 'node:fs/promises';
 import { dirname, join, resolve } from 'node:path';
 import { DATABASE_FILE, KEY_FILE } from '../../domain/data_directory.ts';
 
-/** The path of the data file, as it is shown and found from anywhere. */
+/** The absolute path of the data file. */
 export function dataFile(directory: string): string {
   return resolve(directory, DATABASE_FILE);
 }
@@ -13,8 +13,8 @@ export function keyFile(directory: string): string {
 }
 
 /**
- * Makes a directory and those above it that are missing. Not with the option `recursive`: Node 24 never returns from that
- * where the system refuses with ENOENT, as under /proc.
+ * Makes a directory and the missing ones above it. Does not use the option `recursive`: Node 24 never returns from that
+ * when the system refuses with ENOENT, as under /proc.
  *
  * @throws the system's error, with its code
  */
@@ -24,10 +24,10 @@ export async function makeDirectory(directory: string): Promise<void> {
   let at = existing;
   for (const name of wanted.slice(existing.length).split(/[/\\]/).filter(Boolean)) {
     at = join(at, name);
-    // Only this user may read what is in it.
+    // Only this user may read the files in it.
     await mkdir(at, { mode: 0o700 });
   }
-  // Refused with ENOTDIR when it is a file.
+  // A file is refused with ENOTDIR.
   await stat(`${wanted}/`);
 }
 

@@ -1,7 +1,11 @@
 import type { Command } from 'commander';
 import { typedExample } from './command_name.ts';
 
-/** Adds examples to the help of a command. @param examples what each command line does, by the line */
+/**
+ * Adds examples to the help of a command.
+ *
+ * @param examples a description for each command line
+ */
 export function withExamples(command: Command, examples: Record<string, string>): Command {
   const lines = (): string[] =>
     Object.entries(examples).map(([line, what]) => `  $ ${typedExample(line)}\n      ${what}`);

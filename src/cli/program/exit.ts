@@ -3,7 +3,7 @@ export const EXIT = { ok: 0, failed: 1, usage: 2, unreachable: 3, refused: 4 } a
 
 export type ExitCode = (typeof EXIT)[keyof typeof EXIT];
 
-/** Ends a command: the message, one line with what to do, goes to stderr. */
+/** Ends a command: prints the message to stderr, one line that says what to do. */
 export class CommandFailure extends Error {
   readonly exit_code: ExitCode;
 

@@ -1,4 +1,4 @@
-/** Values of the API in words, for the tables. */
+/** Values of the API in words, for tables. */
 import type { Attempt, Delivery, DeliveryWithAttempts, Health } from '@convoke/sdk';
 import type { styleText } from 'node:util';
 import { OUTCOMES } from '../../domain/outcome.ts';
@@ -35,20 +35,20 @@ const WAITS: Record<NonNullable<Delivery['waiting_for']>, string> = {
   switched_off: 'its instance to be enabled',
 };
 
-/** The state of a delivery with what explains it. */
+/** The state of a delivery, with the reason for it. */
 export function stateInWords({ state, reason, waiting_for }: Delivery): string {
   if (reason !== null) return `${state}: ${REASONS[reason]}`;
   return waiting_for === null ? state : `${state}: waits for ${WAITS[waiting_for]}`;
 }
 
-/** How an attempt went: what happened, the detail, and how long it took. */
+/** How an attempt ended: its outcome, the detail, and how long it took. */
 export function attemptInWords({ outcome, status_code, detail, duration_ms }: Attempt): string {
   const what = outcome === 'ok' || outcome === 'bad_status' ? `answered ${status_code}` : OUTCOMES[outcome].says;
   const more = detail === '' ? '' : ` (${detail})`;
   return `${what}${more} after ${durationInWords(duration_ms)}`;
 }
 
-/** One sentence on where the delivery stands and what can be done about it. */
+/** One sentence on the state of the delivery and on what can be done about it. */
 export function adviceInWords(delivery: DeliveryWithAttempts): string {
   const { delivery_id, instance_id, meeting_id, state, reason, waiting_for } = delivery;
   if (reason === 'hop_limit' || reason === 'pair_limit')
@@ -89,13 +89,13 @@ export function counted(count: number, one: string, many = `${one}s`): string {
   return `${count} ${count === 1 ? one : many}`;
 }
 
-/** As many as fit in a table, and how many more there are. */
+/** As many as fit into a table, and how many others there are. */
 export function listInWords(items: readonly string[]): string {
   const shown = items.slice(0, 3).join(', ');
   return items.length > 3 ? `${shown} and ${items.length - 3} more` : shown;
 }
 
-/** Ready to be pasted into a shell. */
+/** Quoted so that it can be pasted into a shell. */
 export function quoted(id: string): string {
   return /^[\w.:@/+-]+$/.test(id) ? id : `'${id.replaceAll("'", "'\\''")}'`;
 }

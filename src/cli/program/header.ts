@@ -1,6 +1,6 @@
 import { CommandFailure, EXIT } from './exit.ts';
 
-/** The name and the value of what was given as `--header`. */
+/** The name and the value in a `--header` option. */
 export function headerOf(text: string): [string, string] {
   const colon = text.indexOf(':');
   // The text is not repeated: it may be a credential.

@@ -113,7 +113,11 @@ function pathOf(command: Command): string {
   return command.parent === null ? command.name() : `${pathOf(command.parent)} ${command.name()}`;
 }
 
-/** Writes to stderr what went wrong. @returns the exit code */
+/**
+ * Writes to stderr what failed.
+ *
+ * @returns the exit code
+ */
 function endOf(error: unknown): number {
   // Commander has written its own message; the code is 0 after --help and --version.
   if (error instanceof CommanderError) return error.exitCode === 0 ? EXIT.ok : EXIT.usage;

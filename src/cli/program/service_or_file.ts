@@ -13,7 +13,7 @@ import { CommandFailure, EXIT } from './exit.ts';
 import { isSystemError } from './system_error.ts';
 import { quoted } from './format.ts';
 
-/** What these commands take. */
+/** The options of these commands. */
 export interface ServiceOrFileOptions {
   url?: string;
   apiKey?: string;
@@ -35,8 +35,8 @@ export function withServiceOrFile(command: Command): Command {
 }
 
 /**
- * Calls the API where the data is: that of the service that `--url` names, otherwise of the file in the directory that
- * `--data` names, otherwise of the service at the usual place, otherwise of the file in the usual directory. When
+ * Calls the API where the data is. That is the service that `--url` names; otherwise the file in the directory that
+ * `--data` names; otherwise the service at the usual address; otherwise the file in the usual directory. When
  * CONVOKE_DATABASE_URL names a database, it takes the place of the file.
  */
 export async function onServiceOrFile<T>(
@@ -86,7 +86,7 @@ async function onFile<T>(data: string, may_create: boolean, use: (client: Convok
   }
 }
 
-/** @throws CommandFailure when the file does not exist; it says what to give instead */
+/** @throws CommandFailure when the file does not exist; it says which option to use instead */
 export async function assertThere(file: string): Promise<void> {
   const exists = await access(file).then(
     () => true,
@@ -119,8 +119,8 @@ async function openFile(config: Config, file: string): Promise<KeysOfFile> {
 }
 
 /**
- * The failure for a file that a service has open. It does not name the service: a wrong guess could make a key for
- * another one.
+ * The failure for a file that a service has open. It does not name the service: with a wrong guess, the user would make
+ * a key for another service.
  */
 export function inUse(file: string): CommandFailure {
   return new CommandFailure(

@@ -9,7 +9,7 @@ export function withSettings(command: Command): Command {
     if (isSecret(name)) continue;
     const { default: text, sentence } = SETTINGS[name];
     const what = `${sentence} [${variableOf(name)}, ${text === '' ? 'empty' : text}]`;
-    // `--egress-allow-http` alone means true.
+    // `--egress-allow-http` without a value means true.
     const option =
       text === 'false'
         ? new Option(`${flagOf(name)} [value]`, what).preset('true')
@@ -19,7 +19,7 @@ export function withSettings(command: Command): Command {
   return command;
 }
 
-/** @throws CommandFailure that lists everything wrong */
+/** @throws CommandFailure that lists every fault */
 export function settingsOf(command: Command): ReadConfig {
   const flags: Partial<Record<SettingName, string>> = {};
   const given = command.opts<Record<string, string | undefined>>();

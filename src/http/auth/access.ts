@@ -13,11 +13,11 @@ export type Access = 'public' | readonly Scope[];
 declare module 'fastify' {
   interface FastifyContextConfig {
     access?: Access;
-    /** The limit on how often a key and an address may call the route. */
+    /** Limits how often a key and an address may call the route. */
     limited?: Limited;
   }
   interface FastifyRequest {
-    /** Who makes the request; null on public routes. */
+    /** The caller; null on public routes. */
     principal: Principal;
     /** The key or session that the request depends on; null on public routes. */
     standing: Standing | null;
@@ -84,13 +84,13 @@ const READING = new Set(['GET', 'HEAD']);
 
 /** Who may call a route. */
 export function accessOf({ config, method, url }: RouteOptions): Access {
-  // The page of the documents contains only what is in the repository.
+  // The page of the documents contains only files of the repository.
   if (/^\/docs(\/|$)/.test(url)) return 'public';
   if (config?.access !== undefined) return config.access;
   throw new Error(`${String(method)} ${url} does not say who may call it: give it config.access`);
 }
 
-/** A route that changes something must say which entry it leaves in the audit log. */
+/** A route that changes something must say which entry it writes into the audit log. */
 export function assertAudited({ config, method, url }: RouteOptions): void {
   const is_reading = [method].flat().every((each) => each === 'GET' || each === 'HEAD' || each === 'OPTIONS');
   if (is_reading || config?.audit !== undefined || !url.startsWith('/api/')) return;

@@ -12,7 +12,10 @@ import type { Limits } from './limits.ts';
 
 declare module 'fastify' {
   interface FastifyContextConfig {
-    /** What the route does, and to what. Every route that changes something says so; `none` needs a reason in a comment. */
+    /**
+     * The action of the route, and its target. Every route that changes something gives it; `none` needs a reason in a
+     * comment.
+     */
     audit?: { action: AuditAction; target: AuditTarget } | 'none';
   }
 }
@@ -29,8 +32,8 @@ export interface AuditTrailParts {
 const REFUSALS_MS = 60_000;
 
 /**
- * Different refusals that are written in that time. Further ones are only counted, so that a flood cannot fill the
- * disk.
+ * The most different refusals that are written in that time. Further ones are only counted, so that a flood cannot fill
+ * the disk.
  */
 const REFUSALS_MAX = 100;
 
@@ -62,7 +65,7 @@ export class AuditTrail {
     return { storeFor: () => this.#storeFor(request, { principal: 'sign-in link' }) };
   }
 
-  /** The author of what a machine does with the link of an invite: it has no key yet. */
+  /** The author of a machine that redeems an invite: it has no key yet. */
   holderOfInvite(request: FastifyRequest): Pick<Author, 'storeFor'> {
     return { storeFor: (more) => this.#storeFor(request, { principal: 'invite link', ...more }) };
   }
@@ -78,8 +81,8 @@ export class AuditTrail {
   }
 
   /**
-   * A request was refused. The response does not wait for the entry: nothing was changed, and its time must not show which
-   * refusals are written. The store writes the entry before it answers any later call.
+   * A request was refused. The response does not wait for the entry: the request changed nothing, and the time of its
+   * response must not show which refusals are written. The store writes the entry before it answers any later call.
    */
   refused(request: FastifyRequest, { code, status }: Problem): void {
     const { audit } = request.routeOptions.config;
@@ -90,7 +93,7 @@ export class AuditTrail {
     (is_anonymous ? this.#of_anonymous : this.#of_keys).note(subject, code);
   }
 
-  /** Writes the refusals that are only counted so far. Call it before the store is closed. */
+  /** Writes the refusals that were only counted so far. To be called before the store is closed. */
   async close(): Promise<void> {
     await Promise.all([this.#of_anonymous.close(), this.#of_keys.close()]);
   }

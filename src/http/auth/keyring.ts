@@ -13,18 +13,18 @@ interface KnownKey {
   previous_digest: Buffer;
   by_current: TokenStanding;
   by_previous: TokenStanding;
-  /** When its last use was recorded. */
+  /** When its use was last recorded. */
   noted_at: number;
-  /** The last characters of the last right token. */
+  /** The last characters of the latest token that was right. */
   right_end: string | null;
 }
 
 /** What a request claims about its key, before the claim is verified. */
 export interface TokenHint {
   key_id: string;
-  /** Whether there is such a key, and it can be used. */
+  /** Whether the key exists and can be used. */
   is_in_use: boolean;
-  /** Whether the token has the same end as one that was verified since the start. */
+  /** Whether the end of the token is that of a token that was verified since the start. */
   verified_before: boolean;
 }
 
@@ -57,16 +57,17 @@ const NOTE_EVERY_MS = 60_000;
 const WRITE_AFTER_MS = 1_000;
 const DIGEST_BYTES = 32;
 
-/** How often a node reads the changed keys, in case a message of another node was lost. */
+/** How often a node reads the changed keys, in case a notification of another node was lost. */
 const FOLLOW_EVERY_MS = 500;
 
-/** Stands for a missing digest: nobody knows a token with it. */
+/** Used when there is no digest: nobody knows a token that has this one. */
 const NO_DIGEST = randomBytes(DIGEST_BYTES);
 
 /**
- * The keys in memory: to identify a request takes a map and one SHA-256. A change of a key calls `put` before the response is
- * sent, so a revoked key is refused from then on. Nodes that share a store read the changed keys when another node reports a
- * change, and twice a second besides: `follow`.
+ * The keys in memory: identifying a request takes a map look-up and one SHA-256.
+ *
+ * A change of a key calls `put` before the response is sent, so a revoked key is refused from then on. Nodes that share
+ * a store read the changed keys when another node reports a change, and also twice a second: `follow`.
  */
 export class Keyring {
   readonly #clock: Clock;
@@ -84,7 +85,7 @@ export class Keyring {
   #timer: Timer | null = null;
   #following: Timer | null = null;
   #is_closed = false;
-  /** Called when a key was made or changed: sessions and feeds that stand on it may have to end. */
+  /** Called when a key was made or changed: sessions and feeds that depend on it may have to end. */
   onChange: () => void = () => {};
 
   constructor(clock: Clock, store: ApiKeyStore, onError: (error: unknown) => void) {
@@ -98,7 +99,7 @@ export class Keyring {
     return this.#keys.size === 0;
   }
 
-  /** Whether a request may do what it does only because no key was ever made. */
+  /** Whether a request is allowed only because no key was ever made. */
   isOfOpen(standing: Standing | null): boolean {
     return standing === this.#open;
   }
@@ -113,7 +114,7 @@ export class Keyring {
     }
   }
 
-  /** Reads what other nodes change, from now on. */
+  /** Reads the changes of other nodes, from now on. */
   follow(): void {
     if (this.#is_closed) return;
     this.#following = this.#clock.after(FOLLOW_EVERY_MS, () => {
@@ -170,7 +171,7 @@ export class Keyring {
     return 'open';
   }
 
-  /** What a request claims about its key; null when the header has nothing like a token. Computes no digest. */
+  /** The claim of a request about its key; null when the header has nothing like a token. Computes no digest. */
   tokenHint(authorization: string): TokenHint | null {
     const token = BEARER.exec(authorization)?.[1] ?? '';
     const key_id = keyIdOf(token);
@@ -182,7 +183,7 @@ export class Keyring {
   }
 
   /**
-   * Who makes a request, and what it stands on.
+   * Who makes a request, and what its rights depend on.
    *
    * @param authorization the header
    * @throws Problem `api_key_missing`, `api_key_malformed`, `api_key_unknown` (also for a wrong secret),
@@ -198,7 +199,10 @@ export class Keyring {
     return this.#standingOf(token, key_id);
   }
 
-  /** Takes the same steps whether the key exists or not: one digest and two comparisons. So the time shows nothing. */
+  /**
+   * Takes the same steps whether the key exists or not, one digest and two comparisons, so that the time reveals
+   * nothing.
+   */
   #standingOf(token: string, key_id: string): Standing {
     const now = this.#clock.wall();
     const digest = Buffer.from(digestOf(token), 'hex');
@@ -235,7 +239,7 @@ export class Keyring {
     }
   }
 
-  /** Writes the uses that are recorded in memory; call it before the store is closed. */
+  /** Writes the uses that are recorded in memory; to be called before the store is closed. */
   close(): Promise<void> {
     this.#is_closed = true;
     this.#following?.cancel();
@@ -250,7 +254,8 @@ function digestIn(hex: string): Buffer {
 }
 
 /**
- * The keyring for the owner of the data file: one token, made for this process, may do everything, whatever keys exist.
+ * The keyring for the owner of the data file: the one token, made for this process, may do everything, whatever keys
+ * exist.
  */
 export class OwnersKeyring extends Keyring {
   readonly token = randomBytes(DIGEST_BYTES).toString('hex');

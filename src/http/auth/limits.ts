@@ -1,4 +1,4 @@
-/** Limits how often a key or an address may do something, for all routes. */
+/** Limits how often a key or an address may do something, over all routes. */
 import type { FastifyRequest } from 'fastify';
 import type { Config } from '../../config/config.ts';
 import type { Clock } from '../../delivery/clock.ts';
@@ -27,10 +27,10 @@ export type LimitSettings = Pick<
  */
 export type Limited = 'send' | 'register' | 'change';
 
-/** The request had a token, and it was wrong. A request without a token guesses nothing. */
+/** The request had a wrong token. A request without a token is no guess. */
 const WRONG_KEY = new Set<ProblemCode>(['api_key_malformed', 'api_key_unknown', 'api_key_revoked', 'api_key_expired']);
 
-/** Stands for the address of a client that does not use TCP: it is on this machine. */
+/** Used as the address of a client that does not use TCP: it is on this machine. */
 const NO_ADDRESS = 'none';
 
 interface Limit {
@@ -87,9 +87,10 @@ export class Limits {
   }
 
   /**
-   * Runs `attempt`, which rejects with a Problem when the client guessed wrong, and limits how often an address may fail.
+   * Runs `attempt`, which rejects with a Problem when the client guessed wrong, and limits how often an address may
+   * fail.
    *
-   * @throws Problem `rate_limited` from an address with too many failures, and what `attempt` throws
+   * @throws Problem `rate_limited` from an address with too many failures, and the problems of `attempt`
    */
   async limitFailures<Found>(request: FastifyRequest, attempt: () => Promise<Found>): Promise<Found> {
     const failures = this.#failures;
@@ -106,7 +107,8 @@ export class Limits {
   }
 
   /**
-   * @throws Problem `rate_limited` when the key or the address does it too often. A refused request counts for neither.
+   * @throws Problem `rate_limited` when the key or the address has used up its limit. A refused request counts for
+   * neither.
    */
   assertWithinRate(limited: Limited, { key_id }: Principal, request: FastifyRequest): void {
     const { key, address } = this.#pairs[limited];
@@ -125,10 +127,11 @@ export class Limits {
   /**
    * Identifies who makes a request, and limits how often an address may guess.
    *
-   * For an address with too many failures no digest is computed any more. Two exceptions let other clients at the same address in:
-   * a token with the same end as one that was right before (35 bits, which a guess hits once in 5 · 10^10 times), and any token
-   * of a key in use, until there are too many failures with this key. So an attacker who does not know a key_id cannot delay its
-   * clients, and an attacker who knows it cannot delay clients whose token was right since the start.
+   * For an address with too many failures no digest is computed any more. Two exceptions let other clients at the same
+   * address in. The first is a token with the same end as one that was right before (35 bits, which a guess hits once
+   * in 5 · 10^10 times). The second is any token of a key in use, until there are too many failures with this key. So
+   * an attacker who does not know a key_id cannot delay its clients, and an attacker who knows it cannot delay clients
+   * whose token was right since the start.
    *
    * @throws Problem `rate_limited`, and those of `Keyring.identify`
    */

@@ -32,7 +32,7 @@ export const CSRF_HEADER = 'convoke-csrf';
 const TOKEN_BYTES = 32;
 const TOKEN = /^[A-Za-z0-9_-]{43}$/;
 
-/** How long a sign-in link can be used, and the most links at a time. */
+/** How long a sign-in link is valid, and the most links at a time. */
 const LINK_MS = 5 * 60_000;
 const LINKS_MAX = 10;
 
@@ -54,7 +54,7 @@ declare module 'fastify' {
 
 export interface SessionParts {
   store: Pick<Store, 'sessions' | 'cluster'>;
-  /** Differs from every other start of a node. */
+  /** Unique to this start of the node. */
   node_id: string;
   keyring: Keyring;
   limits: Limits;
@@ -64,7 +64,7 @@ export interface SessionParts {
 /** The standing of a request with a session. It depends on the session and on the token that began it. */
 class SessionStanding implements Standing {
   readonly principal: Principal;
-  /** A session begins no other. */
+  /** A session cannot begin another one. */
   readonly token = null;
   readonly #session: Session;
   readonly #by: Token | null;
@@ -99,7 +99,7 @@ export class Sessions {
     this.#parts = parts;
   }
 
-  /** Whether the cookie of a request identifies it. A key has precedence. */
+  /** Whether the cookie of a request identifies the caller. A key has precedence. */
   isUsedBy({ headers }: FastifyRequest): boolean {
     return headers.authorization === undefined && headers.cookie !== undefined && !this.#parts.keyring.is_open;
   }
@@ -126,7 +126,7 @@ export class Sessions {
     return standing;
   }
 
-  /** Why a session has ended; null while it holds. Asks the store. */
+  /** Why a session has ended; null while it is valid. Asks the store. */
   async storedRevocationReason(session: Session): Promise<ProblemCode | null> {
     return (await this.ended([session])).length > 0 ? 'session_ended' : null;
   }
@@ -153,7 +153,7 @@ export class Sessions {
   /**
    * Begins a session, and sets its cookie.
    *
-   * @param by the token of the request; null for a sign-in link
+   * @param by the token in the request; null for a sign-in link
    */
   async begin(
     author: Pick<Author, 'storeFor'>,
@@ -188,7 +188,9 @@ export class Sessions {
     return { data: data.filter((session) => !lost.includes(session)), next_cursor };
   }
 
-  /** Ends a session for its holder or for an admin, and the feeds that it opened. Null when there is none. */
+  /**
+   * Ends a session for its holder or for an admin, and the feeds that it opened. Null when there is no such session.
+   */
   async end(author: Author, by: { digest: string } | { session_id: string }): Promise<Session | null> {
     const { sessions } = author.storeFor();
     const ended = 'digest' in by ? await sessions.remove(by.digest) : await sessions.end(by.session_id);

@@ -10,14 +10,14 @@ export interface Token {
 }
 
 /**
- * What a request, a session or a feed depends on: a token of a key, a session, or that no key was ever made. When that
- * ends, they end.
+ * What a request, a session or a feed depends on: a token of a key, a session, or the fact that no key was ever made.
+ * When that ends, they end.
  */
 export interface Standing {
   readonly principal: Principal;
   /** Null when it is a session, or when no key was made. */
   readonly token: Token | null;
-  /** Why it has ended; null while it holds. Asks only what this node knows. */
+  /** Why it has ended; null while it is valid. Reads only what this node knows. */
   revocationReason(): ProblemCode | null;
 }
 
@@ -25,7 +25,7 @@ export interface Standing {
 const LOOK_EVERY_MS = 500;
 
 /**
- * Watches the standing of something that takes long.
+ * Watches the standing during an operation that takes long.
  *
  * @param onEnd called once, when the standing ends
  * @returns a function that ends the watch

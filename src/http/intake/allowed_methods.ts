@@ -7,9 +7,9 @@ interface Route {
 }
 
 /**
- * Which methods a path takes: what the Allow header of a 405 says (RFC 9110, section 15.5.6).
+ * Which methods a path takes: the value of the Allow header of a 405 (RFC 9110, section 15.5.6).
  *
- * @returns a function that is given a path without its query, and finds nothing where there is no route
+ * @returns a function that takes a path without its query, and returns nothing when there is no route
  */
 export function collectMethods(app: App): (path: string) => string[] {
   const routes: Route[] = [];

@@ -19,7 +19,7 @@ const SMALL_BODIES_SHARE = 0.25;
 
 const RETRY_AFTER_S = 1;
 
-/** How many bytes of request bodies may be in memory at a time, over all connections. */
+/** Limits how many bytes of request bodies are in memory at a time, over all connections. */
 export class BodyBudget {
   readonly #bytes_max: number;
   #bytes = 0;
@@ -28,7 +28,7 @@ export class BodyBudget {
     this.#bytes_max = bytes_max;
   }
 
-  /** What is taken now, in bytes. */
+  /** The bytes that are taken now. */
   get bytes(): number {
     return this.#bytes;
   }
@@ -46,7 +46,7 @@ export class BodyBudget {
   }
 }
 
-/** How often bodies in progress are checked for being late. */
+/** How often it is checked whether bodies in progress are late. */
 const LOOK_MS = 500;
 
 /** A body that is being read. */
@@ -87,7 +87,7 @@ export class BodyReader {
     let over = false;
     const reading = new Reading(this.#clock.now(), (problem) => refuse(problem));
 
-    // The listeners are not removed: they end with the request, and to remove four costs more than to check `over`.
+    // The listeners are not removed: they end with the request, and removing four costs more than checking `over`.
     const stop = (): void => {
       over = true;
       exchange.refuseBody = null;
@@ -133,7 +133,7 @@ export class BodyReader {
     request.on('data', take).on('end', end).on('close', cutOff);
   }
 
-  /** One timer for all bodies: most are complete before a timer of their own would be set. */
+  /** One timer for all bodies: most are complete before a timer of their own would start. */
   #watch(reading: Reading): void {
     this.#readings.add(reading);
     if (this.#looking) return;

@@ -11,8 +11,8 @@ import type { Problem } from '../../domain/problem.ts';
 export const PIPELINED_MAX = 8;
 
 /**
- * How long a client may take to read: this, and a second more for each 64 KiB written since it began to lag. That holds for every
- * response, also for one that is streamed and has no length.
+ * How long a client may take to read: this, and a second more for each 64 KiB written since it began to lag. The limit
+ * holds for every response, also for a streamed one without a length.
  */
 export const READ_LIMITS = { answer_ms: 30_000, bytes_per_s_min: 65_536 };
 
@@ -39,7 +39,7 @@ export type Watched = IncomingMessage & { [EXCHANGE]?: Exchange };
 export class Connection extends ListNode {
   readonly socket: Socket;
   readonly #idle: IntrusiveList<Connection>;
-  /** Requests without a response: more than one when they are pipelined. */
+  /** Requests without a response: more than one when the client pipelines. */
   #unanswered = 0;
   /**
    * The turn of the event loop in which the latest requests arrived, and how many did, including those that got a
@@ -49,7 +49,7 @@ export class Connection extends ListNode {
   #in_turn = 0;
   /** There were too many requests: everything that arrives now is ignored. */
   is_over = false;
-  /** Since when it waits for its client, to read or to write; null while it does not. */
+  /** When it began to wait for its client, to read or to write; null while it does not wait. */
   waits_since: number | null = null;
   /** How many bytes the client had read when it began to wait. */
   #read_bytes = 0;
@@ -59,7 +59,7 @@ export class Connection extends ListNode {
   closing = false;
   #gone = false;
 
-  /** @param idle the list of connections that are asked for nothing; a new connection is in it at first */
+  /** @param idle the list of connections without a request; a new connection begins in it */
   constructor(socket: Socket, idle: IntrusiveList<Connection>) {
     super();
     this.socket = socket;
@@ -71,7 +71,7 @@ export class Connection extends ListNode {
     return this.#unanswered === 0;
   }
 
-  /** @returns whether one more may begin */
+  /** @returns whether another request may begin */
   hasRoom(turn: number): boolean {
     if (this.#turn !== turn) this.#in_turn = 0;
     this.#turn = turn;
@@ -96,7 +96,7 @@ export class Connection extends ListNode {
     this.#idle.delete(this);
   }
 
-  /** @returns whether its client reads too slowly to be waited for any longer */
+  /** @returns whether its client reads too slowly to wait for it any longer */
   look(now: number, { answer_ms, bytes_per_s_min }: typeof READ_LIMITS): boolean {
     const { bytesWritten: written, writableLength: unread } = this.socket;
     if (unread === 0 && (this.exchange?.refuseBody ?? null) === null) {
@@ -113,9 +113,9 @@ export class Connection extends ListNode {
 }
 
 /**
- * The response was written, or the connection is gone. One function for all responses: a closure for each one holds its request. With
- * closures nearly all data of requests outlived two collections of the young generation and was left to those of the whole heap (13
- * of 16 MB; without, nothing).
+ * The response was written, or the connection is gone. One function for all responses: a closure for each response
+ * would hold its request. With closures nearly all data of requests outlived two collections of the young generation
+ * and was left to those of the whole heap (13 of 16 MB; without closures, nothing).
  */
 function onResponseClosed(this: ServerResponse): void {
   const exchange = (this.req as Watched)[EXCHANGE];

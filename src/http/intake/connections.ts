@@ -27,8 +27,8 @@ const LINGER_BYTES_MAX = 16 << 20;
 const UNUSED_MS = 500;
 
 /**
- * Connections that are accepted when the server stops, because they may have been queued by then: as many as Node lets
- * the system queue.
+ * How many connections are still accepted when the server stops, because they may have been queued by then: as many as
+ * Node lets the system queue.
  */
 const QUEUED_MAX = 511;
 
@@ -41,9 +41,9 @@ const SLOW_MS = 3_000;
 const RETRY_AFTER_S = 1;
 
 /**
- * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many connections, the
- * longest idle one makes room, or else the one that has waited longest for its client to read or to write. A request that waits for
- * Convoke never makes room.
+ * The connections of clients. Idle ones are listed in the order in which they became idle. When there are too many
+ * connections, the one that has been idle for the longest time is closed. If none is idle, it is the one that has
+ * waited longest for its client to read or to write. A request that waits for Convoke is never closed.
  */
 export class Connections {
   readonly #connections_max: number;
@@ -69,10 +69,10 @@ export class Connections {
     this.#read_limits = read_limits;
   }
 
-  /** Watches the connections of a server. Call it before the server listens. */
+  /** Watches the connections of a server. To be called before the server listens. */
   watch(server: Server): void {
     server.on('connection', (socket) => this.#admit(socket));
-    // This runs before the routes, so that a request that gets no response costs nothing more.
+    // Runs before the routes, so that a request without a response costs nothing more.
     const answerers = server.listeners('request') as ((request: IncomingMessage, response: ServerResponse) => void)[];
     server.removeAllListeners('request');
     server.on('request', (request, response) => {
@@ -85,7 +85,7 @@ export class Connections {
       exchange.awaits_continue = true;
       server.emit('request', request, response);
     });
-    // The checks of all heads also refuse this one, with a problem. Node's own response would be only a status.
+    // The checks of all heads also refuse this request, with a problem. Node's own response would be only a status.
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
@@ -94,9 +94,9 @@ export class Connections {
   }
 
   /**
-   * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open connection gets one more
-   * response, with `connection: close`: if it closed while a request is on its way, the sender would get no response. Resolves when
-   * all have gone, or when the time is up.
+   * The first step of a stop. It accepts no new connection, so that a proxy takes another node at once. Each open
+   * connection gets one more response, with `connection: close`: if it closed while a request is on its way, the sender
+   * would get no response. Resolves when all connections have closed, or when the time is up.
    */
   async drain(server: Server, drain_ms: number): Promise<void> {
     this.#is_draining = true;
@@ -109,13 +109,14 @@ export class Connections {
     const timer = this.#clock.after(drain_ms, resolve);
     await promise;
     timer.cancel();
-    // Requests that lay in their sockets while this process was busy are read first.
+    // Requests that arrived in their sockets while this process was busy are read first.
     await turn();
   }
 
   /**
    * Node accepts one connection in each turn of the loop. Connections that still wait, perhaps with a request written,
-   * would be reset. So this goes on until a turn brings none. Its bound is a number: a busy machine needs any time.
+   * would be reset. So this repeats until a turn accepts none. Its bound is a number and not a time, because a busy
+   * machine may need any time.
    */
   async #acceptQueued(until: number): Promise<void> {
     const count_max = this.#connection_count + QUEUED_MAX;
@@ -155,14 +156,14 @@ export class Connections {
     return true;
   }
 
-  /** Refuses what is not HTTP, or did not become a request in time. */
+  /** Refuses bytes that are not HTTP, or that did not become a request in time. */
   refuse(error: Error & { code?: string }, socket: Socket): void {
     const connection = this.#open.get(socket);
     if (connection === undefined || connection.closing || !socket.writable || error.code === 'ECONNRESET') {
       socket.destroy();
       return;
     }
-    // The connection has its last response already, and what follows need be no HTTP.
+    // The connection has its last response already, and what follows need not be HTTP.
     if (connection.is_over) return;
     const problem = problemOf(error);
     const { exchange } = connection;
@@ -172,7 +173,7 @@ export class Connections {
     } else if (connection.is_idle) {
       this.#end(connection, problem);
     } else if (exchange?.request.complete) {
-      // The bad bytes come after a whole request, which gets its own response first.
+      // The bad bytes follow a whole request, which gets its own response first.
       exchange.response.once('close', () => this.#end(connection, problem));
     } else {
       socket.destroy();
@@ -273,7 +274,7 @@ export class Connections {
     return this.#turn;
   }
 
-  /** Refuses the request that exceeds the limit, after the responses before it. What follows is ignored. */
+  /** Refuses the request that exceeds the limit, after the responses before it. Everything after it is ignored. */
   #endBehind(connection: Connection, response: ServerResponse): void {
     const { socket } = connection;
     connection.is_over = true;
@@ -313,20 +314,19 @@ export class Connections {
   }
 }
 
-/** Node's parser of a connection. What it does with a request is its answer here. */
+/** Node's parser of a connection. `onIncoming` tells the parser what to do next. */
 interface Parser {
   onIncoming: () => number;
 }
 
-/** Node's answer to CONNECT: what follows the head is another protocol, and the parser stops. */
+/** The answer for CONNECT: after the head another protocol follows, and the parser stops. */
 const IS_NO_MORE_HTTP = 2;
 
 /**
- * Nothing that follows is read as a request. Node makes an object of each 26 bytes, and an error with a stack of each when
- * the connection closes: of 150,000 requests that got no response they took 3 s in which nobody else was served.
- *
- * What arrives is dropped, up to so many bytes: a client on this machine writes 700 MB in the time of the linger. To
- * listen takes the bytes from Node's parser, which would count them nowhere.
+ * No byte that follows is read as a request. Node makes an object of each 26 bytes, and an error with a stack of each
+ * when the connection closes: for 150,000 requests without a response that took 3 s in which nobody else was served.
+ * Up to a limit, the bytes that arrive are dropped: a client on this machine writes 700 MB in the time of the linger.
+ * The listener takes the bytes away from Node's parser, which would not count them.
  */
 function ignoreRest(socket: Socket, bytes_max: number): void {
   const { parser } = socket as { parser?: Parser | null };

@@ -16,7 +16,7 @@ import type { App } from '../context.ts';
 import { BodyBudget, BodyReader } from './body_reader.ts';
 import { ANSWER_BYTES_IN_FLIGHT_MAX, limitSlowReaders } from './slow_readers.ts';
 
-/** The bytes that a route without a body reads of one: enough to see that it is empty or `{}`. */
+/** How many bytes of a body a route without one reads: enough to see that it is empty or `{}`. */
 const NO_BODY_BYTES_MAX = 1024;
 
 const NoQuery = Type.Object({}, { additionalProperties: false });
@@ -67,8 +67,8 @@ export function addIntake(
 }
 
 /**
- * Responds to requests without a route, with a page or a 404, and does not wait for their bodies. Its hook runs after
- * those that decide who may ask at all, and before the routes, whose methods it collects.
+ * Responds to requests without a route, with a page or a 404, without waiting for their bodies. Its hook runs after the
+ * hooks that decide who may make requests at all, and before the routes, whose methods it collects.
  */
 export function addUnknownRoutes(app: App, pages: Pages): void {
   const methodsAt = collectMethods(app);

@@ -13,8 +13,8 @@ export const ANSWER_BYTES_IN_FLIGHT_MAX = 256 << 20;
 export function limitSlowReaders(bytes_in_flight_max: number): onSendHookHandler {
   let bytes_in_flight = 0;
   return (_request, reply, payload, done) => {
-    // Streams and buffers do not count: a stream is read as it is sent, and the bytes that all clients share are in
-    // memory once.
+    // Streams and buffers do not count: a stream is read as it is sent, and bytes that all clients share are in memory
+    // once.
     const bytes = typeof payload === 'string' ? Buffer.byteLength(payload) : 0;
     if (bytes <= SMALL_ANSWER_BYTES) return done();
     if (bytes_in_flight + bytes > bytes_in_flight_max) return done(overloaded());

@@ -1,6 +1,6 @@
 /**
- * Responses while the storage stands still. Handlers go on: their calls may still succeed, and then reach the engine
- * and the live feed as always. Only the client stops waiting.
+ * Responses while the storage stalls. Handlers continue: their calls may still succeed, and then reach the engine and
+ * the live feed as always. Only the client stops waiting.
  */
 import type { RouteHandlerMethod, RouteOptions } from 'fastify';
 import { ListNode, IntrusiveList } from '../../delivery/intrusive_list.ts';
@@ -38,7 +38,7 @@ export function addStalls(app: App, stall: Stall): void {
     else done();
   });
   app.addHook('onRoute', (route: RouteOptions) => {
-    // Sends are too many to be watched one by one: the engine answers their senders.
+    // There are too many sends to watch each of them: the engine answers their senders.
     if (!route.url.startsWith('/api/') || route.config?.limited === 'send') return;
     const handle = route.handler;
     const handleInTime: RouteHandlerMethod = function (request, reply) {

@@ -7,24 +7,24 @@ import { nearestName } from '../../domain/nearest.ts';
 import { type FieldError, Problem } from '../../domain/problem.ts';
 import { isTime } from '../../domain/time.ts';
 
-/** Errors listed in one response. */
+/** The most errors that one response lists. */
 const ERRORS_MAX = 20;
 Settings.Set({ maxErrors: ERRORS_MAX });
 
 /** The format of every time in a body or in a query. */
 Format.Set('date-time', isTime);
 
-/** An unknown name is cut to so many characters before it is shown and compared with the known names. */
+/** An unknown name is cut to this many characters before it is shown and compared with the known names. */
 const NAME_CHARS_SHOWN = 80;
 
 /** Validates with the route's own schemas. It converts only the text of query parameters, and removes nothing. */
 export const validatorCompiler: FastifySchemaCompiler<TSchema> = ({ schema, httpPart }) => {
-  // Compiled at the first use: to compile all validators would take 150 ms of the start.
+  // Compiled when it is first used: compiling all validators would take 150 ms of the start.
   let validator: Validator | undefined;
   return (data: unknown) => {
     validator ??= Compile(schema);
     const value = httpPart === 'querystring' ? fromText(schema, data as Record<string, unknown>) : data;
-    // Checked first: to validate 200,000 items took 450 ms, and to list all of them as wrong took as long again.
+    // Checked first: validating 200,000 items took 450 ms, and listing all of them as wrong took as long again.
     const too_long = tooLong(schema, value);
     if (too_long.length > 0) return { error: invalid(too_long) };
     if (validator.Check(value) && missingField(schema, value) === null) return { value };
@@ -139,7 +139,7 @@ function unknownField(name: string, known: string[]): string {
   return `unknown field ${shown(name)}; ${known.length === 0 ? 'none is taken here' : `known are ${known.join(', ')}`}`;
 }
 
-/** What the schema expects at a path, or, if it says nothing there, at the nearest place above. */
+/** What the schema expects at a path. If it says nothing there: what it expects at the nearest place above. */
 function expectation(schema: SchemaNode, path: string[]): string | undefined {
   for (let length = path.length; length >= 0; length--) {
     const node = nodeAt(schema, path.slice(0, length));

@@ -58,7 +58,7 @@ function streamTo(response: ServerResponse): FeedSink {
   response.writeHead(200, {
     'content-type': 'text/event-stream; charset=utf-8',
     'cache-control': 'no-store',
-    // nginx would buffer it.
+    // Otherwise nginx would buffer the stream.
     'x-accel-buffering': 'no',
     'x-content-type-options': 'nosniff',
     connection: 'close',

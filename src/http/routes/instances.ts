@@ -213,7 +213,7 @@ async function deleteInstance(
 }
 
 const HEARTBEAT = {
-  // Every instance sends one a minute.
+  // No audit entry: every instance sends one heartbeat a minute.
   config: { access: ['instance'], audit: 'none' },
   schema: {
     operationId: 'heartbeat',
@@ -332,7 +332,7 @@ function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyri
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
 }
 
-/** The URL of a machine that pulls is only shown, so it may lead where no push may go. */
+/** The URL of a machine that pulls is only shown, so the egress policy does not apply to it. */
 function assertUrlAllowed(webhook_url: string, transport: TransportName, policy: EgressPolicy): void {
   const parsed = parseWebhookUrl(webhook_url, policy);
   if (!isRefusal(parsed) || (parsed.policy_denied && transport === 'pull')) return;

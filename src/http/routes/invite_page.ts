@@ -1,10 +1,10 @@
-/** What people read at the link of an invite, on the page and as plain text. */
+/** The texts that people read at the link of an invite, on the page and as plain text. */
 import type { Invite, InviteState } from '../../domain/invite.ts';
 import { isoTime } from '../../domain/time.ts';
 
-/** The texts by their places in web/invite.html. */
+/** The texts, by their places in web/invite.html. */
 export interface InviteTexts {
-  /** `pending` shows the command; anything else hides it. */
+  /** `pending` shows the command; any other value hides it. */
   state: InviteState | 'unknown';
   title: string;
   lead: string;
@@ -12,11 +12,11 @@ export interface InviteTexts {
   command: string;
 }
 
-/** Names that are shown; the others are counted. */
+/** The most names that are shown; the others are counted. */
 const NAMES_MAX = 5;
 
 /**
- * @param invite null when there is none with this link
+ * @param invite null when there is no invite with this link
  * @param state of the invite, at this moment
  */
 export function pageTexts(invite: Invite | null, state: InviteState | null, link: string): InviteTexts {

@@ -206,7 +206,9 @@ async function redeemInvite(context: InviteContext, request: RequestFor<typeof R
   return { invite_id, instance_id, meeting_ids, agent_ids, api_key: has_key ? token : null };
 }
 
-/** @throws Problem `invite_does_not_exist`; `rate_limited` for an address that asks for too many that do not exist */
+/**
+ * @throws Problem `invite_does_not_exist`; `rate_limited` for an address that asks for too many links that do not exist
+ */
 function findInvite(
   { store, limits }: Pick<InviteContext, 'store' | 'limits'>,
   request: FastifyRequest,
@@ -219,13 +221,13 @@ function findInvite(
   });
 }
 
-/** Why an invite could not be redeemed. It is read again: somebody else may have been faster. */
+/** Why an invite could not be redeemed. The invite is read again: somebody else may have been faster. */
 async function ended({ store, clock }: Pick<InviteContext, 'store' | 'clock'>, invite: Invite): Promise<Problem> {
   const now = (await store.invites.find(invite.digest)) ?? invite;
   return new Problem('invite_ended', endedInWords(now, inviteState(now, clock.wall())));
 }
 
-/** The link as the client of this request reaches the service. */
+/** The link with the address by which the client of this request reaches the service. */
 function linkOf(request: FastifyRequest, limits: Pick<Limits, 'isHttps'>, secret: string): string {
   return `${limits.isHttps(request) ? 'https' : 'http'}://${request.headers.host ?? ''}${INVITE_PATH}${secret}`;
 }

@@ -145,8 +145,8 @@ function saidBy(principal: Principal, { from_agent, in_reply_to }: SendInput): N
 }
 
 /**
- * Tells whether two sends are the same: the message's own text, its targets, and the fields of which the specification knows
- * nothing. Without those it is what the previous version stored.
+ * Tells whether two sends are the same: by the message's own text, its targets, and the fields that the specification
+ * does not have. Without these fields it is equal to what the previous version stored.
  */
 function fingerprintOf(message: string, target_agents: string[] | null, body: SendInput): string {
   const { from_agent, in_reply_to, expires_in_s } = body;

@@ -9,7 +9,7 @@ import type { App, RequestFor, RouteShape } from '../context.ts';
 import { NodeListSchema } from '../schemas/nodes.ts';
 import { wireNode } from '../wire.ts';
 
-/** This process, as other nodes see it. */
+/** The facts about this process that other nodes see. */
 export interface ThisNode extends NodeIdentity {
   started_at: number;
 }

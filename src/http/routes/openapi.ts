@@ -7,8 +7,8 @@ import { type File, sendFile, variantOf } from '../files.ts';
 const FILE = new URL(import.meta.url.endsWith('.ts') ? '../../../openapi.json' : './openapi.json', import.meta.url);
 
 /**
- * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. It is not made here:
- * that takes a library which a service that only delivers messages does not need.
+ * Serves the OpenAPI document, which `npm run generate` writes from the schemas of the routes. It is not made here,
+ * because that takes a library which a service that only delivers messages does not need.
  */
 export function documentRoute(app: App): void {
   let document: Promise<File> | null = null;
@@ -17,7 +17,7 @@ export function documentRoute(app: App): void {
   );
 }
 
-/** Without its white space, which is nearly half of it, and compressed: anybody may ask for it. */
+/** Without its white space, which is nearly half of it, and compressed, because anybody may ask for it. */
 async function readDocument(): Promise<File> {
   const bytes = Buffer.from(JSON.stringify(JSON.parse(await readFile(FILE, 'utf8'))));
   return {

@@ -25,7 +25,7 @@ import { existing } from './instances.ts';
 const MAX = 32;
 const WAIT_S = 30;
 const CLIENT_CHARS_MAX = 200;
-/** Longer than a pull waits: no byte moves on its connection meanwhile, and idle connections are closed after 60 s. */
+/** Longer than a pull waits: meanwhile no byte moves on its connection, and idle connections are closed after 60 s. */
 const QUIET_MS = 90_000;
 
 export interface PullContext {
@@ -34,7 +34,7 @@ export interface PullContext {
   pull_transport: Pick<PullTransport, 'pull' | 'cancel' | 'giveBack' | 'take'>;
   clock: Clock;
   limits: Pick<Limits, 'addressOf'>;
-  /** Whether this node delivers to an instance, and may write what becomes of its deliveries. */
+  /** Whether this node delivers to an instance, and may write the results of its deliveries. */
   takesPullsOf: (instance_id: string) => boolean;
   /** Null where this node is alone. */
   pull_forwarder: Pick<PullForwarder, 'forward' | 'addressIn' | 'is_draining'> | null;
@@ -46,7 +46,7 @@ export function pullRoutes(app: App, context: PullContext): void {
 
 const PULL = {
   bodyLimit: PULL_BODY_BYTES_MAX,
-  // A machine does it all the time.
+  // No audit entry: a machine pulls all the time.
   config: { access: ['instance'], audit: 'none' },
   preValidation: readNoBodyAsEmpty,
   schema: {
@@ -79,7 +79,7 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
     throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
   const given = (body.results ?? []).map(resultOf);
   const results = await Promise.all(given.map((result) => take(context, instance_id, result)));
-  // A machine that ends wants no more pushes.
+  // A machine that is ending wants no more pushes.
   if (body.max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
@@ -95,7 +95,7 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
   return { pushes: end.pushes.map(wirePush), results };
 }
 
-/** Another node says which client it is that it forwards. */
+/** The node that forwards the request says which client sent it. */
 async function addressOf({ limits, pull_forwarder }: PullContext, request: PullingRequest): Promise<string | null> {
   const mark = request.headers[FORWARDED_HEADER];
   const said =
@@ -105,13 +105,13 @@ async function addressOf({ limits, pull_forwarder }: PullContext, request: Pulli
   return said === undefined ? limits.addressOf(request) : said;
 }
 
-/** What the other node needs to know the caller as this one does, and no more. */
+/** The headers by which the other node knows the caller as this one does, and no others. */
 const PASSED_ON = ['authorization', 'cookie', 'convoke-csrf', 'origin', 'user-agent'];
 const PASSED_BACK = ['content-type', 'retry-after', 'www-authenticate'];
 
-/** This node does not deliver to the instance: the one that does answers, through this one. */
+/** This node does not deliver to the instance: it forwards the request to the node that does. */
 async function forward({ pull_forwarder, limits }: PullContext, request: PullingRequest, reply: FastifyReply) {
-  // A request is forwarded once: meanwhile a third node may have taken over.
+  // A request is forwarded once, although a third node may have taken over meanwhile.
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
   const { body, params, headers, raw } = request;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
@@ -153,7 +153,10 @@ function resultOf(given: GivenResult, index: number): PullResult {
   return { delivery_id, attempt, status_code, detail: not_reached ?? '', retry_after, body };
 }
 
-/** What becomes of a result. What is not awaited changes nothing; the stored delivery says why it is not. */
+/**
+ * Whether a result counts. A result that is not awaited changes nothing; the stored delivery says why it is not
+ * awaited.
+ */
 async function take({ store, engine, pull_transport, clock }: PullContext, instance_id: string, result: PullResult) {
   const { delivery_id, attempt } = result;
   const about = { delivery_id, attempt };
@@ -169,7 +172,7 @@ async function take({ store, engine, pull_transport, clock }: PullContext, insta
 
 const PULLING: unique symbol = Symbol('pull');
 
-/** What a response was waiting for, or has in it. */
+/** What a response waits for, and the pushes in it. */
 interface Pulling {
   pull_transport: PullContext['pull_transport'];
   waiting: WaitingPull | null;
@@ -201,7 +204,9 @@ function waitFor(
   });
 }
 
-/** The response was written, or its connection is gone. What did not leave this process was not handed out. */
+/**
+ * The response was written, or its connection is gone. Pushes that did not leave this process count as not handed out.
+ */
 function onClosed(this: PullResponse): void {
   const pulling = this[PULLING];
   if (pulling === undefined) return;

@@ -23,7 +23,7 @@ export interface ReplyContext {
 
 export function replyRoutes(app: App, context: ReplyContext): void {
   const bodyLimit = context.max_message_bytes + LIST_BODY_BYTES_MAX;
-  // The token is judged before the body is read, and once more when it is there.
+  // The token is judged before the body is read, and again when the body is there.
   const onRequest = async (request: FastifyRequest): Promise<void> => {
     context.limits.assertWithinRate('send', NOTHING_ALLOWED, request);
     await deliveryOf(context, request);
@@ -32,7 +32,7 @@ export function replyRoutes(app: App, context: ReplyContext): void {
 }
 
 const SEND_REPLY = {
-  // The token of the push takes the place of a key. The history has every message.
+  // No audit entry, because the history has every message. The token of the push takes the place of a key.
   config: { access: 'public', audit: 'none' },
   schema: {
     operationId: 'sendReply',

@@ -58,7 +58,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
   };
 }
 
-/** What the owner of the data file manages without a service: the keys and the audit log. */
+/** What the owner of the data file can manage without a service: the keys and the audit log. */
 export function ownersRoutes(context: ApiKeyContext & AuditContext): (app: App) => void {
   return (app) => {
     apiKeyRoutes(app, context);

@@ -1,4 +1,4 @@
-/** What supervisors, load balancers and Prometheus ask for. */
+/** The routes for supervisors, load balancers and Prometheus. */
 import type { FastifyReply } from 'fastify';
 import type { Engine } from '../../delivery/engine.ts';
 import { assertNoMeetingLimit } from '../../domain/access.ts';

@@ -1,4 +1,4 @@
-/** Who am I, signing in, and signing out. */
+/** Who is signed in, signing in, and signing out. */
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import type { Static } from 'typebox';
 import { EVERYTHING_ALLOWED, type Principal } from '../../domain/access.ts';
@@ -81,7 +81,7 @@ const SIGN_IN = {
 async function signIn(context: SessionContext, request: RequestFor<typeof SIGN_IN>, reply: FastifyReply) {
   const { sessions, audit_trail } = context;
   const { principal, signed_in, standing } = request;
-  // A session cannot begin another and so last longer; while the API is open, there is nothing to sign in with.
+  // A session cannot begin another one, and so last longer; while the API is open, signing in has no purpose.
   const token = standing?.token ?? null;
   if (token === null) return wireSession(context, principal, signed_in);
   const begun = await sessions.begin(audit_trail.authorOf(request), request, reply, token);

@@ -18,7 +18,7 @@ export const BackupParams = Type.Object({
   backup_id: madeId('The key of a copy.'),
 });
 
-/** A SQLite file. Its own type, application/vnd.sqlite3, makes openapi-python-client leave the answer out. */
+/** A SQLite file. Its own type, application/vnd.sqlite3, would make openapi-python-client leave the response out. */
 export const BACKUP_TYPE = 'application/octet-stream';
 
 export const BackupFile = Type.Unsafe<string>({

@@ -95,7 +95,7 @@ export const text = (description: string) =>
     }),
   );
 
-/** The id of what the service made. */
+/** The id of an object that the service made. */
 export const madeId = (description: string) =>
   Type.String({
     maxLength: 100,

@@ -6,7 +6,7 @@ const message_id = Type.String({ description: 'The key of a message.', examples:
 
 const EXPIRES_IN_S_MAX = 31_536_000;
 
-/** The id of a message as a sender gives it. One that no message has is refused by the store. */
+/** The id of a message as a sender gives it. The store refuses an id that no message has. */
 const MessageIdGiven = Type.String({
   maxLength: 100,
   pattern: '^msg_[0-9a-v]+$',
@@ -125,7 +125,7 @@ export const SendHeaders = Type.Object({
   ),
 });
 
-/** Headers of the answer to a send. */
+/** Headers of the response to a send. */
 export const SentHeaders = {
   'idempotency-replayed': enumOf(['true'] as const, {
     description: 'There when the message was stored before, by a send with the same Idempotency-Key.',

@@ -1,4 +1,4 @@
-/** A long list has pages. */
+/** Long lists are returned in pages. */
 import Type, { type TSchema } from 'typebox';
 import { expected, nullable } from './fields.ts';
 

@@ -58,7 +58,7 @@ const set_cookie = Type.String({
   description: 'The session, HttpOnly and SameSite=Strict; or, with Max-Age=0, its end.',
 });
 
-/** Headers of answers that begin or end a session. */
+/** Headers of responses that begin or end a session. */
 export const CookieHeaders = { 'set-cookie': set_cookie };
 
 /** Headers of the response that says who is signed in. */

@@ -21,7 +21,7 @@ interface ChartProps {
   at: number[];
   lines: Line[];
   inWords: (value: number) => string;
-  /** Few values: each is drawn as a point, and a line bridges the gaps. */
+  /** Sparse values: each is drawn as a point, and a line bridges the gaps. */
   is_sparse?: boolean;
 }
 

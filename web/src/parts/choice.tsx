@@ -8,7 +8,7 @@ interface ChoiceProps<T extends string> {
   onChange: (value: T) => void;
 }
 
-/** A few options, of which one is chosen, in a row: radio buttons, so the arrow keys move in it. */
+/** A few options in a row, of which one is chosen: radio buttons, so the arrow keys move between them. */
 export function Choice<T extends string>({ label, options, value, onChange }: ChoiceProps<T>): JSX.Element {
   const name = useId();
   return (
@@ -41,7 +41,7 @@ export function Switch({ label, is_on, onChange, is_disabled = false }: SwitchPr
         disabled={is_disabled}
         onChange={(event) => {
           const wanted = event.currentTarget.checked;
-          // It shows the state of the service, not what was clicked.
+          // It shows the state of the service, not the last click.
           event.currentTarget.checked = is_on;
           onChange(wanted);
         }}

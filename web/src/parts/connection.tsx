@@ -32,7 +32,7 @@ export function ConnectionTag({ instance: { connected } }: { instance: Pulling }
   return <span class="tag">{connected === null ? 'not connected' : 'connected'}</span>;
 }
 
-/** Facts of a connection, for the page of an instance. */
+/** The facts of a connection, for the page of an instance. */
 export function connectionFacts({ connected }: Pulling): (readonly [string, JSX.Element])[] {
   if (connected === undefined || connected === null) return [];
   const { since, address, client } = connected;

@@ -48,7 +48,7 @@ export function Copy({
   );
 }
 
-/** An id as it is, with a button that copies it. `href` leads to what it names. */
+/** An id, with a button that copies it. `href` leads to the object with this id. */
 export function Id({ id, what, href }: { id: string; what: string; href?: string }): JSX.Element {
   const text = <Foreign class="id-text">{id}</Foreign>;
   return (
@@ -59,7 +59,7 @@ export function Id({ id, what, href }: { id: string; what: string; href?: string
   );
 }
 
-/** Something to be copied as a whole, such as a command or a secret. */
+/** Text to be copied as a whole, such as a command or a secret. */
 export function Snippet({ text, what }: { text: string; what: string }): JSX.Element {
   return (
     <div class="snippet">

@@ -46,7 +46,7 @@ interface FormProps {
   /** If it rejects, the form shows the error. */
   onSubmit: () => Promise<void>;
   children: ComponentChildren;
-  /** Beside the button. */
+  /** What stands beside the button. */
   aside?: ComponentChildren;
 }
 

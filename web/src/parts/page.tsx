@@ -1,4 +1,4 @@
-/** The frame of a view: what it is called, what can be done, a list and, beside it, what was chosen in the list. */
+/** The frame of a view: its title, its actions, a list and, beside it, the chosen item. */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useRef } from 'preact/hooks';
 import { filterBy } from '../router.ts';
@@ -6,11 +6,11 @@ import { Icon } from './icons.tsx';
 
 interface PageProps {
   title: string;
-  /** Between the title and the actions, such as a filter. */
+  /** Stands between the title and the actions, such as a filter. */
   tools?: ComponentChildren;
   actions?: ComponentChildren;
   children: ComponentChildren;
-  /** Beside the list, or instead of it where there is little room. */
+  /** Beside the list, or in its place on a narrow screen. */
   detail?: ComponentChildren;
 }
 
@@ -35,7 +35,7 @@ export function Page({ title, tools, actions, children, detail }: PageProps): JS
 
 interface DetailProps {
   title: ComponentChildren;
-  /** What screen readers call it. */
+  /** The name that screen readers say. */
   label: string;
   /** Where closing it leads. */
   back: string;
@@ -68,7 +68,7 @@ interface FilterProps {
   label: string;
   name: string;
   value: string;
-  /** The one that `/` leads to. */
+  /** The search field that the key `/` moves to. */
   is_first?: boolean;
 }
 

@@ -1,13 +1,13 @@
 /**
- * A table of any length, of which only the rows in sight are in the document. All rows are equally high, so where one
- * stands is a multiplication. With 10,000 rows it draws some forty.
+ * A table of any length. Only the visible rows are in the document. All rows have the same height, so the position of a
+ * row is a multiplication. With 10,000 rows it draws some forty.
  */
 import type { ComponentChildren, JSX } from 'preact';
 import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks';
 
 export interface Column<T> {
   head: string;
-  /** Its cells are left out where there is little room. */
+  /** Its cells are left out on a narrow screen. */
   is_wide?: boolean;
   is_number?: boolean;
   cell: (row: T) => ComponentChildren;
@@ -15,14 +15,14 @@ export interface Column<T> {
 
 interface RowsProps<T> {
   label: string;
-  /** Names the widths of the columns in the style sheet. */
+  /** The name of the column widths in the style sheet. */
   kind: string;
   rows: readonly T[];
   columns: readonly Column<T>[];
   idOf: (row: T) => string;
   /** Where a row leads. */
   href: (row: T) => string;
-  /** What the link of a row is called by screen readers. */
+  /** The name of the row's link for screen readers. */
   nameOf: (row: T) => string;
   selected?: string | null;
   is_complete: boolean;
@@ -31,7 +31,7 @@ interface RowsProps<T> {
 }
 
 const ROW_PX = 38;
-/** Where there is little room, a row has two lines. */
+/** On a narrow screen, a row has two lines. */
 const TALL_ROW_PX = 58;
 const NARROW_PX = 620;
 const SPARE_ROWS = 10;
@@ -41,7 +41,7 @@ export function Rows<T>(props: RowsProps<T>): JSX.Element {
   const scroller = useRef<HTMLDivElement>(null);
   const [first, setFirst] = useState(0);
   const [{ width, height }, setSize] = useState({ width: innerWidth, height: innerHeight });
-  /** The row that is to get the focus as soon as it is in the document. */
+  /** The row that gets the focus as soon as it is in the document. */
   const wanted = useRef<number | null>(null);
   const is_narrow = width < NARROW_PX;
   const row_px = is_narrow ? TALL_ROW_PX : ROW_PX;

@@ -19,7 +19,7 @@ export function Ago({ at, never = 'never' }: { at: string | null; never?: string
   );
 }
 
-/** The time of day, with the date where it is another day; the exact time on hover. */
+/** The time of day, with the date when it is another day; the exact time on hover. */
 export function At({ at }: { at: string }): JSX.Element {
   return (
     <time dateTime={at} title={exact(at)}>

@@ -1,4 +1,4 @@
-/** The OpenAPI document of the service, as far as its page reads it. */
+/** The parts of the service's OpenAPI document that its page reads. */
 
 export interface Schema {
   $ref?: string;
@@ -106,7 +106,7 @@ export function scopesOf({ security = [] }: Operation): string[] {
   return security.flatMap((each) => Object.values(each).flat());
 }
 
-/** What a value is, in one line. */
+/** The type and limits of a value, in one line. */
 export function typeOf(schema: Schema): string {
   const name = nameOf(schema);
   if (name !== null) return name;
@@ -118,7 +118,7 @@ export function typeOf(schema: Schema): string {
   return schema.format === undefined ? type : `${type} (${schema.format})`;
 }
 
-/** The command that calls it, with the examples of the document. */
+/** The command that makes the call, with the examples of the document. */
 export function curlOf({ method, path, parameters = [], body }: Operation, origin: string): string | null {
   if (path === null) return null;
   const example = ({ name, example: value, schema }: Parameter): string => {

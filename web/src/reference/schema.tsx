@@ -4,7 +4,7 @@ import { nameOf, type Schema, typeOf } from './document.ts';
 
 type Schemas = Record<string, Schema>;
 
-/** The fields of an object, each with what is in it; deeper ones open where they stand. */
+/** The fields of an object, each with its type; nested fields open in place. */
 export function Fields({ schema, schemas }: { schema: Schema; schemas: Schemas }): JSX.Element {
   const { properties = {}, required = [], description } = resolved(schema, schemas);
   const names = Object.keys(properties);
@@ -41,7 +41,7 @@ export function resolved(schema: Schema, schemas: Schemas): Schema {
   return name === null ? schema : { ...schemas[name], ...schema };
 }
 
-/** The object that a value is, is a list of, or may be; null when there is none with fields. */
+/** The object that a value is, or is a list of, or may be; null when it has no fields. */
 function objectIn(schema: Schema, schemas: Schemas): Schema | null {
   const { properties, items, anyOf } = resolved(schema, schemas);
   if (properties !== undefined) return schema;

@@ -40,7 +40,7 @@ export function PauseButton({ meeting, again }: BrakeProps): JSX.Element | null 
   );
 }
 
-/** Says that a meeting is paused, with the buttons of those who may change that. */
+/** Says that a meeting is paused, with the buttons for people who may change that. */
 export function Paused({ meeting, again }: BrakeProps): JSX.Element | null {
   const [is_dropping, setDropping] = useState(false);
   const { meeting_id, paused, pending_deliveries } = meeting;

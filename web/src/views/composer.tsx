@@ -17,7 +17,9 @@ interface ComposerProps {
   members: readonly MeetingInstance[] | null;
 }
 
-/** Sends to everybody in the meeting, or to the agents that were chosen. A person says it: no agent is left out. */
+/**
+ * Sends to everybody in the meeting, or to the chosen agents. The message is from a person, so no agent is left out.
+ */
 export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
   const [text, setText] = useState('');
   const [form, setForm] = useState<Form>('text');
@@ -121,7 +123,7 @@ export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
   );
 }
 
-/** As it was written: numbers and the order of keys survive. */
+/** Sent as it was written: numbers and the order of keys survive. */
 function parsed(text: string): object {
   return rawJson(text);
 }

@@ -6,15 +6,18 @@ import { client } from '../service.ts';
 
 const PAGE = 50;
 const DELIVERIES_PAGE = 500;
-/** Pages of deliveries read for the messages in sight; a meeting with more recipients shows marks for the latest only. */
+/**
+ * The most pages of deliveries that are read for the visible messages. A meeting with more recipients shows marks for
+ * the latest messages only.
+ */
 const DELIVERY_PAGES_MAX = 4;
-/** Messages kept while the user scrolls back through a conversation. */
+/** The most messages that are kept while the user scrolls back through a conversation. */
 const MESSAGES_MAX = 2000;
 
 export interface Conversation {
   /** Null until it was read. */
   messages: Message[] | null;
-  /** By message_id. A message without an entry is older than what was read. */
+  /** By message_id. A message without an entry is older than the deliveries that were read. */
   deliveries: ReadonlyMap<string, Delivery[]>;
   problem: ConvokeError | null;
   has_earlier: boolean;
@@ -144,7 +147,7 @@ async function deliveriesOf(
   const all = new Map<string, Delivery[]>();
   for (const { message_id, seq } of messages) {
     const deliveries = found.get(message_id);
-    // Deliveries of the message at which reading stopped may be missing, so it is left out.
+    // Deliveries of the message at which reading stopped may be missing, so that message is left out.
     if (seq > seen_seq) all.set(message_id, (deliveries ?? []).toSorted(byInstance));
     else if (known.has(message_id)) all.set(message_id, known.get(message_id) as Delivery[]);
     else if (deliveries !== undefined) all.set(message_id, deliveries.toSorted(byInstance));

@@ -12,7 +12,7 @@ import { Foreign } from '../parts/foreign.tsx';
 interface DeliveryListProps {
   query: ListDeliveriesQuery;
   most: number;
-  /** The column that the list leaves out, because it is the same for all deliveries. */
+  /** The column that the list leaves out, because it has the same value for all deliveries. */
   without: 'instance' | 'meeting';
 }
 

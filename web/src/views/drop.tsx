@@ -7,7 +7,7 @@ import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 import { counted } from '../format.ts';
 
-/** Counts what waits, and drops it when the user says so. */
+/** Counts the waiting deliveries, and drops them when the user confirms. */
 export function DropDialog({ of, onClose }: { of: DropDeliveriesInput; onClose: () => void }): JSX.Element {
   const { value, problem, again } = useQuery(`waiting ${of.instance_id ?? ''} ${of.meeting_id ?? ''}`, () =>
     client.dropDeliveries({ ...of, dry_run: true }),

@@ -7,12 +7,12 @@ import { addressOf } from '../router.ts';
 import { client, may } from '../service.ts';
 import { counted } from '../format.ts';
 
-/** Stopped deliveries that are looked for, and for how long the page speaks of them. */
+/** How many stopped deliveries are read, and for how long the page mentions them. */
 const STOPPED_MAX = 100;
 const SHOWN_MS = 3_600_000;
 const LIMIT_MAX = { hop_limit: 10_000, pair_limit: 1_000 };
 
-/** Says that the loop guard stopped agents here, with the buttons of those who may change that. */
+/** Says that the loop guard stopped agents here, with the buttons for people who may change that. */
 export function Stopped({ meeting, again }: { meeting: Meeting; again: () => void }): JSX.Element | null {
   const { meeting_id, limits } = meeting;
   const { value, again: askAgain } = useQuery(

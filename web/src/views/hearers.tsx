@@ -7,7 +7,7 @@ import { useQuery } from '../queries.ts';
 import { client } from '../service.ts';
 
 /**
- * The most instances of a meeting that are checked. Of the others, the page does not show whether they are switched
+ * The most instances of a meeting that are checked. For the others, the page does not show whether they are switched
  * off.
  */
 const INSTANCES_MAX = 500;
@@ -20,7 +20,7 @@ interface HearersProps {
   targets: readonly string[];
 }
 
-/** Who will hear a message that is sent now: at once, later, or not at all. */
+/** Which agents will get a message that is sent now: at once, later, or not at all. */
 export function Hearers({ meeting_id, members, targets }: HearersProps): JSX.Element {
   const { value } = useQuery(
     `instances in ${meeting_id}`,

@@ -4,7 +4,7 @@ import { Dialog, Form, TextField } from '../parts/dialog.tsx';
 import { client } from '../service.ts';
 import { idsOf } from './register.tsx';
 
-/** Lets an instance join a meeting, whichever of the two is known already. */
+/** Lets an instance join a meeting, from the page of either. */
 export function JoinDialog(props: {
   instance_id?: string;
   meeting_id?: string;

@@ -80,7 +80,7 @@ function Transcript({ meeting_id, members }: { meeting_id: string; members: read
   const [found, setFound] = useState({ message_id: '', times: 0 });
   const jump = (message_id: string): void => setFound(({ times }) => ({ message_id, times: times + 1 }));
   return (
-    // A reversed column with a single child: so it stays scrolled to the end, without a script.
+    // A reversed column with a single child stays scrolled to the end, without a script.
     <div class="transcript" tabIndex={0} role="log" aria-label="Messages" aria-live="off">
       <div class="transcript-lines">
         {messages === null && problem === null && <Skeleton />}
@@ -117,7 +117,9 @@ interface MessageViewProps {
   deliveries: readonly Delivery[] | null;
   names: ReadonlyMap<string, string>;
   thread: Thread | null;
-  /** Rises when somebody jumps to it from another message; 0: it is not the one that they jumped to last. */
+  /**
+   * Rises when the user jumps to this message from another one; 0 when it is not the last message that they jumped to.
+   */
   found: number;
   onJump: (message_id: string) => void;
 }
@@ -170,7 +172,7 @@ function MessageView(props: MessageViewProps): JSX.Element {
   );
 }
 
-/** An agent is known by the key of its sender. What a message says of itself is a claim. */
+/** An agent is known by the key of its sender. The name in the message itself is a claim. */
 function Speaker({ from_agent, from }: { from_agent: string | undefined; from: string | null }): JSX.Element | null {
   if (from_agent === undefined) return from === null ? null : <Foreign class="message-from">{from}</Foreign>;
   return (

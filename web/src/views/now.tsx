@@ -23,7 +23,7 @@ const SPANS = [
   ['300', '5 min'],
   ['3600', '1 h'],
 ] as const;
-/** The steps of a chart of so many seconds. */
+/** The steps of a chart, by its length in seconds. */
 const STEPS: Record<(typeof SPANS)[number][0], number> = { '60': BIN_S, '300': 2 * BIN_S, '3600': 15 * BIN_S };
 const FIGURES_EVERY_MS = 2000;
 
@@ -139,7 +139,7 @@ function Figure({
 }
 
 const HEALTHS = ['up', 'failing', 'down', 'unknown'] as const;
-/** More instances are only counted ("and more"); the page of instances lists all. */
+/** Further instances are only counted ("and more"); the page of instances lists all. */
 const INSTANCES_MAX = 500;
 
 /** Instances by their health, and those that fail, with the reason in words. */

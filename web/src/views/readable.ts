@@ -1,7 +1,7 @@
 const SPEAKER = ['sender', 'author', 'from_agent', 'name', 'role', 'from'];
 const SPEECH = ['content', 'text', 'body', 'message'];
 
-/** The sender and the text, where a message has them in the usual fields. */
+/** The sender and the text, if a message has them in the usual fields. */
 export function readable(message: Record<string, unknown>): { from: string | null; text: string | null } {
   const textAt = (names: readonly string[]): string | null => {
     for (const name of names) {

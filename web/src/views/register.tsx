@@ -7,7 +7,7 @@ import { notify } from '../parts/notice.tsx';
 import { addressOf, go } from '../router.ts';
 import { client } from '../service.ts';
 
-/** Ids from text: separated by commas or on lines of their own. */
+/** Reads ids from text: separated by commas or on lines of their own. */
 export function idsOf(text: string): string[] {
   return text
     .split(/[,\n]/)

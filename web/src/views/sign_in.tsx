@@ -4,7 +4,7 @@ import { Form, TextField } from '../parts/dialog.tsx';
 import { Brand } from '../parts/icons.tsx';
 import { signIn } from '../session.ts';
 
-/** Shown instead of every view while the service asks for a key. */
+/** Shown instead of every view while the service requires a key. */
 export function SignIn(): JSX.Element {
   const [key, setKey] = useState('');
   return (

@@ -1,11 +1,11 @@
-/** What a message answers, and what answers it. */
+/** Which message a message answers, and which ones answer it. */
 import type { JSX } from 'preact';
 import type { Message } from '@convoke/sdk';
 import { Foreign } from '../parts/foreign.tsx';
 import { readable } from './readable.ts';
 
 export interface Thread {
-  /** Null when it answers nothing, or something that is not loaded. */
+  /** Null when it answers none, or one that is not loaded. */
   answered: Message | null;
   answers: Message[];
 }
@@ -40,7 +40,7 @@ export function Answered({ answered, onJump }: { answered: Message | null; onJum
   );
 }
 
-/** The most answers to one message that are shown; the first ones are. */
+/** The most answers to one message that are shown: the first ones. */
 const ANSWERS_MAX = 12;
 
 export function Answers({ answers, onJump }: { answers: readonly Message[]; onJump: Jump }): JSX.Element {

@@ -128,7 +128,7 @@ function verifyCommand(): Command {
   });
 }
 
-/** Verifies again after a fault: perhaps entries were removed while they were read. */
+/** Verifies again after a fault: entries may have been removed while they were read. */
 async function verified(
   client: ConvokeClient,
   kept: AuditHead | null,

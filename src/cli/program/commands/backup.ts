@@ -1,4 +1,7 @@
-/** A copy of all data in one file: made while the service runs, and read from end to end before it counts as one. */
+/**
+ * A copy of all data in one file. It is made while the service runs, and read from end to end before it counts as a
+ * copy.
+ */
 import { Command } from 'commander';
 import { access, link, mkdir, open, rm } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
@@ -53,7 +56,7 @@ async function backUp(file: string, options: ServiceOrFileOptions): Promise<void
   }
 }
 
-/** PostgreSQL's own tools are better at it: they know of replicas and of points in time. */
+/** PostgreSQL's own tools are better at this: they know of replicas and of points in time. */
 function refusePostgres({ url, data }: ServiceOrFileOptions): void {
   const database_url = process.env['CONVOKE_DATABASE_URL'] ?? '';
   if (database_url === '' || url !== undefined || data !== undefined) return;

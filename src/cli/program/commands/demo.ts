@@ -96,7 +96,11 @@ class ShownConversation {
     if (this.#pushes === PUSHES) setImmediate(() => this.#over.resolve());
   }
 
-  /** Waits until no push is pending. @returns how many of them were delivered */
+  /**
+   * Waits until no push is pending.
+   *
+   * @returns how many of the pushes were delivered
+   */
   async delivered(): Promise<number> {
     for (let tries = 1; ; tries++) {
       const { data } = await this.#client.listDeliveries({ meeting_id: this.#conversation.meeting_id });
@@ -125,7 +129,7 @@ async function findService(url: string | undefined, apiKey: string | undefined):
     await client.listMeetings({ limit: 1 });
     return { client, is_own: false, close: async () => {} };
   } catch (error) {
-    // The caller named a service: no other service takes its place.
+    // The caller named a service, so no other service takes its place.
     if (!(error instanceof ConvokeError) || url !== undefined) throw error;
   }
   const data = await mkdtemp(join(tmpdir(), 'convoke-demo-'));

@@ -1,4 +1,4 @@
-/** Checks what the service needs of this machine, and the service itself when it runs. Changes nothing. */
+/** Checks what the service needs from this machine, and the service itself when it runs. Changes nothing. */
 import { lookup } from 'node:dns/promises';
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
@@ -25,7 +25,7 @@ type Finding = 'ok' | 'warn' | 'fail';
 interface Check {
   check: string;
   finding: Finding;
-  /** What was found. */
+  /** The result of the check, in words. */
   detail: string;
   /** What to do about it; empty when all is well. */
   advice: string;
@@ -191,7 +191,7 @@ async function lastRunOf(file: string): Promise<number | null> {
   try {
     return (db.prepare('SELECT ran_until FROM this_file').get() as { ran_until: number | null }).ran_until;
   } catch {
-    // An older version wrote it.
+    // An older version wrote the file.
     return null;
   } finally {
     db.close();
@@ -233,7 +233,7 @@ async function stateOfFile(file: string): Promise<{
 const SQLITE_BUSY = 5;
 
 /**
- * Whether the key exists and only this user can read it. Only a start can find out whether it is the right one, because
+ * Whether the key exists and only this user can read it. Only a start can find out whether it is the right key, because
  * the file may be in use.
  */
 async function checkKey(config: Config): Promise<Check> {
@@ -310,7 +310,7 @@ function checkReady(url: string, answering: RunningService | null): Check {
   };
 }
 
-/** Looks up the hosts of the webhook addresses that are names. */
+/** Resolves the webhook addresses whose hosts are names. */
 async function checkNames(answering: RunningService | null, api_key: string | undefined): Promise<Check> {
   const check = 'name lookup';
   if (answering === null) return ok(check, 'nothing to look up while no service runs');
@@ -344,7 +344,7 @@ async function checkNames(answering: RunningService | null, api_key: string | un
   };
 }
 
-/** Looks for stored webhook addresses that the settings refuse: the settings may have changed since the registration. */
+/** Finds stored webhook addresses that the settings refuse: the settings may have changed since the registration. */
 async function checkEgress(
   config: Config,
   answering: RunningService | null,

@@ -74,7 +74,7 @@ function printInstances(rows: readonly Instance[]): void {
   ]);
 }
 
-/** Where its pushes go, or that its machine asks for them. */
+/** Where its pushes go, or that its machine pulls them. */
 function wayInWords({ transport, webhook_url, connected }: Instance): string {
   if (transport !== 'pull') return webhook_url;
   if (connected === null || connected === undefined) return 'pulls; not connected';

@@ -33,19 +33,22 @@ export function joinCommand(): Command {
   });
 }
 
-/** The agents of an instance in a meeting now; none when it is not in it. */
+/** The agents of an instance in a meeting now; none when it is not in the meeting. */
 async function agentsIn(client: ConvokeClient, meeting_id: string, instance_id: string): Promise<string[]> {
   try {
     const { data } = await client.listMeetingInstances(meeting_id);
     return data.find((member) => member.instance_id === instance_id)?.agent_ids ?? [];
   } catch (error) {
-    // Either this join creates the meeting, or the key may not read it before the join.
+    // Either this join creates the meeting, or the key may not read the meeting before the join.
     if (!(error instanceof ConvokeError) || (error.status !== 404 && error.status !== 403)) throw error;
     return [];
   }
 }
 
-/** Notes what may be a mistake: an unknown agent gets no messages, and a join replaces the list of an earlier one. */
+/**
+ * Prints a note about likely mistakes: an unknown agent gets no messages, and a join replaces the list of an earlier
+ * one.
+ */
 function noteSurprises(instance_id: string, before: string[], now: string[], hosted: string[]): void {
   const replaced = before.filter((agent_id) => !now.includes(agent_id));
   if (replaced.length > 0) note(`No longer in it: ${replaced.join(', ')}. A join replaces the list of agents.`);

@@ -14,7 +14,7 @@ import { quoted } from '../format.ts';
 import { typed } from '../command_name.ts';
 
 /**
- * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) send it on too. Signals this close
+ * Ctrl-C goes to every process of the terminal, and npm and the launcher (main.ts) also send it on. Signals this close
  * together count as one.
  */
 const SAME_SIGNAL_MS = 300;
@@ -35,7 +35,7 @@ const LOG_MS_MAX = 500;
 
 interface Log {
   log: Logger;
-  /** Resolves when the log is written, or when nobody reads it. Nothing can be logged after it. */
+  /** Resolves when the log is written, or when nobody reads it. After that nothing can be logged. */
   written: () => Promise<void>;
 }
 
@@ -95,7 +95,7 @@ function announce(convoke: Convoke, config: Config, report: (line: string) => vo
   report(`Convoke listens on ${url} (open it in a browser; its API: ${url}/docs/)`);
   report(config.database_url === null ? `data in ${dataFile(config.data)}` : 'data in PostgreSQL');
   if (config.encryption_key === null) report(`the key that its secrets are encrypted under in ${keyFile(config.data)}`);
-  // Never into a log: the link lets anybody in.
+  // Never into a log: with the link anybody can sign in.
   if (!is_open && process.stderr.isTTY)
     note(`sign in on ${reachable(convoke.signInLink())} (once, within five minutes)`);
   report(is_open ? 'open: no keys are needed, only this machine can reach it' : 'every request needs an API key');
@@ -139,7 +139,7 @@ function startFailure(error: unknown, config: Config): CommandFailure {
 }
 
 function describeStartFailure(error: unknown, { host, port, data }: Config): string {
-  // Only one line of the text: a stack is of no use to the operator.
+  // Only the first line of the text: a stack does not help the operator.
   const text = String(error instanceof Error ? error.message : error).split('\n')[0]!;
   if (!isSystemError(error)) return `cannot start: ${text}`;
   switch (error.code) {

@@ -9,7 +9,9 @@ import { LocalRuntime } from './local_runtime.ts';
 /** The most meetings whose pushes are given to the runtime at the same time. */
 const CONCURRENCY = 32;
 
-/** Lets the runtime take part until the process is asked to end: registers, joins, and carries each push to it. */
+/**
+ * Lets the runtime take part until the process is asked to end: registers, joins, and hands each push to the runtime.
+ */
 export async function connect(connection: Connection, { json }: { json?: true }): Promise<void> {
   const { url, api_key, instance_id, agent_ids, meeting_ids, to } = connection;
   const client = clientFor({ url, ...(api_key !== null && { apiKey: api_key }) });
@@ -30,14 +32,14 @@ export async function connect(connection: Connection, { json }: { json?: true })
     });
     for await (const push of pushes) void carry(push, runtime, json);
   } catch (error) {
-    // Ended before it had entered.
+    // The process was asked to end before this was done.
     if (!signal.aborted) throw error;
   } finally {
     release();
   }
 }
 
-/** Registers and joins, as often as it takes. */
+/** Registers and joins, and repeats both until they succeed. */
 async function enter(
   client: ConvokeClient,
   connection: Connection,
@@ -61,7 +63,7 @@ async function enter(
   }
 }
 
-/** Gives a push to the runtime, and its response to the service. */
+/** Gives a push to the runtime, and the response of the runtime to the service. */
 async function carry(push: PushInHand, runtime: LocalRuntime, json: true | undefined): Promise<void> {
   const started_ms = performance.now();
   const result = await runtime.post(push);
@@ -70,7 +72,7 @@ async function carry(push: PushInHand, runtime: LocalRuntime, json: true | undef
 }
 
 /**
- * While nothing listens, nothing is pulled: what comes waits at the service and spends nothing. One push may have been
+ * While nothing listens, nothing is pulled: pushes wait at the service and spend no attempts. One push may have been
  * handed back before, so the instance backs off; the heartbeat ends that.
  */
 async function runtimeListens(
@@ -108,7 +110,7 @@ function outcomeInWords(result: PushResult): string {
   return styled(is_success ? 'green' : 'yellow', String(result.status_code));
 }
 
-/** Notes a loss of the service once, and that it is over. */
+/** Reports the loss of the service once, and its return once. */
 function onceUntilRegained(): (error: ConvokeError | null) => void {
   let is_lost = false;
   return (error) => {

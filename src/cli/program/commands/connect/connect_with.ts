@@ -9,7 +9,7 @@ import { connect } from './connect.ts';
 import { type Connection, readConnection, saveConnection } from './connection.ts';
 import { unitFor, writeUnit } from './unit.ts';
 
-/** What was typed behind `convoke connect`. */
+/** The options and arguments of `convoke connect`. */
 export interface ConnectOptions extends ApiOptions {
   instance?: string;
   name?: string;
@@ -23,7 +23,7 @@ export interface ConnectOptions extends ApiOptions {
   install?: true;
 }
 
-/** Runs `convoke connect`: what is typed counts before what is saved, and what is saved before the environment. */
+/** Runs `convoke connect`: options have priority over what is saved, and what is saved over the environment. */
 export async function connectWith(
   link_or_instance: string | undefined,
   options: ConnectOptions,
@@ -42,7 +42,7 @@ export async function connectWith(
   else await connect(connection, options);
 }
 
-/** Redeems the link of an invite, which works once: what is missing is said before. */
+/** Redeems the link of an invite. The link works once, so missing options are reported first. */
 async function redeemed(link: string, options: ConnectOptions): Promise<Partial<Connection>> {
   checkedTo(options.to);
   checkedHeaders(options.header);

@@ -1,4 +1,7 @@
-/** What `convoke connect` needs to know, and where it is kept: a file for each instance, that only this user can read. */
+/**
+ * The settings of `convoke connect`, and where they are kept: one file for each instance, which only this user can
+ * read.
+ */
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
@@ -16,11 +19,11 @@ export interface Connection {
   meeting_ids: string[];
   /** Where the runtime listens. */
   to: string;
-  /** Added to each push on this machine; the service never learns of them. */
+  /** Added to each push on this machine; the service never sees them. */
   headers: Record<string, string>;
   success_statuses: '200' | '2xx' | null;
   ack_timeout_s: number | null;
-  /** Whether what the runtime responds as a reply is said in the meeting. */
+  /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
 }
 
@@ -52,7 +55,7 @@ export async function saveConnection(connection: Partial<Connection> & { instanc
   await mkdir(join(configDirectory(), 'connections'), { recursive: true, mode: 0o700 });
   const draft = `${path}.${process.pid}`;
   await writeFile(draft, `${JSON.stringify(connection, null, 2)}\n`, { mode: 0o600 });
-  // A file that was left behind keeps its mode.
+  // A file that exists already keeps its mode.
   await chmod(draft, 0o600);
   await rename(draft, path);
   return path;

@@ -6,9 +6,9 @@ import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
 
 const CONNECT_MS_MAX = 5_000;
-/** The status line has decided; a body that stalls is left where it is. */
+/** How long to wait for the body: the status line has decided, so a body that stalls is dropped. */
 const BODY_MS_MAX = 5_000;
-/** The service takes no longer body of a result. */
+/** The service accepts no longer body of a result. */
 const BODY_BYTES_MAX = 64 * 1024;
 const PROBE_FIRST_MS = 100;
 const PROBE_MS_MAX = 5_000;
@@ -25,8 +25,8 @@ export class LocalRuntime {
   }
 
   /**
-   * POSTs a push as the service signed it, with the headers of this machine beside its own. Each on a connection of its
-   * own: with one that was kept, nobody knows whether a runtime that has just ended had read the push.
+   * POSTs a push as the service signed it, with the headers of this machine added. Each push has a connection of its
+   * own: on a kept connection, nobody knows whether a runtime that has just ended had read the push.
    */
   async post(push: PushInHand): Promise<PushResult> {
     const body = Buffer.from(push.body);
@@ -53,12 +53,15 @@ export class LocalRuntime {
     }
   }
 
-  /** Whether the last push found somebody who listens. */
+  /** Whether something listened at the last push. */
   get is_reached(): boolean {
     return this.#is_reached;
   }
 
-  /** Resolves when somebody listens; asks after 0.1 s, doubling to 5 s, up to half of it less by chance. Rejects when aborted. */
+  /**
+   * Resolves when something listens. Tries after 0.1 s, doubling to 5 s, each pause shortened at random by up to half.
+   * Rejects when aborted.
+   */
   async listens(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !(await this.#accepts(signal)); failures++) {
       const pause_ms = Math.min(PROBE_FIRST_MS * 2 ** Math.min(failures, 20), PROBE_MS_MAX);
@@ -125,14 +128,14 @@ async function readBody(response: IncomingMessage): Promise<string> {
       if (bytes > BODY_BYTES_MAX) break;
     }
   } catch {
-    // The status line has decided.
+    // The status line has decided the result.
   } finally {
     clearTimeout(timer);
   }
   return Buffer.concat(chunks).toString();
 }
 
-/** An error of several addresses has no text of its own. */
+/** An error that combines several addresses has no text of its own. */
 function reasonOf(error: unknown): string {
   if (error instanceof AggregateError) return error.errors.map(reasonOf).join(', ');
   return error instanceof Error ? error.message : String(error);

@@ -1,4 +1,4 @@
-/** Lets the machine itself start `convoke connect`: a user unit of systemd, or an agent of launchd. */
+/** Makes the operating system start `convoke connect`: a user unit of systemd, or an agent of launchd. */
 import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { dirname, join } from 'node:path';
@@ -8,7 +8,7 @@ import { fileName } from './connection.ts';
 export interface Unit {
   path: string;
   text: string;
-  /** How a person starts it, and sees it. */
+  /** The commands that start it, and that show its log. */
   commands: string[];
 }
 
@@ -16,7 +16,7 @@ export interface Unit {
  * The unit for an instance whose connection is saved.
  *
  * @param command the program and its arguments
- * @throws CommandFailure where there is neither systemd nor launchd
+ * @throws CommandFailure on a system with neither systemd nor launchd
  */
 export function unitFor(instance_id: string, command: readonly string[], platform: NodeJS.Platform): Unit {
   if (platform === 'linux') return systemdUnit(instance_id, command);
@@ -37,7 +37,7 @@ function systemdUnit(instance_id: string, command: readonly string[]): Unit {
   const name = `convoke-connect-${fileName(instance_id)}.service`;
   const config_home = process.env['XDG_CONFIG_HOME'];
   const environment = config_home ? `Environment=${inSystemd(`XDG_CONFIG_HOME=${config_home}`)}\n` : '';
-  // What the service refuses, it refuses again: 2 and 4 are no reason to start again.
+  // A call that the service refuses would be refused again: the exit codes 2 and 4 are no reason to start again.
   const text = `[Unit]
 Description=Convoke pulls for ${instance_id.replaceAll('%', '%%')}
 
@@ -62,7 +62,10 @@ WantedBy=default.target
   };
 }
 
-/** A word of a line of a unit: see "Quoting" in systemd.syntax(7). In a command `$` has a meaning too: systemd.service(5). */
+/**
+ * A word in a line of a unit: see "Quoting" in systemd.syntax(7). In a command `$` also has a meaning:
+ * systemd.service(5).
+ */
 function inSystemd(word: string): string {
   const escaped = word.replaceAll('\\', '\\\\').replaceAll('"', '\\"').replaceAll('%', '%%');
   return `"${escaped}"`;
