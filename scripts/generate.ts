@@ -1,6 +1,6 @@
 /**
- * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/, openapi.json and the
- * SDK's types.
+ * Writes the files that are made from code: docs/settings.md, docs/errors.md, docs/licences.md, docs/schema/, openapi.json, the
+ * types of the TypeScript SDK, and the models and methods of the Python SDK.
  * With --check it writes nothing and fails when one of them is stale, but for the schema of PostgreSQL, which takes a server:
  * test/store/schema.test.ts looks at that.
  */
@@ -9,6 +9,8 @@ import { settingsTable } from '../src/config/settings_table.ts';
 import { PROBLEMS } from '../src/domain/problem.ts';
 import { openapiDocument } from './openapi.ts';
 import { licencesTable } from './licences.ts';
+import { pythonModels } from './python_models.ts';
+import { pythonOperations } from './python_operations.ts';
 import { sdkTypes } from './sdk_types.ts';
 import { postgresSchema, sqliteSchema } from './schema.ts';
 
@@ -23,6 +25,9 @@ const texts: Record<string, string> = {
   'docs/schema/sqlite.sql': sqliteSchema(),
   'openapi.json': `${JSON.stringify(document, null, 2)}\n`,
   'sdk/typescript/src/schemas.ts': await sdkTypes(document),
+  'sdk/python/src/convoke_agents/models.py': pythonModels(document),
+  'sdk/python/src/convoke_agents/operations.py': pythonOperations(document, false),
+  'sdk/python/src/convoke_agents/async_operations.py': pythonOperations(document, true),
 };
 
 const is_check = process.argv.includes('--check');

@@ -4,30 +4,7 @@
  * json-schema-to-typescript does not know queries, nor that an optional field of an input may be undefined.
  */
 import { format, resolveConfig } from 'prettier';
-
-/** What our schemas are made of. */
-interface Schema {
-  $ref?: string;
-  type?: string;
-  enum?: string[];
-  anyOf?: Schema[];
-  items?: Schema;
-  properties?: Record<string, Schema>;
-  additionalProperties?: Schema | boolean;
-  required?: string[];
-  description?: string;
-}
-
-interface Operation {
-  operationId: string;
-  parameters?: { name: string; in: string; description: string; schema: Schema }[];
-  requestBody?: { content: Record<string, { schema: Schema }> };
-}
-
-interface Document {
-  paths: Record<string, Record<string, Operation>>;
-  components: { schemas: Record<string, Schema> };
-}
+import { type Document, nameOf, type Operation, type Schema } from './openapi_shapes.ts';
 
 /** Where the SDK's name is another one than that of the document, or of the operation. */
 const NAMES: Record<string, string> = {
@@ -63,7 +40,10 @@ export async function sdkTypes(document: object): Promise<string> {
 function queryOf({ operationId, parameters = [] }: Operation): string | null {
   const in_query = parameters.filter((each) => each.in === 'query');
   if (in_query.length === 0) return null;
-  const properties = in_query.map(({ name, description, schema }) => [name, { ...schema, description }]);
+  const properties = in_query.map(({ name, description, schema }) => [
+    name,
+    { ...schema, description: description ?? '' },
+  ]);
   const name = `${operationId.charAt(0).toUpperCase()}${operationId.slice(1)}Query`;
   const description = `The query of the operation \`${operationId}\`.`;
   return inputType(name, { description, properties: Object.fromEntries(properties) as Record<string, Schema> });
@@ -140,8 +120,4 @@ function comment({ description }: Schema, indent = 0): string {
     else lines.push(` ${word}`);
   }
   return `/**\n${lines.map((line) => ` *${line}\n`).join('')} */\n`;
-}
-
-function nameOf(schema: Schema | undefined): string | undefined {
-  return schema?.$ref?.split('/').at(-1);
 }

@@ -142,10 +142,12 @@ test('control: the package that fetches Node by a script is found', () => {
   ]);
 });
 
-test('both packages have one version, and the commands call the API through that one', () => {
+test('all packages have one version and one licence, and the commands call the API through that one', () => {
   const { version } = JSON.parse(read('package.json')) as { version: string };
   assert.equal((JSON.parse(read('sdk/typescript/package.json')) as { version: string }).version, version);
   assert.equal(manifest.dependencies['@convoke/sdk'], version);
+  assert.match(read('sdk/python/pyproject.toml'), new RegExp(`^version = "${version.replaceAll('.', '[.]')}"$`, 'm'));
+  assert.equal(read('sdk/python/LICENSE'), read('LICENSE'));
 });
 
 test('docs/licences.md lists every package that is needed at run time, with its version and licence', () => {

@@ -1,0 +1,1164 @@
+# Written from the OpenAPI document by `npm run generate`: change the schemas in src/http/schemas/ instead.
+"""One method for each operation of the API."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from datetime import datetime
+from typing import Literal
+
+from convoke_agents.given import LEFT_OUT, LeftOut, given
+from convoke_agents.models import (
+    ApiKey,
+    ApiKeyPage,
+    ApiKeyWithToken,
+    AuditAction,
+    AuditEntry,
+    AuditEntryPage,
+    Backup,
+    Delivery,
+    DeliveryPage,
+    DeliveryState,
+    DeliveryWithAttempts,
+    Demo,
+    Diagnosis,
+    DroppedDeliveries,
+    Health,
+    Instance,
+    InstancePage,
+    Invite,
+    InvitePage,
+    InviteWithLink,
+    LeftMeeting,
+    Meeting,
+    MeetingInstance,
+    MeetingInstancePage,
+    MeetingPage,
+    Membership,
+    MessagePage,
+    OpenSession,
+    OpenSessionPage,
+    Recovered,
+    Reencryption,
+    RegisteredInstance,
+    RotatedSecret,
+    Scope,
+    ServiceNodeList,
+    ServiceStatus,
+    SuccessStatuses,
+    Transport,
+)
+from convoke_agents.requests import AsyncRequests, segment
+
+
+class AsyncOperations:
+    """The methods of a client that are one request each."""
+
+    _requests: AsyncRequests
+
+    async def register(
+        self,
+        *,
+        instance_id: str,
+        instance_name: str,
+        agent_ids: Sequence[str],
+        transport: Transport | None = None,
+        ack_timeout_s: int | None = None,
+        webhook_url: str | None = None,
+        webhook_headers: Mapping[str, str] | None = None,
+        webhook_secret: str | None = None,
+        success_statuses: SuccessStatuses | None = None,
+        replies: bool | None = None,
+    ) -> RegisteredInstance:
+        """Register an instance, or update it.
+
+        Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration
+        switches it on and ends its back-off. webhook_headers that are left out stay as they are, unless
+        webhook_url has another origin: then they are dropped, because they may hold a credential for the old
+        server, and dropped_header_names lists them.
+
+        :param instance_id: The key of an instance.
+        :param instance_name: The name that people see.
+        :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
+            all.
+        :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
+            was set, 600 at most. A webhook always has 5.
+        :param webhook_url: Where pushes are sent: http or https, no user name or password in it.
+        :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
+            values. Given headers replace all old ones; without this field the old ones stay.
+        :param webhook_secret: Standard Webhooks secret: whsec_ and base64 of 24 to 64 bytes. When absent, the
+            first registration makes one.
+        :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
+            response, or later with the token of the push. False unless given; without this field it stays as it
+            is.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/instances/register/",
+            RegisteredInstance,
+            body=given(
+                instance_id=instance_id,
+                instance_name=instance_name,
+                agent_ids=agent_ids,
+                transport=transport,
+                ack_timeout_s=ack_timeout_s,
+                webhook_url=webhook_url,
+                webhook_headers=webhook_headers,
+                webhook_secret=webhook_secret,
+                success_statuses=success_statuses,
+                replies=replies,
+            ),
+        )
+
+    async def list_instances(
+        self,
+        *,
+        agent_id: str | None = None,
+        meeting_id: str | None = None,
+        is_active: bool | None = None,
+        health: Health | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> InstancePage:
+        """List instances, in the order of their ids.
+
+        Those that match all filters. A key that is limited to instances or meetings finds only those.
+
+        :param agent_id: Only instances that host this agent.
+        :param meeting_id: Only instances that are in this meeting.
+        :param is_active: Only active, or only inactive ones.
+        :param health: `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4
+            failures in a row; `down`: 5 or more.
+        :param q: Part of the id or the name.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/instances/",
+            InstancePage,
+            query=given(
+                agent_id=agent_id,
+                meeting_id=meeting_id,
+                is_active=is_active,
+                health=health,
+                q=q,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_instances(
+        self,
+        *,
+        agent_id: str | None = None,
+        meeting_id: str | None = None,
+        is_active: bool | None = None,
+        health: Health | None = None,
+        q: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Instance]:
+        """Each item of `list_instances`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_instances(
+                agent_id=agent_id,
+                meeting_id=meeting_id,
+                is_active=is_active,
+                health=health,
+                q=q,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get_instance(
+        self,
+        instance_id: str,
+    ) -> Instance:
+        """One instance.
+
+        With its health, its last failure, and the number of its pending deliveries.
+
+        :param instance_id: The key of an instance.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/instances/{segment(instance_id)}/",
+            Instance,
+        )
+
+    async def update_instance(
+        self,
+        instance_id: str,
+        *,
+        instance_name: str | None = None,
+        is_active: bool | None = None,
+        webhook_enabled: bool | None = None,
+        webhook_headers: Mapping[str, str] | None = None,
+        success_statuses: SuccessStatuses | None = None,
+        ack_timeout_s: int | None = None,
+        replies: bool | None = None,
+        owner_key_id: str | LeftOut | None = LEFT_OUT,
+    ) -> Instance:
+        """Change an instance, or switch it on or off.
+
+        Only the fields that are given change. Switching it on ends its back-off, and its pending deliveries are
+        sent.
+
+        :param instance_id: The key of an instance.
+        :param instance_name: The name that people see.
+        :param is_active: Whether the instance takes part at all.
+        :param webhook_enabled: Whether pushes are sent.
+        :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
+            values. Given headers replace all old ones; without this field the old ones stay.
+        :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
+            was set, 600 at most. A webhook always has 5.
+        :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
+            response, or later with the token of the push. False unless given; without this field it stays as it
+            is.
+        :param owner_key_id: Hands the instance over to another key, or to nobody but admins. Only admins may.
+        """
+        return await self._requests.call(
+            "PATCH",
+            f"/api/v1/instances/{segment(instance_id)}/",
+            Instance,
+            body=given(
+                {"owner_key_id": owner_key_id},
+                instance_name=instance_name,
+                is_active=is_active,
+                webhook_enabled=webhook_enabled,
+                webhook_headers=webhook_headers,
+                success_statuses=success_statuses,
+                ack_timeout_s=ack_timeout_s,
+                replies=replies,
+            ),
+        )
+
+    async def delete_instance(
+        self,
+        instance_id: str,
+    ) -> None:
+        """Delete an instance; what is pending for it is cancelled.
+
+        It leaves every meeting. The history of the meetings stays.
+
+        :param instance_id: The key of an instance.
+        """
+        await self._requests.call(
+            "DELETE",
+            f"/api/v1/instances/{segment(instance_id)}/",
+            None,
+        )
+
+    async def heartbeat(
+        self,
+        instance_id: str,
+    ) -> Instance:
+        """Say that the instance is alive; ends its back-off.
+
+        Sets last_seen_at. Pending deliveries of the instance are sent at once instead of at the end of its
+        back-off.
+
+        :param instance_id: The key of an instance.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/instances/{segment(instance_id)}/heartbeat/",
+            Instance,
+        )
+
+    async def rotate_secret(
+        self,
+        instance_id: str,
+        *,
+        overlap_seconds: int | None = None,
+    ) -> RotatedSecret:
+        """Make a new webhook secret; both sign until the overlap ends.
+
+        Until the overlap ends every push carries two signatures, so that a receiver that knows either secret
+        accepts it.
+
+        :param instance_id: The key of an instance.
+        :param overlap_seconds: How long the secret before signs as well; a day when absent, 30 days at most.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/instances/{segment(instance_id)}/rotate-secret/",
+            RotatedSecret,
+            body=given(
+                overlap_seconds=overlap_seconds,
+            ),
+        )
+
+    async def recover(
+        self,
+        instance_id: str,
+        *,
+        since: datetime | str,
+    ) -> Recovered:
+        """Queue the failed deliveries of an instance again.
+
+        Those that failed at or after `since`, with the same webhook-id as before.
+
+        :param instance_id: The key of an instance.
+        :param since: RFC 3339; deliveries that failed at or after it are queued again.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/instances/{segment(instance_id)}/recover/",
+            Recovered,
+            body=given(
+                since=since,
+            ),
+        )
+
+    async def test_webhook(
+        self,
+        *,
+        instance_id: str,
+    ) -> Diagnosis:
+        """Push a sample message to an instance and report the result.
+
+        One signed push with the header convoke-test to the stored address. A push that fails is no error here:
+        the diagnosis has the result of each stage.
+
+        :param instance_id: The key of an instance.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/instances/webhook-test/",
+            Diagnosis,
+            body=given(
+                instance_id=instance_id,
+            ),
+        )
+
+    async def join_meeting(
+        self,
+        *,
+        instance_id: str,
+        meeting_id: str | int,
+        agent_ids: Sequence[str],
+    ) -> Membership:
+        """Link an instance to a meeting, with the agents that take part.
+
+        Joining again replaces the agents and undoes a leave. The agents need not be in the list of the instance.
+
+        :param instance_id: The key of an instance.
+        :param meeting_id: The meeting; an integer is taken as its decimal string.
+        :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/instances/join-meeting/",
+            Membership,
+            body=given(
+                instance_id=instance_id,
+                meeting_id=meeting_id,
+                agent_ids=agent_ids,
+            ),
+        )
+
+    async def leave_meeting(
+        self,
+        *,
+        instance_id: str,
+        meeting_id: str | int,
+    ) -> LeftMeeting:
+        """Take an instance out of a meeting.
+
+        What was sent before is still delivered. Leaving where there is nothing to leave is logged and is no
+        error.
+
+        :param instance_id: The key of an instance.
+        :param meeting_id: The meeting; an integer is taken as its decimal string.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/instances/leave-meeting/",
+            LeftMeeting,
+            body=given(
+                instance_id=instance_id,
+                meeting_id=meeting_id,
+            ),
+        )
+
+    async def list_meetings(
+        self,
+        *,
+        q: str | None = None,
+        instance_id: str | None = None,
+        include_left: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> MeetingPage:
+        """List meetings, in the order of their ids.
+
+        With how many take part in each, and when something last happened in it.
+
+        :param q: Part of the id.
+        :param instance_id: Only meetings that this instance is in.
+        :param include_left: With instance_id: also those that it has left.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/meetings/",
+            MeetingPage,
+            query=given(
+                q=q,
+                instance_id=instance_id,
+                include_left=include_left,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_meetings(
+        self,
+        *,
+        q: str | None = None,
+        instance_id: str | None = None,
+        include_left: bool | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Meeting]:
+        """Each item of `list_meetings`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_meetings(
+                q=q,
+                instance_id=instance_id,
+                include_left=include_left,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get_meeting(
+        self,
+        meeting_id: str | int,
+    ) -> Meeting:
+        """One meeting.
+
+        With how many take part, what is pending, and whether it is paused.
+
+        :param meeting_id: The key of a meeting.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/meetings/{segment(meeting_id)}/",
+            Meeting,
+        )
+
+    async def update_meeting(
+        self,
+        meeting_id: str | int,
+        *,
+        paused: bool | None = None,
+        hop_limit: int | LeftOut | None = LEFT_OUT,
+        pair_limit: int | LeftOut | None = LEFT_OUT,
+        pair_window_s: int | LeftOut | None = LEFT_OUT,
+    ) -> Meeting:
+        """Pause a meeting, let it go on, or set the limits of its loop guard.
+
+        While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is
+        attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in
+        flight ends as usual. The limits say when agents that answer each other are stopped.
+
+        :param meeting_id: The key of a meeting.
+        :param paused: True: nothing of the meeting is pushed until it is set to false.
+        :param hop_limit: Messages of agents that answer each other, in a row. 0 switches the rule off, null takes
+            the setting of the service.
+        :param pair_limit: Messages from one agent to one other within the window. 0 switches the rule off, null
+            takes the setting of the service.
+        :param pair_window_s: The window of pair_limit, in seconds. 0 switches the rule off, null takes the setting
+            of the service.
+        """
+        return await self._requests.call(
+            "PATCH",
+            f"/api/v1/meetings/{segment(meeting_id)}/",
+            Meeting,
+            body=given(
+                {"hop_limit": hop_limit, "pair_limit": pair_limit, "pair_window_s": pair_window_s},
+                paused=paused,
+            ),
+        )
+
+    async def list_meeting_instances(
+        self,
+        meeting_id: str | int,
+        *,
+        include_left: bool | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> MeetingInstancePage:
+        """The instances in a meeting.
+
+        The memberships of a meeting, each with the name and the health of its instance.
+
+        :param meeting_id: The key of a meeting.
+        :param include_left: Also those that have left.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/meetings/{segment(meeting_id)}/instances/",
+            MeetingInstancePage,
+            query=given(
+                include_left=include_left,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_meeting_instances(
+        self,
+        meeting_id: str | int,
+        *,
+        include_left: bool | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[MeetingInstance]:
+        """Each item of `list_meeting_instances`, asking for the next page when it is needed. `limit` is the size of
+        a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_meeting_instances(
+                meeting_id,
+                include_left=include_left,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def list_messages(
+        self,
+        meeting_id: str | int,
+        *,
+        after_seq: int | None = None,
+        before_seq: int | None = None,
+        limit: int | None = None,
+    ) -> MessagePage:
+        """The messages of a meeting, in the order in which they were sent.
+
+        The latest ones, or those after or before a seq. A page may end early when its messages are large.
+
+        :param meeting_id: The key of a meeting.
+        :param after_seq: The messages that follow this one.
+        :param before_seq: The messages that come just before this one. Neither: the latest.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/meetings/{segment(meeting_id)}/messages/",
+            MessagePage,
+            query=given(
+                after_seq=after_seq,
+                before_seq=before_seq,
+                limit=limit,
+            ),
+        )
+
+    async def list_deliveries(
+        self,
+        *,
+        instance_id: str | None = None,
+        meeting_id: str | None = None,
+        message_id: str | None = None,
+        state: DeliveryState | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> DeliveryPage:
+        """List deliveries, newest first.
+
+        What became of each message at each instance. Settled deliveries are removed after a while.
+
+        :param instance_id: Only deliveries to this instance.
+        :param meeting_id: Only deliveries of messages of this meeting.
+        :param message_id: Only deliveries of this message.
+        :param state: What became of a delivery; all but `pending` are its end.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/deliveries/",
+            DeliveryPage,
+            query=given(
+                instance_id=instance_id,
+                meeting_id=meeting_id,
+                message_id=message_id,
+                state=state,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_deliveries(
+        self,
+        *,
+        instance_id: str | None = None,
+        meeting_id: str | None = None,
+        message_id: str | None = None,
+        state: DeliveryState | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Delivery]:
+        """Each item of `list_deliveries`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_deliveries(
+                instance_id=instance_id,
+                meeting_id=meeting_id,
+                message_id=message_id,
+                state=state,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get_delivery(
+        self,
+        delivery_id: str,
+    ) -> DeliveryWithAttempts:
+        """One delivery with every attempt.
+
+        The response to each attempt, the time of the next one, and what the delivery waits for.
+
+        :param delivery_id: The key of a delivery.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/deliveries/{segment(delivery_id)}/",
+            DeliveryWithAttempts,
+        )
+
+    async def drop_deliveries(
+        self,
+        *,
+        instance_id: str | None = None,
+        meeting_id: str | None = None,
+        dry_run: bool | None = None,
+    ) -> DroppedDeliveries:
+        """Cancel what waits for an instance, or in a meeting.
+
+        Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts
+        them. What is sent meanwhile stays, and a push that is in flight may still arrive. A key without the scope
+        admin drops only what waits for its own instances. When `done` is false, call it again.
+
+        :param instance_id: What waits for this instance.
+        :param meeting_id: What waits in this meeting; with instance_id: only of it for that instance.
+        :param dry_run: Only count what would be dropped.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/deliveries/drop/",
+            DroppedDeliveries,
+            body=given(
+                instance_id=instance_id,
+                meeting_id=meeting_id,
+                dry_run=dry_run,
+            ),
+        )
+
+    async def retry_delivery(
+        self,
+        delivery_id: str,
+    ) -> DeliveryWithAttempts:
+        """Queue a delivery again at once, with the same webhook-id.
+
+        One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by
+        its webhook-id.
+
+        :param delivery_id: The key of a delivery.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/deliveries/{segment(delivery_id)}/retry/",
+            DeliveryWithAttempts,
+        )
+
+    async def reencrypt(
+        self,
+    ) -> Reencryption:
+        """Change the data key that secrets are encrypted under at rest.
+
+        Makes a new key and encrypts every secret again while everything goes on; continues a change that was
+        begun. Call it until `done` is true."""
+        return await self._requests.call(
+            "POST",
+            "/api/v1/encryption/reencrypt/",
+            Reencryption,
+        )
+
+    async def create_key(
+        self,
+        *,
+        scopes: Sequence[Scope],
+        name: str | None = None,
+        meeting_ids: Sequence[str] | None = None,
+        instance_id: str | None = None,
+        expires_at: datetime | str | None = None,
+    ) -> ApiKeyWithToken:
+        """Make a key; only this response contains its token.
+
+        While there is no key, everybody on this machine may make one, and it must be an admin key. From then on
+        every request needs a key.
+
+        :param scopes: What the key may be used for.
+        :param name: What people know it by.
+        :param meeting_ids: Limits sending, reading and joining to these meetings. At most 1000.
+        :param instance_id: Limits the scope `instance` to this one.
+        :param expires_at: RFC 3339. From then on the key is refused; absent: never.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/keys/",
+            ApiKeyWithToken,
+            body=given(
+                scopes=scopes,
+                name=name,
+                meeting_ids=meeting_ids,
+                instance_id=instance_id,
+                expires_at=expires_at,
+            ),
+        )
+
+    async def list_keys(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> ApiKeyPage:
+        """List the keys, revoked ones included, in the order in which they were made.
+
+        Without their tokens, which nobody can ask for again.
+
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/keys/",
+            ApiKeyPage,
+            query=given(
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_keys(
+        self,
+        *,
+        limit: int | None = None,
+    ) -> AsyncIterator[ApiKey]:
+        """Each item of `list_keys`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_keys(
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def get_key(
+        self,
+        key_id: str,
+    ) -> ApiKey:
+        """One key, without its token.
+
+        What it may be used for, and when it was last used.
+
+        :param key_id: The key of an API key.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/keys/{segment(key_id)}/",
+            ApiKey,
+        )
+
+    async def revoke_key(
+        self,
+        key_id: str,
+    ) -> None:
+        """Revoke a key; it is refused from the response on.
+
+        Instances that it owns stay. An admin can hand them over with PATCH owner_key_id.
+
+        :param key_id: The key of an API key.
+        """
+        await self._requests.call(
+            "DELETE",
+            f"/api/v1/keys/{segment(key_id)}/",
+            None,
+        )
+
+    async def rotate_key(
+        self,
+        key_id: str,
+        *,
+        overlap_seconds: int | None = None,
+    ) -> ApiKeyWithToken:
+        """Make a new token for a key; the old one works too until the overlap ends.
+
+        The key keeps its id, its scopes and its limits. Only this response contains the new token.
+
+        :param key_id: The key of an API key.
+        :param overlap_seconds: How long the token before is taken as well; a day when absent, 30 days at most.
+        """
+        return await self._requests.call(
+            "POST",
+            f"/api/v1/keys/{segment(key_id)}/rotate/",
+            ApiKeyWithToken,
+            body=given(
+                overlap_seconds=overlap_seconds,
+            ),
+        )
+
+    async def create_invite(
+        self,
+        *,
+        meeting_ids: Sequence[str],
+        agent_ids: Sequence[str],
+        instance_id: str | None = None,
+        expires_in_s: int | None = None,
+    ) -> InviteWithLink:
+        """Make a one-time link that lets a machine into meetings.
+
+        The machine redeems the link with `convoke connect LINK`, or with `POST /api/v1/invites/redeem/`. It gets
+        a key with the scope `instance`, limited to this instance and these meetings. Only this response contains
+        the link.
+
+        :param meeting_ids: The meetings that the machine may join. At most 100, of at most 8192 bytes in all.
+        :param agent_ids: The agents that the machine is invited for. At most 1000, of at most 40000 bytes in all.
+        :param instance_id: What the machine registers as; made of its first agent and a few random characters when
+            absent. An instance that exists belongs to the new key from then on.
+        :param expires_in_s: How long it can be redeemed: an hour when absent, a minute to a day.
+        """
+        return await self._requests.call(
+            "POST",
+            "/api/v1/invites/",
+            InviteWithLink,
+            body=given(
+                meeting_ids=meeting_ids,
+                agent_ids=agent_ids,
+                instance_id=instance_id,
+                expires_in_s=expires_in_s,
+            ),
+        )
+
+    async def list_invites(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> InvitePage:
+        """List the invites, the latest first.
+
+        Those of the last 30 days, ended ones included; without their links, which nobody can ask for again.
+
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/invites/",
+            InvitePage,
+            query=given(
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_invites(
+        self,
+        *,
+        limit: int | None = None,
+    ) -> AsyncIterator[Invite]:
+        """Each item of `list_invites`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_invites(
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def revoke_invite(
+        self,
+        invite_id: str,
+    ) -> None:
+        """Revoke an invite; its link is refused from the response on.
+
+        An invite that was redeemed cannot be revoked: revoke its key instead.
+
+        :param invite_id: The key of an invite.
+        """
+        await self._requests.call(
+            "DELETE",
+            f"/api/v1/invites/{segment(invite_id)}/",
+            None,
+        )
+
+    async def list_audit(
+        self,
+        *,
+        action: AuditAction | None = None,
+        key_id: str | None = None,
+        instance_id: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        order: Literal["newest", "oldest"] | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> AuditEntryPage:
+        """Who did what to what, from where and when.
+
+        Every change, and every request for one that was refused. Each entry carries the hash of the one before
+        it: docs/audit.md says how to verify them.
+
+        :param action: What was done or refused.
+        :param key_id: Who did it: a key_id, or open, local command, sign-in link, service, unknown.
+        :param instance_id: Only what was done to this instance.
+        :param since: At or after this time.
+        :param until: Before this time.
+        :param order: Which entry comes first; newest when absent.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/audit/",
+            AuditEntryPage,
+            query=given(
+                action=action,
+                key_id=key_id,
+                instance_id=instance_id,
+                since=since,
+                until=until,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_audit(
+        self,
+        *,
+        action: AuditAction | None = None,
+        key_id: str | None = None,
+        instance_id: str | None = None,
+        since: datetime | str | None = None,
+        until: datetime | str | None = None,
+        order: Literal["newest", "oldest"] | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[AuditEntry]:
+        """Each item of `list_audit`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_audit(
+                action=action,
+                key_id=key_id,
+                instance_id=instance_id,
+                since=since,
+                until=until,
+                order=order,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def begin_backup(
+        self,
+    ) -> Backup:
+        """Begin a copy of all data, while everything goes on.
+
+        It holds everything that was acknowledged before this call. Ask for it until it is complete."""
+        return await self._requests.call(
+            "POST",
+            "/api/v1/backups/",
+            Backup,
+        )
+
+    async def list_sessions(
+        self,
+        *,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> OpenSessionPage:
+        """List the sessions of all pages, the latest first.
+
+        Each with the key that it stands on; null for a session that began with a sign-in link.
+
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            "/api/v1/sessions/",
+            OpenSessionPage,
+            query=given(
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def all_sessions(
+        self,
+        *,
+        limit: int | None = None,
+    ) -> AsyncIterator[OpenSession]:
+        """Each item of `list_sessions`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.list_sessions(
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def end_session(
+        self,
+        session_id: str,
+    ) -> None:
+        """End any session, and every live feed that it opened.
+
+        On every node within a second. The key that it was begun with stays valid: revoke or rotate that one too,
+        if it leaked.
+
+        :param session_id: What a session is ended by.
+        """
+        await self._requests.call(
+            "DELETE",
+            f"/api/v1/sessions/{segment(session_id)}/",
+            None,
+        )
+
+    async def list_nodes(
+        self,
+    ) -> ServiceNodeList:
+        """The nodes that share the store, and how many partitions each holds.
+
+        Instances fall into 64 partitions, and each is delivered to by the node that holds its partition. Without
+        PostgreSQL there is one node, which holds all."""
+        return await self._requests.call(
+            "GET",
+            "/api/v1/nodes/",
+            ServiceNodeList,
+        )
+
+    async def get_demo(
+        self,
+    ) -> Demo:
+        """Whether the demo runs.
+
+        What the demo does now, and where."""
+        return await self._requests.call(
+            "GET",
+            "/api/v1/demo/",
+            Demo,
+        )
+
+    async def start_demo(
+        self,
+    ) -> Demo:
+        """Let two agents within the service talk in a meeting.
+
+        They are instances as any other, on 127.0.0.1. They take a turn a second for 20 turns, and then answer
+        what others say in the meeting. The demo ends with the service."""
+        return await self._requests.call(
+            "POST",
+            "/api/v1/demo/",
+            Demo,
+        )
+
+    async def stop_demo(
+        self,
+    ) -> None:
+        """Stop the demo and remove its instances.
+
+        What was said stays until its retention ends. Stopping what does not run is no error."""
+        await self._requests.call(
+            "DELETE",
+            "/api/v1/demo/",
+            None,
+        )
+
+    async def healthz(
+        self,
+    ) -> ServiceStatus:
+        """Whether the process is alive.
+
+        For a supervisor that restarts a process that hangs. Nothing else is checked."""
+        return await self._requests.call(
+            "GET",
+            "/healthz",
+            ServiceStatus,
+        )
+
+    async def readyz(
+        self,
+    ) -> ServiceStatus:
+        """Whether messages can be accepted.
+
+        For a load balancer: 503 while the store does not respond, or while the service shuts down."""
+        return await self._requests.call(
+            "GET",
+            "/readyz",
+            ServiceStatus,
+        )
+
+    async def metrics(
+        self,
+    ) -> str:
+        """Metrics as Prometheus text.
+
+        For Prometheus. docs/alerts.md says what each of them means."""
+        return await self._requests.call(
+            "GET",
+            "/metrics",
+            str,
+        )

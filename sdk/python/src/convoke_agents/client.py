@@ -1,0 +1,182 @@
+"""The client that blocks."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import Any
+
+from convoke_agents.errors import ConvokeError
+from convoke_agents.models import BackupProgress, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.operations import Operations
+from convoke_agents.requests import TIMEOUT_S, Requests, Target, read, segment
+from convoke_agents.sending import (
+    SEND_ATTEMPTS_MAX,
+    RawJson,
+    Sending,
+    message_to_send,
+    reply_to_send,
+    retry_wait_s,
+)
+
+
+class ConvokeClient(Operations):
+    """The API of Convoke, one method for each operation. Every method raises `ConvokeError`.
+
+    Several threads may share one.
+    """
+
+    def __init__(
+        self,
+        base_url: str,
+        *,
+        api_key: str | None = None,
+        timeout_s: float = TIMEOUT_S,
+        send_attempts_max: int = SEND_ATTEMPTS_MAX,
+    ) -> None:
+        """
+        :param base_url: Where Convoke listens, such as `http://127.0.0.1:8080`; a path in it is kept.
+        :param api_key: Not needed while Convoke listens on loopback only and no key was made.
+        :param timeout_s: How long one request may take, response included.
+        :param send_attempts_max: How often `send_message` and `send_reply` try, the first time included; 1 for no retry.
+        :raises ValueError: base_url is no http or https URL
+        """
+        self._target = Target.of(base_url, api_key, timeout_s)
+        self._requests = Requests(self._target)
+        self._send_attempts_max = send_attempts_max
+
+    @property
+    def base_url(self) -> str:
+        return self._target.base_url
+
+    def close(self) -> None:
+        """Closes the connections. `with ConvokeClient(…) as client:` does it, too."""
+        self._requests.close()
+
+    def __enter__(self) -> ConvokeClient:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def send_message(
+        self,
+        meeting_id: str | int,
+        message: Mapping[str, Any] | RawJson,
+        *,
+        target_agents: Sequence[str] | None = None,
+        from_agent: str | None = None,
+        in_reply_to: str | None = None,
+        expires_in_s: int | None = None,
+        idempotency_key: str | None = None,
+    ) -> SentMessage:
+        """Sends a message in a meeting. When it returns, the message is stored and its pushes are queued.
+
+        Tries again, with the same idempotency key and therefore without a second message, when Convoke cannot be reached,
+        does not respond in time, or responds 429, 502, 503 or 504; the pause is the one that the server asks for.
+
+        :param message: Any JSON object; what is behind a number or a text stays as it is. `RawJson` is sent as written.
+        :param target_agents: Push only to these agents; empty or absent: to all agents of the meeting.
+        :param from_agent: The agent that says it: a broadcast leaves it out. Absent: a person, or a program that is no agent.
+        :param in_reply_to: The message_id, in the same meeting, that it answers.
+        :param expires_in_s: Seconds after which it is not pushed any more, where that is earlier than the service's limit.
+        :param idempotency_key: A random one when absent. Give your own to repeat a send safely after a restart.
+        """
+        return self._store(
+            message_to_send(
+                meeting_id,
+                message,
+                target_agents=target_agents,
+                from_agent=from_agent,
+                in_reply_to=in_reply_to,
+                expires_in_s=expires_in_s,
+                idempotency_key=idempotency_key,
+            )
+        )
+
+    def send_reply(
+        self, reply_token: str, reply: str | Mapping[str, Any], *, idempotency_key: str | None = None
+    ) -> SentMessage:
+        """Replies to a push that was responded to before, without a key: in its meeting, as one of its agents.
+
+        Tries again as `send_message` does.
+
+        :param reply_token: `reply_token` of the push; good for a day.
+        :param reply: A text, which becomes `{"content": text}`, or `{"message": {…}}` with `from_agent` and
+            `target_agents` where they are needed.
+        """
+        return self._store(reply_to_send(reply_token, reply, idempotency_key=idempotency_key))
+
+    def _store(self, sending: Sending) -> SentMessage:
+        attempt = 1
+        while True:
+            try:
+                return self._requests.call(
+                    "POST", sending.path, SentMessage, text=sending.text, headers=sending.headers
+                )
+            except ConvokeError as error:
+                error.idempotency_key = sending.idempotency_key
+                wait_s = retry_wait_s(error, attempt, self._send_attempts_max)
+                if wait_s is None:
+                    raise
+            time.sleep(wait_s)
+            attempt += 1
+
+    def all_messages(self, meeting_id: str | int, *, after_seq: int = 0, limit: int | None = None) -> Iterator[Message]:
+        """Every message of a meeting after `after_seq`, in order, page after page. `limit` is the size of a page."""
+        while True:
+            page = self.list_messages(meeting_id, after_seq=after_seq, limit=limit)
+            yield from page.data
+            if not page.has_more or not page.data:
+                return
+            after_seq = page.data[-1].seq
+
+    def create_invite(
+        self,
+        *,
+        meeting_ids: Sequence[str],
+        agent_ids: Sequence[str],
+        instance_id: str | None = None,
+        expires_in_s: int | None = None,
+    ) -> InviteWithLink:
+        """As the operation; the link begins with `base_url`, because a service behind a proxy may not know its address."""
+        made = super().create_invite(
+            meeting_ids=meeting_ids, agent_ids=agent_ids, instance_id=instance_id, expires_in_s=expires_in_s
+        )
+        return made.model_copy(update={"link": self._target.link_here(made.link)})
+
+    def redeem_invite(self, link: str) -> RedeemedInvite:
+        """Redeems the link of an invite, once, for a key.
+
+        Needs no key: make the client with the part of the link before `/invite/` as `base_url`. A lost response cannot be
+        asked for again.
+
+        :raises ConvokeError: `invite_does_not_exist`; `invite_ended` when it was redeemed or revoked, or has expired
+        :raises ValueError: it is no link of this service
+        """
+        body = {"secret": self._target.secret_of(link)}
+        return self._requests.call("POST", "/api/v1/invites/redeem/", RedeemedInvite, body=body)
+
+    def fetch_backup(self, backup_id: str) -> BackupProgress | Iterator[bytes]:
+        """How far the copy is; or the copy itself, once, when it is complete, in pieces.
+
+        :raises ConvokeError: `backup_does_not_exist` when the copy was fetched already, or nobody asked for it for a
+            minute
+        """
+        url = self._target.url_of(f"/api/v1/backups/{segment(backup_id)}/", None)
+        pieces = self._pieces(url)
+        first = next(pieces)
+        return first if isinstance(first, BackupProgress) else pieces
+
+    def _pieces(self, url: str) -> Iterator[Any]:
+        """The progress; or None, and then the pieces of the copy."""
+        with self._requests.open("GET", url) as response:
+            if response.status_code != 200:
+                text = response.read().decode(errors="replace")
+                yield read(response, text, url, BackupProgress)
+                return
+            yield None
+            yield from response.iter_bytes()

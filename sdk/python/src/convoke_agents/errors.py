@@ -1,0 +1,159 @@
+"""What can go wrong between a client and Convoke."""
+
+from __future__ import annotations
+
+import errno
+import re
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from datetime import datetime, timezone
+from email.utils import parsedate_to_datetime
+
+import httpx
+from pydantic import ValidationError
+
+from convoke_agents.json_text import parse_json
+from convoke_agents.models import FieldError, Problem
+
+
+class ConvokeError(Exception):
+    """Everything that goes wrong between a client and Convoke. Branch on `code`; the message is for people.
+
+    The server's codes are kept as they are (`instance_does_not_exist`, `invalid_fields`, …). Three are the client's own:
+    `unreachable` (no connection, or it broke), `timeout` (no whole response in time) and `unexpected_response`
+    (something responded that is not Convoke). After `unreachable` and `timeout` the request may or may not have been
+    carried out.
+    """
+
+    code: str
+    detail: str
+    """What happened and what to do about it, without the code."""
+    status: int | None
+    """The HTTP status; None when there was no response."""
+    errors: tuple[FieldError, ...]
+    """The invalid fields, when the code is `invalid_fields`; otherwise empty."""
+    retry_after_s: int | None
+    """How long the server asked to wait; None when it did not."""
+    idempotency_key: str | None
+    """The key a message was sent with. Sending the same message again with it stores the message at most once."""
+
+    def __init__(
+        self,
+        code: str,
+        detail: str,
+        *,
+        status: int | None = None,
+        errors: Sequence[FieldError] = (),
+        retry_after_s: int | None = None,
+    ) -> None:
+        where = code if status is None else f"{code} ({status})"
+        # The detail of a single invalid field names it already.
+        fields = [text for text in (f"{each.path} {each.message}" for each in errors) if text not in detail]
+        super().__init__(f"{where}: {'; '.join([detail, *fields])}")
+        self.code = code
+        self.detail = detail
+        self.status = status
+        self.errors = tuple(errors)
+        self.retry_after_s = retry_after_s
+        self.idempotency_key = None
+
+    @property
+    def may_pass(self) -> bool:
+        """Whether the failure may pass by itself. A wrong key, for example, stays wrong."""
+        if self.status is None:
+            return self.code in ("unreachable", "timeout")
+        return self.status == 429 or self.status >= 500
+
+
+def error_from_response(response: httpx.Response, text: str, url: str) -> ConvokeError:
+    """The error for a response whose status is not a success."""
+    status = response.status_code
+    retry_after_s = parse_retry_after(response.headers.get("retry-after"))
+    try:
+        problem = Problem.model_validate(parse_json(text))
+    except (ValueError, ValidationError):
+        detail = _of_a_proxy(response, url)
+        return ConvokeError("unexpected_response", detail, status=status, retry_after_s=retry_after_s)
+    errors = problem.errors or []
+    return ConvokeError(problem.code, problem.detail, status=status, errors=errors, retry_after_s=retry_after_s)
+
+
+def error_from_proxy(response: httpx.Response, url: str) -> ConvokeError:
+    """The error for a response whose status is a success and whose body is not what is expected."""
+    return ConvokeError("unexpected_response", _of_a_proxy(response, url), status=response.status_code)
+
+
+def _of_a_proxy(response: httpx.Response, url: str) -> str:
+    location = response.headers.get("location")
+    if location is not None:
+        return f"{url} redirects to {location}; redirects are not followed, so give base_url as the address it leads to"
+    kind = response.headers.get("content-type", "no content type")
+    return (
+        f"{url} responded {response.status_code} with {kind}, which Convoke would not; "
+        "check base_url, and any proxy in between"
+    )
+
+
+def parse_retry_after(value: str | None) -> int | None:
+    """Seconds or an HTTP date (RFC 9110, section 10.2.3); anything else counts as absent."""
+    if value is None:
+        return None
+    if re.fullmatch(r"\s*[0-9]{1,9}\s*", value):
+        return int(value)
+    try:
+        at = parsedate_to_datetime(value)
+    except (TypeError, ValueError):
+        return None
+    if at.tzinfo is None:
+        at = at.replace(tzinfo=timezone.utc)
+    ahead_s = (at - datetime.now(timezone.utc)).total_seconds()
+    return max(0, int(-(-ahead_s // 1)))
+
+
+_CUT = "the connection was cut; if this goes on, look at the log of Convoke and of any proxy in between"
+_CAUSES = {
+    errno.ECONNREFUSED: "nothing listens there; is Convoke running (`convoke serve`), and is this its port?",
+    errno.ECONNRESET: _CUT,
+    errno.EPIPE: _CUT,
+    errno.ETIMEDOUT: "the machine does not respond; check the address and any firewall in between",
+    errno.EHOSTUNREACH: "there is no way to the machine; check the address and the network",
+    errno.ENETUNREACH: "there is no way to the machine; check the address and the network",
+}
+
+
+def error_from_failure(error: BaseException, url: str) -> ConvokeError:
+    """The error for a request that failed before a whole response arrived."""
+    return ConvokeError("unreachable", f"cannot reach {url}: {_why(error)}")
+
+
+def _why(error: BaseException) -> str:
+    text = str(error) or type(error).__name__
+    for each in _chain(error):
+        if isinstance(each, socket.gaierror):
+            return "the host name is not known; check base_url for a typing error, and the network of this machine"
+        if isinstance(each, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted ({each.verify_message}); trust it with SSL_CERT_FILE"
+        if isinstance(each, ssl.SSLError) and each.reason in ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE"):
+            return "it does not speak TLS there; use http:// in base_url, or the port that speaks TLS"
+        if isinstance(each, httpx.RemoteProtocolError):
+            return f"{_CUT} ({each})"
+        if isinstance(each, OSError) and each.errno in _CAUSES:
+            return f"{_CAUSES[each.errno]} ({errno.errorcode[each.errno]})"
+        if str(each):
+            text = str(each)
+    return text
+
+
+def _chain(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, what caused it, and so on; of several at once, each."""
+    waiting = [error]
+    for _ in range(20):
+        if not waiting:
+            return
+        each = waiting.pop(0)
+        if each is None:
+            continue
+        yield each
+        waiting.append(each.__cause__ or each.__context__)
+        waiting.extend(getattr(each, "exceptions", ()))

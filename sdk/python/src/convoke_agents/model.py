@@ -1,0 +1,16 @@
+"""What the models of the API have in common."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, TypeAlias
+
+from pydantic import BaseModel, ConfigDict, SkipValidation
+
+JsonObject: TypeAlias = Annotated[dict[str, Any], SkipValidation]
+"""A message, as its sender wrote it: nothing of it is checked or changed."""
+
+
+class Model(BaseModel):
+    """What a service responds: a field that only a newer service has is kept, as `model_extra`."""
+
+    model_config = ConfigDict(extra="allow", frozen=True, protected_namespaces=())

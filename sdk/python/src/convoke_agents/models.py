@@ -1,0 +1,910 @@
+# Written from the OpenAPI document by `npm run generate`: change the schemas in src/http/schemas/ instead.
+"""What Convoke responds. Times are aware `datetime`s; a word of a set may be one that only a newer service has."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Literal, TypeAlias
+
+from pydantic import Field
+
+from convoke_agents.model import JsonObject, Model
+
+__all__ = [
+    "ApiKey",
+    "ApiKeyPage",
+    "ApiKeyWithToken",
+    "Attempt",
+    "AuditAction",
+    "AuditEntry",
+    "AuditEntryPage",
+    "Backup",
+    "BackupProgress",
+    "Connection",
+    "Delivery",
+    "DeliveryPage",
+    "DeliveryReason",
+    "DeliveryState",
+    "DeliveryWithAttempts",
+    "Demo",
+    "Diagnosis",
+    "DiagnosisStage",
+    "DroppedDeliveries",
+    "FieldError",
+    "GuardLimits",
+    "Health",
+    "Instance",
+    "InstancePage",
+    "Invite",
+    "InvitePage",
+    "InviteWithLink",
+    "JsonObject",
+    "LastFailure",
+    "LeftMeeting",
+    "Meeting",
+    "MeetingInstance",
+    "MeetingInstancePage",
+    "MeetingPage",
+    "Membership",
+    "Message",
+    "MessagePage",
+    "OpenSession",
+    "OpenSessionPage",
+    "Outcome",
+    "Problem",
+    "Pulled",
+    "PulledPush",
+    "Recovered",
+    "RedeemedInvite",
+    "Reencryption",
+    "RegisteredInstance",
+    "RotatedSecret",
+    "Scope",
+    "SentMessage",
+    "ServiceNode",
+    "ServiceNodeList",
+    "ServiceStatus",
+    "Session",
+    "SuccessStatuses",
+    "TakenResult",
+    "Transport",
+    "WaitingFor",
+]
+
+Scope: TypeAlias = Literal["admin", "send", "read", "instance"]
+"""`admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances,
+and to speak for their agents."""
+
+
+class ApiKey(Model):
+    """A key, without its token."""
+
+    key_id: str
+    """The key of an API key: the 12 characters behind cvk_ in its token."""
+    name: str | None
+    """What people know it by."""
+    scopes: list[Scope | str]
+    """What the key may be used for."""
+    meeting_ids: list[str] | None
+    """Limits sending, reading and joining to these meetings; null: no limit."""
+    instance_id: str | None
+    """Limits the scope `instance` to this one; null: no limit."""
+    created_at: datetime
+    """When it was made."""
+    expires_at: datetime | None
+    """From then on it is refused; null: never."""
+    revoked_at: datetime | None
+    """Since then it is refused; null: it is not revoked."""
+    last_used_at: datetime | None
+    """When it was last used, to the minute."""
+    previous_token_expires_at: datetime | None
+    """Until then the token before the last rotation is taken as well."""
+
+
+class ApiKeyPage(Model):
+    """One page of a list."""
+
+    data: list[ApiKey]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class ApiKeyWithToken(Model):
+    """A key with its token, which only the response that makes it contains."""
+
+    key_id: str
+    """The key of an API key: the 12 characters behind cvk_ in its token."""
+    name: str | None
+    """What people know it by."""
+    scopes: list[Scope | str]
+    """What the key may be used for."""
+    meeting_ids: list[str] | None
+    """Limits sending, reading and joining to these meetings; null: no limit."""
+    instance_id: str | None
+    """Limits the scope `instance` to this one; null: no limit."""
+    created_at: datetime
+    """When it was made."""
+    expires_at: datetime | None
+    """From then on it is refused; null: never."""
+    revoked_at: datetime | None
+    """Since then it is refused; null: it is not revoked."""
+    last_used_at: datetime | None
+    """When it was last used, to the minute."""
+    previous_token_expires_at: datetime | None
+    """Until then the token before the last rotation is taken as well."""
+    token: str = Field(repr=False)
+    """Sent as `authorization: Bearer`. It is not shown again."""
+
+
+Outcome: TypeAlias = Literal["blocked", "dns_failed", "connect_refused", "connect_timeout", "unreachable", "tls_failed", "timeout", "broken_response", "bad_status", "gone", "not_200", "ok"]
+"""How an attempt ended, as a ladder: up to `tls_failed` the machine was not reached."""
+
+
+class Attempt(Model):
+    """One HTTP POST made for a delivery."""
+
+    attempt: int
+    """The number of the attempt, from 1."""
+    started_at: datetime
+    """When it began."""
+    duration_ms: float
+    """How long it took."""
+    outcome: Outcome | str
+    status_code: int | None
+    """The status of the response; null when no status line arrived."""
+    detail: str
+    """What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says
+    why."""
+    response_excerpt: str
+    """The beginning of the answer's body."""
+
+
+AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
+"""What was done or refused."""
+
+
+class AuditEntry(Model):
+    """Who did what to what, from where and when."""
+
+    seq: int
+    """From 1, without gaps."""
+    at: datetime
+    """When it was done or refused."""
+    principal: str
+    """Who did it: a key_id, or open (no key is needed yet), local command (on the data file), sign-in link (printed
+    by convoke serve), invite link, service, unknown (no right key)."""
+    address: str | None
+    """The address of the client; the /64 of an anonymous IPv6 client. Null for a local command."""
+    action: AuditAction | str
+    target_kind: Literal["instance", "meeting", "delivery", "key", "invite", "session", "service"] | str
+    """To what kind of thing."""
+    target_id: str | None
+    """To what; null where it was not said."""
+    outcome: Literal["done", "refused"] | str
+    """Whether it was done."""
+    code: str | None
+    """Why it was refused: the code of the problem; null when it was done."""
+    details: dict[str, str | float | bool | list[str] | None]
+    """Names of the fields that were given, and the like. Never a secret."""
+    prev_hash: str
+    """The hash of the entry before; 64 zeros before the first."""
+    hash: str
+    """SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON."""
+
+
+class AuditEntryPage(Model):
+    """One page of a list."""
+
+    data: list[AuditEntry]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class Backup(Model):
+    """A copy of all data that is being made."""
+
+    backup_id: str
+    """The key of the copy."""
+
+
+class BackupProgress(Model):
+    """How far a copy is."""
+
+    pages_total: int
+    """Pages of the data file; 0 while nothing is copied."""
+    pages_left: int
+    """Those that are not copied yet."""
+
+
+class Connection(Model):
+    """A machine that pulls."""
+
+    since: datetime
+    """When it began to pull, without a pause of more than 10 s since then."""
+    address: str | None
+    """The address that its latest pull was made from."""
+    client: str | None
+    """What it says of itself in the header user-agent: program and version."""
+
+
+DeliveryState: TypeAlias = Literal["pending", "delivered", "failed", "cancelled"]
+"""What became of a delivery; all but `pending` are its end."""
+
+
+DeliveryReason: TypeAlias = Literal["not_200", "gone", "exhausted", "expired", "instance_deleted", "dropped", "hop_limit", "pair_limit"]
+"""Why a delivery failed or was cancelled. `not_200`: a 2xx that does not count; `gone`: 410; `exhausted`: too many
+bad answers; `expired`: not reached for too long; `instance_deleted`: its instance was deleted; `dropped`:
+somebody dropped what waited; `hop_limit`, `pair_limit`: the loop guard stopped agents that answer each other."""
+
+
+WaitingFor: TypeAlias = Literal["turn", "retry", "back_off", "paused", "switched_off", "connection"]
+"""What a pending delivery waits for: its `turn` in the lane, the time of its next attempt (`retry`), the `back_off`
+of its instance, a meeting that is `paused`, an instance that is `switched_off`, or the `connection` of a machine
+that pulls."""
+
+
+class Delivery(Model):
+    """One message on its way to one instance."""
+
+    delivery_id: str
+    """The key of the delivery, and the webhook-id of every attempt."""
+    message_id: str
+    """The message that it delivers."""
+    meeting_id: str
+    """The key of a meeting."""
+    seq: int
+    """The number of the message in its meeting."""
+    instance_id: str
+    """The key of an instance."""
+    target_agents: list[str]
+    """The agents of the instance to notify."""
+    state: DeliveryState | str
+    reason: DeliveryReason | str | None
+    """Why it failed or was cancelled; null otherwise."""
+    waiting_for: WaitingFor | str | None
+    """Why a pending delivery is not delivered yet; null once it is settled."""
+    attempt_count: int
+    """How many attempts were made."""
+    next_attempt_at: datetime | None
+    """No sooner than this, while pending and retried."""
+    created_at: datetime
+    """When the message was accepted."""
+    settled_at: datetime | None
+    """When it left `pending`."""
+    last_attempt: Attempt | None
+    """The latest attempt; null before the first."""
+
+
+class DeliveryPage(Model):
+    """One page of a list."""
+
+    data: list[Delivery]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class DeliveryWithAttempts(Model):
+    """A delivery, with its attempts."""
+
+    delivery_id: str
+    """The key of the delivery, and the webhook-id of every attempt."""
+    message_id: str
+    """The message that it delivers."""
+    meeting_id: str
+    """The key of a meeting."""
+    seq: int
+    """The number of the message in its meeting."""
+    instance_id: str
+    """The key of an instance."""
+    target_agents: list[str]
+    """The agents of the instance to notify."""
+    state: DeliveryState | str
+    reason: DeliveryReason | str | None
+    """Why it failed or was cancelled; null otherwise."""
+    waiting_for: WaitingFor | str | None
+    """Why a pending delivery is not delivered yet; null once it is settled."""
+    attempt_count: int
+    """How many attempts were made."""
+    next_attempt_at: datetime | None
+    """No sooner than this, while pending and retried."""
+    created_at: datetime
+    """When the message was accepted."""
+    settled_at: datetime | None
+    """When it left `pending`."""
+    last_attempt: Attempt | None
+    """The latest attempt; null before the first."""
+    attempts: list[Attempt]
+    """The attempts that were made: the first ten and the latest ninety."""
+
+
+class Demo(Model):
+    """Two agents within the service that talk in a meeting."""
+
+    state: Literal["stopped", "talking", "listening"] | str
+    """`talking`: the agents take their turns; `listening`: they answer what others say."""
+    meeting_id: str | None
+    """The meeting that they talk in; null while it is stopped."""
+    instance_ids: list[str]
+    """Their instances."""
+    turns: int
+    """How many turns were taken, of 20."""
+
+
+class DiagnosisStage(Model):
+    """One stage of a webhook test."""
+
+    stage: Literal["dns", "connect", "tls", "request", "response"] | str
+    """Which stage it is."""
+    ok: bool
+    """Whether it succeeded."""
+    duration_ms: float
+    """How long it took."""
+    detail: str
+    """What happened, in words."""
+
+
+class Diagnosis(Model):
+    """What a webhook test found, stage by stage."""
+
+    success: bool
+    """Whether a delivery with this answer would be delivered."""
+    status_code: int | None
+    """The status of the response; null when no status line arrived."""
+    outcome: Outcome | str
+    duration_ms: float
+    """How long all of it took."""
+    stages: list[DiagnosisStage]
+    """The result of each stage that was reached."""
+    response_excerpt: str
+    """The beginning of the answer's body."""
+    advice: str
+    """One sentence: what to do about it."""
+
+
+class DroppedDeliveries(Model):
+    """What became of pending deliveries."""
+
+    deliveries: int
+    """How many were dropped, or would be."""
+    dry_run: bool
+    """Whether they were only counted."""
+    done: bool
+    """False when more of them wait: call it again."""
+
+
+class FieldError(Model):
+    """One field that is not valid."""
+
+    path: str
+    """The field, dotted: `agent_ids.3`; empty for the body as a whole."""
+    message: str
+    """What is expected of it."""
+
+
+class GuardLimits(Model):
+    """The limits of the loop guard that are in force."""
+
+    hop_limit: int
+    """Messages of agents that answer each other, in a row; 0: any number."""
+    pair_limit: int
+    """Messages from one agent to one other in the window; 0: any number."""
+    pair_window_s: int
+    """The window, in seconds; 0: no limit of pairs."""
+
+
+Health: TypeAlias = Literal["unknown", "up", "failing", "down"]
+"""`unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4 failures in a row; `down`: 5
+or more."""
+
+
+Transport: TypeAlias = Literal["webhook", "pull"]
+"""How pushes reach the machine: `webhook`, they are sent to webhook_url; `pull`, the machine asks for them, so
+nothing has to reach it."""
+
+
+SuccessStatuses: TypeAlias = Literal["200", "2xx"]
+"""Which answers to a push count as a success: only 200 (the default), or every 2xx."""
+
+
+class LastFailure(Model):
+    """The last attempt that failed."""
+
+    at: datetime
+    """When the attempt ended."""
+    outcome: Outcome | str
+    status_code: int | None
+    """The status of the response; null when no status line arrived."""
+    detail: str
+    """What happened, in words."""
+    advice: str
+    """One sentence: what to do about it."""
+
+
+class Instance(Model):
+    """One machine that runs an agent runtime."""
+
+    instance_id: str
+    """The key of an instance."""
+    instance_name: str
+    """The name that people see."""
+    agent_ids: list[str]
+    """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    transport: Transport | str | None = None
+    ack_timeout_s: int | None = None
+    """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
+    webhook always has 5."""
+    connected: Connection | None = None
+    """Only with the transport `pull`: the machine that pulls; null when none does."""
+    webhook_url: str
+    """Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given."""
+    webhook_enabled: bool
+    """Whether pushes are sent; false after an answer of 410."""
+    is_active: bool
+    """Whether the instance takes part at all."""
+    success_statuses: SuccessStatuses | str
+    replies: bool | None = None
+    """True when what it answers to a push is sent in the meeting; absent otherwise."""
+    webhook_header_names: list[str]
+    """The names of the headers sent with every push; no response contains their values."""
+    health: Health | str
+    consecutive_failures: int
+    """Failed attempts since the last success."""
+    last_success_at: datetime | None
+    """When a push last succeeded, up to a second late; null before the first."""
+    last_failure: LastFailure | None
+    """The last attempt that failed; null when none did."""
+    pending_deliveries: int
+    """Deliveries that are not settled yet."""
+    owner_key_id: str | None
+    """The key that owns it; null when it was registered without keys: only admins touch it."""
+    last_seen_at: datetime | None
+    """The last registration or heartbeat."""
+    created_at: datetime
+    """When it was first registered."""
+    updated_at: datetime
+    """When a field of the registration last changed."""
+
+
+class InstancePage(Model):
+    """One page of a list."""
+
+    data: list[Instance]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class Invite(Model):
+    """A one-time link, without its secret."""
+
+    invite_id: str
+    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    state: Literal["pending", "redeemed", "revoked", "expired"] | str
+    """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
+    instance_id: str
+    """What the machine registers as."""
+    meeting_ids: list[str]
+    """The meetings that the machine may join."""
+    agent_ids: list[str]
+    """The agents that the machine is invited for."""
+    created_by: str | None
+    """The key that made it; null without a key."""
+    created_at: datetime
+    """When it was made."""
+    expires_at: datetime
+    """From then on it cannot be redeemed."""
+    redeemed_at: datetime | None
+    """When it was redeemed; null: it was not."""
+    key_id: str | None
+    """The key that it was redeemed for; null before, and where no key was needed."""
+    revoked_at: datetime | None
+    """When it was revoked; null: it was not."""
+
+
+class InvitePage(Model):
+    """One page of a list."""
+
+    data: list[Invite]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class InviteWithLink(Model):
+    """An invite with its link, which only the response that makes it contains."""
+
+    invite_id: str
+    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    state: Literal["pending", "redeemed", "revoked", "expired"] | str
+    """`pending`: it can be redeemed; otherwise why it cannot: `redeemed`, `revoked` or `expired`."""
+    instance_id: str
+    """What the machine registers as."""
+    meeting_ids: list[str]
+    """The meetings that the machine may join."""
+    agent_ids: list[str]
+    """The agents that the machine is invited for."""
+    created_by: str | None
+    """The key that made it; null without a key."""
+    created_at: datetime
+    """When it was made."""
+    expires_at: datetime
+    """From then on it cannot be redeemed."""
+    redeemed_at: datetime | None
+    """When it was redeemed; null: it was not."""
+    key_id: str | None
+    """The key that it was redeemed for; null before, and where no key was needed."""
+    revoked_at: datetime | None
+    """When it was revoked; null: it was not."""
+    link: str = Field(repr=False)
+    """Redeems the invite once. It is not shown again. It begins with the address that this request was made to."""
+
+
+class LeftMeeting(Model):
+    """The result of leaving a meeting."""
+
+    instance_id: str
+    """The key of an instance."""
+    meeting_id: str
+    """The key of a meeting."""
+    left_at: datetime | None
+    """When it left; null when there was nothing to leave."""
+
+
+class Meeting(Model):
+    """A conversation. It exists as soon as an instance joins it or a message is sent in it."""
+
+    meeting_id: str
+    """The key of a meeting."""
+    last_seq: int
+    """How many messages were ever sent in it."""
+    instance_count: int
+    """Instances in the meeting now."""
+    agent_count: int
+    """Agents in the meeting now, over all instances."""
+    pending_deliveries: int
+    """Deliveries of its messages that are not settled yet."""
+    paused: bool
+    """Whether its deliveries wait until somebody lets it go on."""
+    hop_limit: int | None
+    """The limit of messages in a row, as it was set for this meeting; null: it was not."""
+    pair_limit: int | None
+    """The limit of messages from one agent to one other, as it was set for this meeting; null: it was not."""
+    pair_window_s: int | None
+    """The window of pair_limit in seconds, as it was set for this meeting; null: it was not."""
+    limits: GuardLimits
+    created_at: datetime
+    """The first join or message."""
+    last_activity_at: datetime
+    """The last join, leave or message."""
+
+
+class MeetingInstance(Model):
+    """A membership, with the name of its instance and how it does."""
+
+    meeting_id: str
+    """The key of a meeting."""
+    instance_id: str
+    """The key of an instance."""
+    agent_ids: list[str]
+    """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    joined_at: datetime
+    """When the instance last joined."""
+    left_at: datetime | None
+    """When it left; null while the instance is in the meeting."""
+    instance_name: str
+    """The name that people see."""
+    health: Health | str
+
+
+class MeetingInstancePage(Model):
+    """One page of a list."""
+
+    data: list[MeetingInstance]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class MeetingPage(Model):
+    """One page of a list."""
+
+    data: list[Meeting]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class Membership(Model):
+    """An instance in a meeting, with the agents that take part."""
+
+    meeting_id: str
+    """The key of a meeting."""
+    instance_id: str
+    """The key of an instance."""
+    agent_ids: list[str]
+    """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    joined_at: datetime
+    """When the instance last joined."""
+    left_at: datetime | None
+    """When it left; null while the instance is in the meeting."""
+
+
+class Message(Model):
+    """A message of the history of a meeting, as it was written: a parser whose numbers are doubles drops digits of
+    long ones."""
+
+    message_id: str
+    """The key of a message."""
+    seq: int
+    """The number of the message in its meeting, from 1."""
+    accepted_at: datetime
+    """When it was stored."""
+    target_agents: list[str] | None
+    """The agents it was for; null when it went to all of the meeting."""
+    from_agent: str | None = None
+    """The agent that says it; absent: a person, or a program that is no agent."""
+    in_reply_to: str | None = None
+    """The message_id that it answers; absent: the sender named none. That message may be gone."""
+    hops: int | None = None
+    """How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+    from_agent nor in_reply_to."""
+    message: JsonObject
+
+
+class MessagePage(Model):
+    """Messages that follow each other."""
+
+    data: list[Message]
+    """In the order of seq."""
+    has_more: bool
+    """Whether there are more in the direction that was asked for."""
+
+
+class OpenSession(Model):
+    """Somebody is signed in on a page."""
+
+    session_id: str
+    """What it is ended by; it cannot be used to sign in."""
+    key_id: str | None
+    """The key that somebody signed in with; null for a link of convoke serve."""
+    created_at: datetime
+    """When somebody signed in."""
+    expires_at: datetime
+    """When it ends by itself."""
+    is_current: bool
+    """Whether this request uses it."""
+
+
+class OpenSessionPage(Model):
+    """One page of a list."""
+
+    data: list[OpenSession]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
+
+
+class Problem(Model):
+    """An error: RFC 9457, application/problem+json."""
+
+    type: str
+    """`urn:convoke:problem:` and the code."""
+    title: str
+    """What the code means."""
+    status: int
+    """The status of the answer."""
+    detail: str
+    """What happened in this case, and what to do about it."""
+    code: str
+    """Stable: branch on this, and not on the text. docs/errors.md lists the codes."""
+    errors: list[FieldError] | None = None
+    """The fields that are not valid."""
+
+
+class PulledPush(Model):
+    """A push for a machine that pulls. To hand it out begins the attempt."""
+
+    delivery_id: str
+    """The delivery: skip one that was handled. The same as webhook-id."""
+    attempt: int
+    """The number of the attempt, from 1."""
+    headers: dict[str, str]
+    """The headers that a webhook would get, with the signature over the body. Their names are in lower case."""
+    body: str
+    """The text that a webhook would get: verify the signature over its UTF-8 bytes."""
+    deadline_at: datetime
+    """When a result is too late: the attempt has then failed as `timeout`, and is made again."""
+
+
+class TakenResult(Model):
+    """What became of a result."""
+
+    delivery_id: str
+    """The delivery."""
+    attempt: int
+    """The number of the attempt."""
+    became: Literal["counted", "late", "repeated", "unknown"] | str
+    """`counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had
+    passed; `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or
+    a node that has stopped since handed it out: then the push is handed out again."""
+    state: Literal["pending", "delivered", "failed", "cancelled"] | str | None
+    """The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of
+    this instance."""
+
+
+class Pulled(Model):
+    """What a pull brought."""
+
+    pushes: list[PulledPush]
+    """In each meeting the next one in order; none when the time was up, or when the node stops: pull again."""
+    results: list[TakenResult]
+    """What became of each result, in the order of the request."""
+
+
+class Recovered(Model):
+    """The result of a recovery."""
+
+    recovered: int
+    """How many failed deliveries were queued again."""
+
+
+class RedeemedInvite(Model):
+    """What a machine needs to register, to join its meetings and to pull."""
+
+    invite_id: str
+    """The key of an invite. It is no secret: nobody can redeem an invite with it."""
+    instance_id: str
+    """What the machine registers as."""
+    meeting_ids: list[str]
+    """The meetings that the machine may join."""
+    agent_ids: list[str]
+    """The agents that the machine is invited for."""
+    api_key: str | None = Field(repr=False)
+    """Sent as `authorization: Bearer`. It is not shown again. Null while no key was made and none is needed."""
+
+
+class Reencryption(Model):
+    """The result of one step of changing the data key."""
+
+    key_id: str
+    """The data key that secrets are encrypted under from now on."""
+    rewritten: int
+    """Instances whose secrets this call encrypted again."""
+    done: bool
+    """Whether the data key before is dropped. While false, call again."""
+
+
+class RegisteredInstance(Model):
+    """An instance, and its secret when the registration made one."""
+
+    instance_id: str
+    """The key of an instance."""
+    instance_name: str
+    """The name that people see."""
+    agent_ids: list[str]
+    """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    transport: Transport | str | None = None
+    ack_timeout_s: int | None = None
+    """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
+    webhook always has 5."""
+    connected: Connection | None = None
+    """Only with the transport `pull`: the machine that pulls; null when none does."""
+    webhook_url: str
+    """Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given."""
+    webhook_enabled: bool
+    """Whether pushes are sent; false after an answer of 410."""
+    is_active: bool
+    """Whether the instance takes part at all."""
+    success_statuses: SuccessStatuses | str
+    replies: bool | None = None
+    """True when what it answers to a push is sent in the meeting; absent otherwise."""
+    webhook_header_names: list[str]
+    """The names of the headers sent with every push; no response contains their values."""
+    health: Health | str
+    consecutive_failures: int
+    """Failed attempts since the last success."""
+    last_success_at: datetime | None
+    """When a push last succeeded, up to a second late; null before the first."""
+    last_failure: LastFailure | None
+    """The last attempt that failed; null when none did."""
+    pending_deliveries: int
+    """Deliveries that are not settled yet."""
+    owner_key_id: str | None
+    """The key that owns it; null when it was registered without keys: only admins touch it."""
+    last_seen_at: datetime | None
+    """The last registration or heartbeat."""
+    created_at: datetime
+    """When it was first registered."""
+    updated_at: datetime
+    """When a field of the registration last changed."""
+    webhook_secret: str | None = Field(default=None, repr=False)
+    """Only when it was just made: keep it, it is not shown again."""
+    dropped_header_names: list[str] | None = None
+    """Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any
+    more."""
+
+
+class RotatedSecret(Model):
+    """The new secret of an instance."""
+
+    webhook_secret: str = Field(repr=False)
+    """The new secret; it is not shown again."""
+    previous_secret_expires_at: datetime
+    """Until then every push carries two signatures."""
+
+
+class SentMessage(Model):
+    """The answer to a send: the message and its deliveries are on disk."""
+
+    message_id: str
+    """The key of a message."""
+    meeting_id: str
+    """The key of a meeting."""
+    seq: int
+    """The number of the message in its meeting, from 1."""
+    accepted_at: datetime
+    """When it was stored."""
+    deliveries_queued: int
+    """To how many instances it goes."""
+
+
+class ServiceNode(Model):
+    """One running process of the service."""
+
+    node_id: str
+    """The name of its machine, and what tells this start of it from every other."""
+    version: str
+    """The version of Convoke that it runs."""
+    address: str
+    """Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says."""
+    started_at: datetime
+    """When it joined."""
+    last_seen_at: datetime
+    """When it last renewed its lease: every 3 s."""
+    state: Literal["up", "stopping", "lost"] | str
+    """`stopping`: it gives back what it holds; `lost`: not heard of for 15 s, and the others take over."""
+    partitions: int
+    """How many of the 64 partitions it holds."""
+
+
+class ServiceNodeList(Model):
+    """The nodes that share the store."""
+
+    data: list[ServiceNode]
+    """In the order in which they joined."""
+
+
+class ServiceStatus(Model):
+    """Whether the service is there."""
+
+    status: str
+    """ok, or ready."""
+
+
+class Session(Model):
+    """Who is signed in, and what they may do."""
+
+    state: Literal["open", "signed_out", "signed_in"] | str
+    """`open`: no key was made, and everybody on this machine may do everything; `signed_out`: a key is needed."""
+    key_id: str | None
+    """The key that was given; null when open, signed out, or signed in by a link."""
+    key_name: str | None
+    """What people know that key by."""
+    scopes: list[Scope | str]
+    """What it permits."""
+    meeting_ids: list[str] | None
+    """The meetings that it is limited to; null: no limit."""
+    instance_id: str | None
+    """The instance that it is limited to; null: no limit."""
+    expires_at: datetime | None
+    """When the session ends; null without a cookie."""
+    csrf_token: str | None = Field(repr=False)
+    """Sent as the header convoke-csrf with every request by the session. Answered when it begins, and to requests
+    that carry it; null otherwise."""
+    version: str
+    """The version of the service."""
+    features: dict[str, Any]
+    """What this service can do."""

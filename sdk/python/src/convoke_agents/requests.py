@@ -1,0 +1,227 @@
+"""Requests to the API: the address, the credentials, the deadline, and errors instead of failures."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import platform
+import time
+from collections.abc import AsyncGenerator, Generator, Mapping
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from importlib.metadata import version
+from typing import Any, TypeVar
+from urllib.parse import quote, urlencode, urlsplit
+
+import httpx
+from pydantic import BaseModel, ValidationError
+
+from convoke_agents.errors import ConvokeError, error_from_failure, error_from_proxy, error_from_response
+from convoke_agents.json_text import json_text, parse_json
+
+TIMEOUT_S = 10.0
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where Convoke is, and who asks."""
+
+    base_url: str
+    api_key: str | None
+    timeout_s: float
+
+    @classmethod
+    def of(cls, base_url: str, api_key: str | None, timeout_s: float) -> Target:
+        """:raises ValueError: base_url is no http or https URL"""
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(f"base_url must be an http or https URL such as http://127.0.0.1:8080, not {base_url}")
+        if "@" in parts.netloc:
+            raise ValueError("base_url must not hold a user name or password; give the key as api_key")
+        return cls(f"{parts.scheme}://{parts.netloc}{parts.path.rstrip('/')}", api_key, timeout_s)
+
+    def headers(self) -> dict[str, str]:
+        headers = {
+            "accept": "application/json",
+            "user-agent": f"convoke-agents/{version('convoke-agents')} Python/{platform.python_version()}",
+        }
+        if self.api_key is not None:
+            headers["authorization"] = f"Bearer {self.api_key}"
+        return headers
+
+    def url_of(self, path: str, query: Mapping[str, Any] | None) -> str:
+        words = {
+            name: str(value).lower() if isinstance(value, bool) else value for name, value in (query or {}).items()
+        }
+        return f"{self.base_url}{path}{'?' if words else ''}{urlencode(words, quote_via=quote)}"
+
+    def link_here(self, link: str) -> str:
+        """The link of an invite, by the address under which this client reaches the service."""
+        return f"{self.base_url}{urlsplit(link).path}"
+
+    def secret_of(self, link: str) -> str:
+        """The secret in the link of an invite.
+
+        :raises ValueError: it is no link of this service
+        """
+        beginning = f"{self.base_url}/invite/"
+        if not link.startswith(beginning):
+            raise ValueError(f"a link of an invite begins with {beginning}")
+        return link[len(beginning) :].rstrip("/")
+
+    def timeout(self, url: str, timeout_s: float) -> ConvokeError:
+        detail = f"no whole response from {url} within {timeout_s:g} s; it may have been carried out all the same"
+        return ConvokeError("timeout", detail)
+
+
+def segment(text: str | int) -> str:
+    """An id as one segment of a path.
+
+    An empty one would address the list instead, and `.` and `..` cannot be written: URL parsers resolve them even when
+    they are percent-encoded.
+
+    :raises ValueError: it is one of these
+    """
+    if text in ("", ".", ".."):
+        raise ValueError(f"an id that goes into the path cannot be {json.dumps(text)}")
+    return quote(str(text), safe="")
+
+
+def read(response: httpx.Response, text: str, url: str, into: type[T] | None) -> T:
+    """What a response is to the caller: a model, a text, or None."""
+    if not response.is_success:
+        raise error_from_response(response, text, url)
+    if into is None or response.status_code == 204:
+        return None  # type: ignore[return-value]
+    if into is str:
+        return text  # type: ignore[return-value]
+    assert issubclass(into, BaseModel)
+    try:
+        return into.model_validate(parse_json(text))
+    except (ValueError, ValidationError) as error:
+        raise error_from_proxy(response, url) from error
+
+
+class Requests:
+    """Requests that block."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._http = httpx.Client(headers=target.headers(), timeout=target.timeout_s, follow_redirects=False)
+
+    def close(self) -> None:
+        self._http.close()
+
+    def call(
+        self,
+        method: str,
+        path: str,
+        into: type[T] | None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        text: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        """One request, and what it responds. `text` is a body that is JSON already."""
+        url = self.target.url_of(path, query)
+        content = text if text is not None else None if body is None else json_text(body)
+        timeout_s = self.target.timeout_s
+        over_at_s = time.monotonic() + timeout_s
+        with self.open(method, url, content, headers) as response:
+            chunks: list[bytes] = []
+            for chunk in response.iter_bytes():
+                chunks.append(chunk)
+                # httpx limits the time between two pieces, and not that of the whole.
+                if time.monotonic() > over_at_s:
+                    raise self.target.timeout(url, timeout_s)
+        return read(response, b"".join(chunks).decode(errors="replace"), url, into)
+
+    @contextmanager
+    def open(
+        self, method: str, url: str, content: str | None = None, headers: Mapping[str, str] | None = None
+    ) -> Generator[httpx.Response, None, None]:
+        """A response whose body was not read yet."""
+        try:
+            with self._http.stream(
+                method, url, content=None if content is None else content.encode(), headers=_with_type(headers, content)
+            ) as response:
+                yield response
+        except httpx.TimeoutException as error:
+            raise self.target.timeout(url, self.target.timeout_s) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise error_from_failure(error, url) from error
+
+
+class AsyncRequests:
+    """Requests that are awaited, in an event loop of asyncio."""
+
+    def __init__(self, target: Target) -> None:
+        self.target = target
+        self._http = httpx.AsyncClient(headers=target.headers(), timeout=target.timeout_s, follow_redirects=False)
+
+    async def aclose(self) -> None:
+        await self._http.aclose()
+
+    async def call(
+        self,
+        method: str,
+        path: str,
+        into: type[T] | None,
+        *,
+        query: Mapping[str, Any] | None = None,
+        body: Mapping[str, Any] | None = None,
+        text: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> T:
+        """One request, and what it responds. `text` is a body that is JSON already."""
+        url = self.target.url_of(path, query)
+        content = text if text is not None else None if body is None else json_text(body)
+        response = await self.ask(method, url, content, headers, self.target.timeout_s)
+        return read(response, response.content.decode(errors="replace"), url, into)
+
+    async def ask(
+        self, method: str, url: str, content: str | None, headers: Mapping[str, str] | None, timeout_s: float
+    ) -> httpx.Response:
+        """A whole response, in time."""
+
+        async def whole() -> httpx.Response:
+            async with self.open(method, url, content, headers, timeout_s) as response:
+                await response.aread()
+                return response
+
+        try:
+            return await asyncio.wait_for(whole(), timeout_s)
+        except asyncio.TimeoutError as error:
+            raise self.target.timeout(url, timeout_s) from error
+
+    @asynccontextmanager
+    async def open(
+        self,
+        method: str,
+        url: str,
+        content: str | None = None,
+        headers: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> AsyncGenerator[httpx.Response, None]:
+        """A response whose body was not read yet. `timeout_s` is for each piece of it."""
+        within_s = self.target.timeout_s if timeout_s is None else timeout_s
+        try:
+            async with self._http.stream(
+                method,
+                url,
+                content=None if content is None else content.encode(),
+                headers=_with_type(headers, content),
+                timeout=within_s,
+            ) as response:
+                yield response
+        except httpx.TimeoutException as error:
+            raise self.target.timeout(url, within_s) from error
+        except (httpx.HTTPError, OSError) as error:
+            raise error_from_failure(error, url) from error
+
+
+def _with_type(headers: Mapping[str, str] | None, content: str | None) -> dict[str, str]:
+    return {**(headers or {}), **({} if content is None else {"content-type": "application/json"})}

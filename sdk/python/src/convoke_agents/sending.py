@@ -1,0 +1,91 @@
+"""How a message or a reply is sent again without being stored twice."""
+
+from __future__ import annotations
+
+import random
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from convoke_agents.errors import ConvokeError
+from convoke_agents.given import given
+from convoke_agents.json_text import json_text, parse_json
+from convoke_agents.requests import segment
+
+SEND_ATTEMPTS_MAX = 4
+# A server that asks for a longer pause gets no retry: the caller decides.
+_RETRY_WAIT_S_MAX = 30
+# The pause before the second attempt when the server names none; it doubles from there.
+_RETRY_FIRST_S = 0.25
+# A proxy responds 502 and 504 when it lost the node that had the request. Nobody knows whether the message was stored;
+# the key makes sure that it is stored once.
+_STATUSES_TO_TRY_AGAIN = frozenset((429, 502, 503, 504))
+
+
+class RawJson:
+    """A message given as JSON text, sent as it is written: white space, escapes and the order of the keys survive."""
+
+    text: str
+
+    def __init__(self, text: str) -> None:
+        """:raises ValueError: it is no JSON object"""
+        if not isinstance(parse_json(text), dict):
+            raise ValueError("a message must be a JSON object")
+        self.text = text
+
+
+@dataclass(frozen=True)
+class Sending:
+    """A request that stores one message, however often it is made."""
+
+    path: str
+    text: str
+    headers: dict[str, str]
+    idempotency_key: str
+
+
+def message_to_send(
+    meeting_id: str | int,
+    message: Mapping[str, Any] | RawJson,
+    *,
+    target_agents: Sequence[str] | None,
+    from_agent: str | None,
+    in_reply_to: str | None,
+    expires_in_s: int | None,
+    idempotency_key: str | None,
+) -> Sending:
+    """:raises TypeError: the message is no mapping"""
+    if not isinstance(message, (Mapping, RawJson)):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"a message must be a mapping, or RawJson, not {type(message).__name__}")
+    text = message.text if isinstance(message, RawJson) else json_text(message)
+    fields = json_text(
+        given(target_agents=target_agents, from_agent=from_agent, in_reply_to=in_reply_to, expires_in_s=expires_in_s)
+    )[1:]
+    body = f'{{"message":{text}}}' if fields == "}" else f'{{"message":{text},{fields}'
+    return _sending(f"/api/v1/meetings/{segment(meeting_id)}/messages/", body, {}, idempotency_key)
+
+
+def reply_to_send(reply_token: str, reply: str | Mapping[str, Any], *, idempotency_key: str | None) -> Sending:
+    """The reply to a push that was responded to before, with the token of the push."""
+    return _sending(
+        "/api/v1/replies/", json_text({"reply": reply}), {"convoke-reply-token": reply_token}, idempotency_key
+    )
+
+
+def _sending(path: str, text: str, headers: dict[str, str], idempotency_key: str | None) -> Sending:
+    key = secrets.token_hex(16) if idempotency_key is None else idempotency_key
+    return Sending(path, text, {**headers, "idempotency-key": key}, key)
+
+
+def retry_wait_s(error: ConvokeError, attempt: int, attempts_max: int) -> float | None:
+    """How long to wait before a send is tried again; None when it must not be.
+
+    :param attempt: The one that failed, from 1.
+    """
+    is_safe = error.code in ("unreachable", "timeout") or error.status in _STATUSES_TO_TRY_AGAIN
+    if not is_safe or attempt >= attempts_max:
+        return None
+    if error.retry_after_s is None:
+        return _RETRY_FIRST_S * float(2 ** (attempt - 1)) * random.uniform(0.5, 1)
+    return error.retry_after_s if error.retry_after_s <= _RETRY_WAIT_S_MAX else None

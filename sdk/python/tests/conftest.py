@@ -1,0 +1,93 @@
+"""A real Convoke for the tests: a process of its own, on a free port, with a data directory of its own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from convoke_agents import ConvokeClient
+
+ROOT = Path(__file__).parents[3]
+# Beyond any time that a busy machine takes.
+DEADLINE_S = 60.0
+
+
+class Service:
+    """`convoke serve`, as the tests in TypeScript start it."""
+
+    url: str
+
+    def __init__(self, data: Path) -> None:
+        self._data = data
+        self._port = "0"
+        self.start()
+
+    def start(self) -> None:
+        """Starts it; after `stop`, again on the same port and data."""
+        settings = {name: value for name, value in os.environ.items() if not name.startswith("CONVOKE_")}
+        node = os.environ.get("CONVOKE_NODE", str(ROOT / "node_modules/.bin/node"))
+        self._process = subprocess.Popen(
+            [node, "src/cli/main.ts", "serve", "--port", self._port, "--data", str(self._data)],
+            cwd=ROOT,
+            env={**settings, "CONVOKE_LOG_FORMAT": "json", "CONVOKE_LOG_LEVEL": "error"},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        assert self._process.stdout is not None
+        for line in self._process.stdout:
+            ready = re.search(r"\bready (http://\S+)", line)
+            if ready:
+                self.url = ready[1]
+                self._port = self.url.rsplit(":", 1)[1]
+                # It may say more, and must not wait for a reader.
+                threading.Thread(target=self._process.stdout.read, daemon=True).start()
+                return
+        raise AssertionError("the service did not start")
+
+    def stop(self) -> None:
+        self._process.terminate()
+        self._process.wait(DEADLINE_S)
+        if self._process.stdout is not None:
+            self._process.stdout.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_proxy() -> None:
+    """Everything is on loopback."""
+    os.environ["NO_PROXY"] = "127.0.0.1"
+    for name in list(os.environ):
+        if name.startswith("CONVOKE_") and name not in ("CONVOKE_NODE", "CONVOKE_ALONE"):
+            del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+    """One for all tests; each uses meetings and instances of its own."""
+    running = Service(tmp_path_factory.mktemp("service"))
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def own_service(tmp_path: Path) -> Iterator[Service]:
+    """One that the test may stop, or make keys in."""
+    running = Service(tmp_path)
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def client(service: Service) -> Iterator[ConvokeClient]:
+    with ConvokeClient(service.url) as client:
+        yield client
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"

@@ -1,0 +1,265 @@
+"""The clients against the real service."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import datetime, timedelta, timezone
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import pytest
+from conftest import Service
+
+from convoke_agents import AsyncConvokeClient, ConvokeClient, ConvokeError, RawJson, models
+
+ODD = "a/b ?#%é…"
+
+
+def join(client: ConvokeClient, instance_id: str, meeting_id: str) -> None:
+    client.register(instance_id=instance_id, instance_name="A machine", agent_ids=["anna"], transport="pull")
+    client.join_meeting(instance_id=instance_id, meeting_id=meeting_id, agent_ids=["anna"])
+
+
+def test_from_the_registration_to_the_message(client: ConvokeClient) -> None:
+    registered = client.register(instance_id=ODD, instance_name="Odd", agent_ids=["anna"], transport="pull")
+    assert registered.webhook_secret is not None
+    assert registered.webhook_secret not in repr(registered)
+    assert client.join_meeting(instance_id=ODD, meeting_id=ODD, agent_ids=["anna"]).left_at is None
+    sent = client.send_message(ODD, {"content": "Grüß Gott"}, from_agent="ben", expires_in_s=60)
+    assert (sent.seq, sent.deliveries_queued) == (1, 1)
+    assert datetime.now(timezone.utc) - sent.accepted_at < timedelta(minutes=5)
+    (message,) = client.list_messages(ODD).data
+    assert (message.message["content"], message.from_agent) == ("Grüß Gott", "ben")
+    (delivery,) = client.all_deliveries(meeting_id=ODD)
+    assert (delivery.state, delivery.waiting_for) == ("pending", "connection")
+    assert client.drop_deliveries(meeting_id=ODD).done
+    client.delete_instance(ODD)
+    with pytest.raises(ConvokeError, match=r"^instance_does_not_exist \(404\): No instance"):
+        client.get_instance(ODD)
+
+
+def test_a_number_may_be_the_id_of_a_meeting(client: ConvokeClient) -> None:
+    assert client.send_message(42, {}).meeting_id == "42"
+
+
+def test_what_is_sent_is_what_is_stored(client: ConvokeClient) -> None:
+    message = {"big": 12345678901234567890, "lone": "\ud800", "text": "\u2028 é", "none": None, "float": 1.5}
+    client.send_message("as-it-is", message)
+    raw = RawJson('{"lone \\ud800": 1e400, "many": ' + "1" * 5000 + "}")
+    client.send_message("as-it-is", raw)
+    first, second = client.all_messages("as-it-is", limit=1)
+    assert first.message == message
+    assert second.message == {"lone \ud800": float("inf"), "many": float("inf")}
+    with pytest.raises(ValueError, match="JSON"):
+        client.send_message("as-it-is", {"nan": float("nan")})
+    with pytest.raises(TypeError, match="mapping"):
+        client.send_message("as-it-is", "text")  # type: ignore[arg-type]
+
+
+def test_all_walks_through_the_pages(client: ConvokeClient) -> None:
+    for number in range(5):
+        join(client, f"page-{number}", "pages")
+    assert [each.instance_id for each in client.all_instances(meeting_id="pages", limit=2)] == [
+        f"page-{number}" for number in range(5)
+    ]
+    assert len(list(client.all_meeting_instances("pages", limit=3))) == 5
+
+
+def test_an_error_has_the_code_and_names_the_field(client: ConvokeClient) -> None:
+    with pytest.raises(ConvokeError) as caught:
+        client.register(instance_id="", instance_name="x", agent_ids=["a"], transport="pull")
+    error = caught.value
+    assert (error.code, error.status) == ("invalid_fields", 422)
+    assert [each.path for each in error.errors] == ["instance_id"]
+    assert str(error).startswith("invalid_fields (422): ")
+    assert "instance_id must be a string of 1 to 200 characters" in str(error)
+    assert not error.may_pass
+
+
+@pytest.mark.parametrize("meeting_id", ["", ".", ".."])
+def test_an_id_that_would_lead_elsewhere_is_refused(client: ConvokeClient, meeting_id: str) -> None:
+    with pytest.raises(ValueError, match="cannot be"):
+        client.get_meeting(meeting_id)
+
+
+def test_none_and_left_out_are_two_things_where_null_means_something(client: ConvokeClient) -> None:
+    client.send_message("limits", {})
+    assert client.update_meeting("limits", hop_limit=3).hop_limit == 3
+    assert client.update_meeting("limits", paused=True).hop_limit == 3
+    assert client.update_meeting("limits", hop_limit=None).hop_limit is None
+
+
+def test_a_time_without_zone_is_refused_before_it_is_sent(client: ConvokeClient) -> None:
+    since = datetime.now(timezone.utc) - timedelta(minutes=1)
+    assert list(client.all_audit(since=since, limit=1))
+    with pytest.raises(ValueError, match="time zone"):
+        client.list_audit(since=since.replace(tzinfo=None))
+
+
+def test_keys_and_invites(own_service: Service) -> None:
+    with ConvokeClient(own_service.url) as open_client:
+        key = open_client.create_key(scopes=["admin"])
+        with pytest.raises(ConvokeError) as caught:
+            open_client.list_keys()
+        assert caught.value.status == 401
+    with ConvokeClient(own_service.url, api_key=key.token) as admin:
+        invite = admin.create_invite(meeting_ids=["standup"], agent_ids=["anna"])
+        assert invite.link.startswith(f"{own_service.url}/invite/")
+        with ConvokeClient(own_service.url) as invited:
+            redeemed = invited.redeem_invite(invite.link)
+            with pytest.raises(ConvokeError, match="invite_ended"):
+                invited.redeem_invite(invite.link)
+            with pytest.raises(ValueError, match="begins with"):
+                invited.redeem_invite("http://example.com/invite/x")
+        assert redeemed.api_key is not None
+        assert redeemed.api_key not in repr(redeemed)
+        assert admin.list_invites().data[0].state == "redeemed"
+
+
+def test_a_backup_is_read_in_pieces(client: ConvokeClient) -> None:
+    backup = client.begin_backup()
+    while True:
+        copy = client.fetch_backup(backup.backup_id)
+        if not isinstance(copy, models.BackupProgress):
+            break
+    assert b"".join(copy).startswith(b"SQLite format 3\0")
+
+
+@pytest.mark.anyio
+async def test_the_async_client_does_the_same(service: Service) -> None:
+    async with AsyncConvokeClient(service.url) as client:
+        await client.register(instance_id="async", instance_name="x", agent_ids=["anna"], transport="pull")
+        await client.join_meeting(instance_id="async", meeting_id="async", agent_ids=["anna"])
+        for number in range(3):
+            await client.send_message("async", {"number": number})
+        assert [each.message["number"] async for each in client.all_messages("async", limit=2)] == [0, 1, 2]
+        assert [each.seq async for each in client.all_deliveries(meeting_id="async", limit=2)] == [3, 2, 1]
+        backup = await client.begin_backup()
+        while True:
+            copy = await client.fetch_backup(backup.backup_id)
+            if not isinstance(copy, models.BackupProgress):
+                break
+        assert b"".join([piece async for piece in copy]).startswith(b"SQLite format 3\0")
+        with pytest.raises(ConvokeError, match="meeting_does_not_exist"):
+            await client.get_meeting("nowhere")
+
+
+def test_the_address_of_the_service_is_checked() -> None:
+    for url in ("127.0.0.1:8080", "ftp://127.0.0.1", ""):
+        with pytest.raises(ValueError, match="http or https URL"):
+            ConvokeClient(url)
+    with pytest.raises(ValueError, match="api_key"):
+        ConvokeClient("http://user:password@127.0.0.1")
+    assert ConvokeClient("http://127.0.0.1:8080/convoke/").base_url == "http://127.0.0.1:8080/convoke"
+
+
+class Scripted(BaseHTTPRequestHandler):
+    """Responds as it is told, one after the other, and keeps what it was asked."""
+
+    script: list[tuple[int, dict[str, str], str] | None]
+    asked: list[tuple[dict[str, str], Any]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.asked.append(({name.lower(): value for name, value in self.headers.items()}, json.loads(body)))
+        response = self.script.pop(0)
+        if response is None:
+            self.close_connection = True
+            return
+        status, headers, text = response
+        self.send_response(status)
+        for name, value in {"content-length": str(len(text)), **headers}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(text.encode())
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+STORED = (
+    201,
+    {"content-type": "application/json"},
+    '{"message_id":"m","meeting_id":"a","seq":1,"accepted_at":"2026-03-01T09:30:00.000Z","deliveries_queued":0}',
+)
+
+
+@contextmanager
+def scripted(*script: tuple[int, dict[str, str], str] | None) -> Iterator[tuple[str, list[tuple[dict[str, str], Any]]]]:
+    handler = type("Handler", (Scripted,), {"script": list(script), "asked": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}", handler.asked  # type: ignore[attr-defined]
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def problem(status: int, headers: dict[str, str] | None = None) -> tuple[int, dict[str, str], str]:
+    text = json.dumps({"type": "t", "title": "t", "status": status, "detail": "Later.", "code": "overloaded"})
+    return status, headers or {}, text
+
+
+def test_a_send_repeats_under_one_idempotency_key_until_it_is_stored() -> None:
+    with scripted(problem(503, {"retry-after": "0"}), None, STORED) as (url, asked), ConvokeClient(url) as client:
+        client.send_message("a", {"content": "x"})
+    assert len({headers["idempotency-key"] for headers, _ in asked}) == 1
+    assert [body for _, body in asked] == [{"message": {"content": "x"}}] * 3
+
+
+@pytest.mark.anyio
+async def test_an_async_send_repeats_as_well() -> None:
+    with scripted(problem(429, {"retry-after": "0"}), STORED) as (url, asked):
+        async with AsyncConvokeClient(url) as client:
+            await client.send_message("a", {"content": "x"}, idempotency_key="mine")
+    assert [headers["idempotency-key"] for headers, _ in asked] == ["mine", "mine"]
+
+
+def test_a_send_gives_up_with_the_key_in_the_error() -> None:
+    busy = [problem(503, {"retry-after": "0"})] * 4
+    with scripted(*busy) as (url, asked), ConvokeClient(url) as client, pytest.raises(ConvokeError) as caught:
+        client.send_message("a", {})
+    assert caught.value.idempotency_key == asked[0][0]["idempotency-key"]
+    assert len(asked) == 4
+
+
+@pytest.mark.parametrize("response", [problem(422), problem(500), problem(503, {"retry-after": "31"})])
+def test_what_a_repetition_cannot_help_is_not_repeated(response: tuple[int, dict[str, str], str]) -> None:
+    with scripted(response) as (url, asked), ConvokeClient(url) as client, pytest.raises(ConvokeError):
+        client.send_message("a", {})
+    assert len(asked) == 1
+
+
+def test_what_is_not_convoke_is_named() -> None:
+    page = (200, {"content-type": "text/html"}, "<html>")
+    moved = (308, {"location": "https://example.com/"}, "")
+    with scripted(page, moved) as (url, _), ConvokeClient(url, send_attempts_max=1) as client:
+        with pytest.raises(ConvokeError, match=r"responded 200 with text/html, which Convoke would not"):
+            client.send_message("a", {})
+        with pytest.raises(ConvokeError, match=r"redirects to https://example.com/"):
+            client.send_message("a", {})
+
+
+def test_why_the_service_was_not_reached_is_said() -> None:
+    with closing(socket.socket()) as unused:
+        unused.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{unused.getsockname()[1]}"
+        with ConvokeClient(url) as client, pytest.raises(ConvokeError, match="nothing listens there") as caught:
+            client.healthz()
+    assert (caught.value.code, caught.value.status, caught.value.may_pass) == ("unreachable", None, True)
+
+
+@pytest.mark.anyio
+async def test_a_response_that_does_not_come_ends_in_time() -> None:
+    with closing(socket.create_server(("127.0.0.1", 0))) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        with ConvokeClient(url, timeout_s=0.2) as client, pytest.raises(ConvokeError, match="timeout: no whole"):
+            client.healthz()
+        async with AsyncConvokeClient(url, timeout_s=0.2) as client:
+            with pytest.raises(ConvokeError, match="timeout: no whole"):
+                await client.healthz()
