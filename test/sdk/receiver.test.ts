@@ -425,6 +425,19 @@ describe('a push that comes again', () => {
     for (const id of ['a', 'd', 'c', 'b']) await receive(post(signed({ id })));
     assert.deepEqual(ids(), ['b'], 'b was the longest unseen');
   });
+
+  test('is forgotten when the answers since took more than 16 MiB: long ones are bounded too', async () => {
+    const heard: string[] = [];
+    const onPush = ({ webhook_id }: Push): string => {
+      heard.push(webhook_id);
+      // Six with two bytes a character fit.
+      return 'a'.repeat(1_250_000);
+    };
+    const { receive } = start({ onPush });
+    for (const id of ['a', 'b', 'c', 'd', 'e', 'f']) await receive(post(signed({ id })));
+    for (const id of ['a', 'b', 'g', 'c', 'a']) await receive(post(signed({ id })));
+    assert.deepEqual(heard, ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'c']);
+  });
 });
 
 describe('over node:http,', () => {

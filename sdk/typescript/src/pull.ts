@@ -1,7 +1,7 @@
 import { Backoff } from './backoff.ts';
 import { ConvokeError, errorFromProxy, errorFromResponse, isPassing } from './error.ts';
 import { pause } from './pause.ts';
-import { fitting, type PushResult, ResultQueue } from './push_result.ts';
+import { charsOf, fitting, type PushResult, ResultQueue } from './push_result.ts';
 import { Remembered } from './remembered.ts';
 import type { Requests } from './requests.ts';
 import { type Push, readPush } from './verify.ts';
@@ -19,8 +19,7 @@ const HAND_IN_MS_MAX = 10_000;
 /** The most pushes that one request asks for. */
 const PUSHES_MAX = 32;
 /** A success whose settlement was lost in a crash of the service is pushed again: once for each lane, and soon. */
-const REMEMBER_MS = 3_600_000;
-const REMEMBERED_MAX = 1_000;
+const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 1024 };
 /** The most pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
@@ -93,7 +92,7 @@ export class Puller {
    */
   readonly #held = new Map<string, Held>();
   readonly #queue: PushInHand[] = [];
-  readonly #successes = new Remembered<PushResult>(REMEMBER_MS, REMEMBERED_MAX, Date.now);
+  readonly #successes = new Remembered<PushResult>(REMEMBERED, charsOf, Date.now);
   readonly #results = new ResultQueue();
   #late = 0;
   /** How many pushes the open requests ask for. */

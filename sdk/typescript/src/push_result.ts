@@ -43,7 +43,7 @@ export class ResultQueue {
     let chars = 0;
     let count = 0;
     for (const result of this.#results.slice(0, RESULTS_MAX)) {
-      chars += 'body' in result ? (result.body?.length ?? 0) : 0;
+      chars += charsOf(result);
       if (count > 0 && chars > RESULTS_CHARS_MAX) break;
       count++;
     }
@@ -54,6 +54,11 @@ export class ResultQueue {
   putBack(results: readonly HandedInResult[]): void {
     this.#results.unshift(...results);
   }
+}
+
+/** The length of its body. */
+export function charsOf(result: PushResult): number {
+  return 'body' in result ? (result.body?.length ?? 0) : 0;
 }
 
 /** A result as the service takes it. */

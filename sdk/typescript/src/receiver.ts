@@ -18,6 +18,7 @@ const BODY_BYTES_MAX = 2 * 1024 * 1024;
  */
 const REMEMBER_S = 3600;
 const REMEMBERED_MAX = 10_000;
+const REMEMBERED_BYTES_MAX = 16 * 1024 * 1024;
 
 /**
  * The return value of onPush when an agent replies: a text, which becomes `{ content: text }`, or replies. `from_agent`
@@ -49,8 +50,8 @@ export interface ReceiverOptions extends VerifyOptions {
   /** How long a handled push is remembered; an hour when absent. */
   remember_s?: number | undefined;
   /**
-   * How many handled pushes are remembered; 10,000 when absent. Beyond it, the one that was not seen for the longest
-   * time is forgotten.
+   * How many handled pushes are remembered; 10,000 when absent. Beyond it, or when their answers take more than 16 MiB
+   * together, the one that was not seen for the longest time is forgotten.
    */
   remembered_max?: number | undefined;
 }
@@ -92,7 +93,8 @@ export function receiverOf(
   const keys = Promise.all(decodeSecrets(options.secret).map(importKey));
   // The first request reports a failed import. Otherwise the failure would end the process before any request.
   keys.catch(() => {});
-  const handled = new Remembered<string | null>(remember_s * 1000, remembered_max, now);
+  const limits = { for_ms: remember_s * 1000, size_max: remembered_max, bytes_max: REMEMBERED_BYTES_MAX };
+  const handled = new Remembered<string | null>(limits, (json) => json?.length ?? 0, now);
   const running = new Map<string, Promise<string | null>>();
 
   async function handle(push: Push): Promise<string | null> {

@@ -1,25 +1,41 @@
+/** What an entry takes beside its characters. */
+const ENTRY_BYTES = 200;
+/** A character takes two bytes, or one where all of a text are Latin. */
+const CHAR_BYTES = 2;
+
+export interface RememberedLimits {
+  for_ms: number;
+  size_max: number;
+  /** Of all entries together. The newest one is kept, however large it is. */
+  bytes_max: number;
+}
+
 /**
  * The results for the ids that were seen most recently, each with the time when it was last seen. The first one was not
  * seen for the longest time, because a Map keeps the order in which entries are set.
  */
 export class Remembered<T> {
-  readonly #met = new Map<string, { value: T; at_ms: number }>();
-  readonly #for_ms: number;
-  readonly #size_max: number;
+  readonly #met = new Map<string, { value: T; at_ms: number; bytes: number }>();
+  readonly #limits: RememberedLimits;
+  readonly #charsOf: (value: T) => number;
   readonly #now: () => number;
+  #bytes = 0;
 
-  constructor(for_ms: number, size_max: number, now: () => number) {
-    this.#for_ms = for_ms;
-    this.#size_max = size_max;
+  /** @param charsOf how many characters of text a value holds */
+  constructor(limits: RememberedLimits, charsOf: (value: T) => number, now: () => number) {
+    this.#limits = limits;
+    this.#charsOf = charsOf;
     this.#now = now;
   }
 
   set(id: string, value: T): void {
-    this.#met.delete(id);
-    this.#met.set(id, { value, at_ms: this.#now() });
+    this.#delete(id);
+    const bytes = ENTRY_BYTES + CHAR_BYTES * (id.length + this.#charsOf(value));
+    this.#met.set(id, { value, at_ms: this.#now(), bytes });
+    this.#bytes += bytes;
     for (const [oldest, { at_ms }] of this.#met) {
-      if (this.#met.size <= this.#size_max && !this.#isOver(at_ms)) break;
-      this.#met.delete(oldest);
+      if (oldest === id || (this.#fits() && !this.#isOver(at_ms))) break;
+      this.#delete(oldest);
     }
   }
 
@@ -31,7 +47,16 @@ export class Remembered<T> {
     return met.value;
   }
 
+  #delete(id: string): void {
+    this.#bytes -= this.#met.get(id)?.bytes ?? 0;
+    this.#met.delete(id);
+  }
+
+  #fits(): boolean {
+    return this.#met.size <= this.#limits.size_max && this.#bytes <= this.#limits.bytes_max;
+  }
+
   #isOver(at_ms: number): boolean {
-    return this.#now() - at_ms > this.#for_ms;
+    return this.#now() - at_ms > this.#limits.for_ms;
   }
 }
