@@ -82,7 +82,8 @@ export class Nodes {
   }
 }
 
-async function balanced(url: string, nodes: number): Promise<number> {
+/** Waits until so many nodes share all partitions; answers how long that took. */
+export async function balanced(url: string, nodes: number): Promise<number> {
   const from_ms = performance.now();
   const wanted = Array.from({ length: nodes }, (_, k) => Math.floor(64 / nodes) + (k < 64 % nodes ? 1 : 0)).join();
   for (;;) {

@@ -6,7 +6,9 @@ import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
 import { makeDatabase } from '../support/postgres.ts';
-import { ask, nothingPending, send } from './api.ts';
+import { until } from '../support/wait.ts';
+import { type Answered, ask, deliveriesByState, nothingPending, send } from './api.ts';
+import { balanced } from './cluster.ts';
 import { NodeProcess } from './node_process.ts';
 import { brokenPromises, PullingProcess, type PullRecord } from './pulling_machine.ts';
 import { numberFrom, seededRandom, temporaryDirectory } from './run.ts';
@@ -163,29 +165,97 @@ test('the node is killed that delivers, while the other one forwards pulls to it
   const url = await first.ready;
   let second = serve(t, data, database_url);
   const urls = [url, await second.ready];
-  await shared(url, 2);
+  await balanced(url, 2);
   const scene = await Scene.begin(urls, random);
   for (let k = 0; k < 2; k++) {
     await pause(3_000);
     scene.kill();
     await second.end('SIGKILL');
     scene.urls = [url];
-    await shared(url, 1);
+    await balanced(url, 1);
     await pause(1_000);
     second = serve(t, data, database_url);
     scene.urls = [url, await second.ready];
-    await shared(url, 2);
+    await balanced(url, 2);
   }
   await pause(3_000);
   assertKept(t, await scene.record());
 });
 
-/** Waits until so many nodes hold all partitions. */
-async function shared(url: string, nodes: number): Promise<void> {
-  for (;;) {
-    const { body } = await ask(url, 'GET', '/api/v1/nodes/');
-    const held = (body['data'] as { state: string; partitions: number }[]).filter(({ state }) => state === 'up');
-    if (held.length === nodes && held.every(({ partitions }) => partitions === 64 / nodes)) return;
-    await pause(100);
+test('a node stands still until another one has its lease, with pushes in hand: each result counts once', async (t) => {
+  const database_url = await makeDatabase();
+  const data = await temporaryDirectory(t);
+  const other = serve(t, data, database_url);
+  const url = await other.ready;
+  const paused = serve(t, data, database_url);
+  const paused_url = await paused.ready;
+  await balanced(url, 2);
+  const machines = Array.from({ length: 12 }, (_, k) => `machine-${k}`);
+  for (const instance_id of machines) {
+    const instance = { instance_id, instance_name: instance_id, agent_ids: ['a'], transport: 'pull', replies: true };
+    const body = { ...instance, ack_timeout_s: 600 };
+    assert.equal((await ask(url, 'POST', '/api/v1/instances/register/', { body })).status, 201);
+    const joining = { instance_id, meeting_id: 'm', agent_ids: ['a'] };
+    assert.equal((await ask(url, 'POST', '/api/v1/instances/join-meeting/', { body: joining })).status, 201);
   }
+  assert.equal((await send(url, 'm', 1)).status, 201);
+  const first = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 60 })));
+  assert.ok(first.every(({ pushes }) => pushes.length === 1));
+
+  paused.child.kill('SIGSTOP');
+  await balanced(url, 1);
+  // What was in hand at the node that stands still is handed out again by the one that took over.
+  const again = await Promise.all(machines.map((instance_id) => pulled(url, instance_id, { wait_s: 1 })));
+  const lost = machines.filter((_, k) => again[k]!.pushes.length > 0);
+  assert.ok(lost.length > 0 && lost.length < machines.length, `${lost.length} were in hand there`);
+  // The results wait at its door when it goes on.
+  const late = machines.map((instance_id, k) => pulled(paused_url, instance_id, resultsOf(first[k]!, 'late')));
+  paused.child.kill('SIGCONT');
+  const counted: string[] = [];
+  const note = (pulls: readonly Pulled[]): void => {
+    for (const { results } of pulls) {
+      counted.push(...results.filter(({ became }) => became === 'counted').map(({ delivery_id }) => delivery_id));
+    }
+  };
+  note(await Promise.all(late));
+  note(await Promise.all(machines.map((instance_id, k) => pulled(url, instance_id, resultsOf(first[k]!, 'again')))));
+  // The node that goes on gets partitions back; what is in hand then is handed out once more.
+  const finish = async (instance_id: string): Promise<void> => {
+    const handed_out = await pulled(url, instance_id, { wait_s: 0 });
+    if (handed_out.pushes.length > 0) note([await pulled(url, instance_id, resultsOf(handed_out, 'once more'))]);
+  };
+  await until(
+    'every delivery to be settled',
+    async () => {
+      await Promise.all(machines.map(finish));
+      return (await deliveriesByState(url))['delivered'];
+    },
+    (delivered) => delivered === machines.length,
+  );
+  t.diagnostic(`${lost.length} handed out again`);
+  assert.equal(new Set(counted).size, counted.length, 'no result counts twice');
+  assert.equal(counted.length, machines.length);
+  const { body } = await ask(url, 'GET', '/api/v1/meetings/m/messages/?limit=100');
+  const replies = (body['data'] as { in_reply_to?: string }[]).filter(({ in_reply_to }) => in_reply_to !== undefined);
+  assert.equal(replies.length, machines.length, 'each replied once');
+});
+
+interface Pulled {
+  pushes: { delivery_id: string; attempt: number }[];
+  results: { delivery_id: string; became: string }[];
+}
+
+/** One pull, made again while the node that has to answer it is not known. */
+async function pulled(url: string, instance_id: string, body: object): Promise<Pulled> {
+  const pull = (): Promise<Answered> => ask(url, 'POST', `/api/v1/instances/${instance_id}/pull/`, { body });
+  const { body: answer } = await until('an answer to a pull', pull, ({ status }) => status === 200);
+  return answer as unknown as Pulled;
+}
+
+/** A pull that brings the results of an earlier one, each with a reply, and takes nothing. */
+function resultsOf({ pushes }: Pulled, words: string): object {
+  // To an agent that nobody hosts: nobody hears it.
+  const body = JSON.stringify({ reply: { message: { words }, target_agents: ['nobody'] } });
+  const results = pushes.map(({ delivery_id, attempt }) => ({ delivery_id, attempt, status_code: 200, body }));
+  return { results, max: 0 };
 }

@@ -1,16 +1,35 @@
 /**
  * Machines whose agents reply, as a process of their own, which outlives every Convoke process of a test. The path of
- * the webhook says how: `one` and `three` reply in the response, `later` with the token of the push. They remember
- * nothing: for a push that comes again, they find other words.
+ * the webhook says how: `one` and `three` reply in the response, `later` with the token of the push. One pulls, and replies
+ * in its results, as soon as it knows where the service is. They remember nothing: for a push that comes again, they find
+ * other words.
  */
 import { createServer, type IncomingHttpHeaders } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
-import type { Answered } from './reply_checker.ts';
+import { type Answered, REPLIES } from './reply_checker.ts';
 
 const LATER_MS_MAX = 300;
 const AGAIN_MS = 50;
 const TRIES_MAX = 2_000;
+const PULLER = 'pulled';
+const PULL = { max: 8, wait_s: 2 };
+const PULL_MS_MAX = 10_000;
+
+/** What a test says to this process: to tell what it has to say, or where the service is. */
+export type Asked = 'tell' | { urls: string[] };
+
+/** What this process tells: what was answered since it was last asked, and how many later replies are not stored yet. */
+export interface Told {
+  answered: Answered[];
+  outstanding: number;
+}
+
+interface Push {
+  delivery_id: string;
+  attempt: number;
+  headers: Record<string, string>;
+}
 
 let answered: Answered[] = [];
 let outstanding = 0;
@@ -21,56 +40,77 @@ function replyOf(webhook_id: string, place: number) {
   return { message: { answers: webhook_id, place, words: ++words }, target_agents: ['nobody'] };
 }
 
+/** Notes that a push is answered; returns the body of the response. */
+function answerTo(headers: IncomingHttpHeaders, how: Answered['how']): string {
+  const webhook_id = String(headers['webhook-id']);
+  answered.push({ webhook_id, message_id: String(headers['convoke-message-id']), how });
+  const replies = Array.from({ length: REPLIES[how] }, (_, place) => replyOf(webhook_id, place));
+  if (how === 'later') return '';
+  return JSON.stringify(replies.length === 1 ? { reply: replies[0] } : { replies });
+}
+
 const server = createServer({ keepAliveTimeout: 600_000 }, (request, response) => {
   const { headers, url = '' } = request;
   // A sender that is killed in the middle of a request was not heard.
   request.on('error', () => {});
   request.resume();
   request.on('end', () => {
-    const webhook_id = String(headers['webhook-id']);
-    const message_id = String(headers['convoke-message-id']);
     const how = url.slice(1) as Answered['how'];
-    answered.push({ webhook_id, message_id, how });
-    response.setHeader('content-type', 'application/json');
-    if (how === 'one') return void response.end(JSON.stringify({ reply: replyOf(webhook_id, 0) }));
-    if (how === 'three') {
-      const replies = [0, 1, 2].map((place) => replyOf(webhook_id, place));
-      return void response.end(JSON.stringify({ replies }));
-    }
-    response.end();
+    response.setHeader('content-type', 'application/json').end(answerTo(headers, how));
+    if (how !== 'later') return;
     outstanding++;
-    void replyLater(webhook_id, headers).finally(() => outstanding--);
+    void replyLater(headers).finally(() => outstanding--);
   });
 });
 
 /** Asks until the reply is known to be stored: repeated under the same key, it is stored once. */
-async function replyLater(webhook_id: string, headers: IncomingHttpHeaders): Promise<void> {
+async function replyLater(headers: IncomingHttpHeaders): Promise<void> {
+  const webhook_id = String(headers['webhook-id']);
   await pause(Math.random() * LATER_MS_MAX);
-  const body = JSON.stringify({ reply: replyOf(webhook_id, 0) });
+  const more = { 'convoke-reply-token': String(headers['convoke-reply-token']), 'idempotency-key': webhook_id };
   for (let tries = 0; tries < TRIES_MAX; tries++) {
-    const status = await fetch(String(headers['convoke-reply-url']), {
-      method: 'POST',
-      headers: {
-        'content-type': 'application/json',
-        'convoke-reply-token': String(headers['convoke-reply-token']),
-        'idempotency-key': webhook_id,
-      },
-      body,
-      signal: AbortSignal.timeout(10_000),
-    }).then(
-      async (answer) => {
-        await answer.text();
-        return answer.status;
-      },
-      () => 0,
-    );
-    if (status === 201) return;
+    const answer = await post(String(headers['convoke-reply-url']), { reply: replyOf(webhook_id, 0) }, more);
+    if (answer?.status === 201) return;
     await pause(AGAIN_MS);
   }
 }
 
-process.on('message', () => {
-  process.send?.({ answered, outstanding });
+/** Pulls at one node after the other, and hands in its results until one of them has taken them. */
+async function pullFrom(urls: readonly string[]): Promise<never> {
+  let results: object[] = [];
+  for (let asked = 0; ; asked++) {
+    const url = `${urls[asked % urls.length]}/api/v1/instances/${PULLER}/pull/`;
+    const answer = await post(url, { ...PULL, results });
+    if (answer?.status !== 200) {
+      await pause(AGAIN_MS);
+      continue;
+    }
+    const { pushes } = answer.body as { pushes: Push[] };
+    results = pushes.map(({ delivery_id, attempt, headers }) => {
+      return { delivery_id, attempt, status_code: 200, body: answerTo(headers, PULLER) };
+    });
+  }
+}
+
+/** Null when there is no whole answer. */
+async function post(
+  url: string,
+  body: object,
+  more: Record<string, string> = {},
+): Promise<{ status: number; body: unknown } | null> {
+  const headers = { 'content-type': 'application/json', ...more };
+  const signal = AbortSignal.timeout(PULL_MS_MAX);
+  try {
+    const answer = await fetch(url, { method: 'POST', headers, body: JSON.stringify(body), signal });
+    return { status: answer.status, body: await answer.json() };
+  } catch {
+    return null;
+  }
+}
+
+process.on('message', (asked: Asked) => {
+  if (asked !== 'tell') return void pullFrom(asked.urls);
+  process.send?.({ answered, outstanding } satisfies Told);
   answered = [];
 });
 process.once('disconnect', () => process.exit());

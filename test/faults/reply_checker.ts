@@ -4,7 +4,7 @@
  */
 
 /** How a machine replies, and to how many replies that comes for each push. */
-export const REPLIES = { one: 1, three: 3, later: 1 } as const;
+export const REPLIES = { one: 1, three: 3, later: 1, pulled: 2 } as const;
 
 /** A push that a machine answered; the same one may be answered several times. */
 export interface Answered {

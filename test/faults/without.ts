@@ -17,20 +17,39 @@ export const PROTECTIONS = {
     find: "const unsent = target.replies ? this.#replies.take(head, result, isLost) : '';",
     replace: "const unsent = ''; setTimeout(() => void this.#replies.take(head, result, isLost), 1_000);",
   },
+  /** No protection of its own: it keeps the moment open in which a reply is stored and its push is not settled. */
+  'settled soon': {
+    file: 'src/delivery/attempts/attempts.ts',
+    find: 'void unsent.then((words) => end(words === null ? null : () => settle(words)));',
+    replace: '',
+  },
+  'a key for each reply': {
+    file: 'src/delivery/replies/replies.ts',
+    find: 'key: `${delivery.delivery_id}:${place}`',
+    replace: 'key: String(Math.random())',
+  },
 } as const satisfies Record<string, Edit>;
 
-const name = process.env['WITHOUT'] as keyof typeof PROTECTIONS | undefined;
-if (name !== undefined) {
-  const { file, find, replace } = PROTECTIONS[name];
+export type Protection = keyof typeof PROTECTIONS;
+
+const edits: Edit[] = (process.env['WITHOUT'] ?? '')
+  .split(',')
+  .filter((name) => name !== '')
+  .map((name) => PROTECTIONS[name as Protection]);
+if (edits.length > 0) {
   registerHooks({
     load(url, context, next) {
       const loaded = next(url, context);
-      if (!url.endsWith(file)) return loaded;
-      const text =
+      const here = edits.filter(({ file }) => url.endsWith(file));
+      if (here.length === 0) return loaded;
+      let source =
         typeof loaded.source === 'string' ? loaded.source : Buffer.from(loaded.source as Uint8Array).toString();
-      const parts = text.split(find);
-      assert.equal(parts.length, 2, `${JSON.stringify(find)} stands ${parts.length - 1} times in ${file}`);
-      return { ...loaded, source: parts.join(replace) };
+      for (const { file, find, replace } of here) {
+        const parts = source.split(find);
+        assert.equal(parts.length, 2, `${JSON.stringify(find)} stands ${parts.length - 1} times in ${file}`);
+        source = parts.join(replace);
+      }
+      return { ...loaded, source };
     },
   });
 }

@@ -47,12 +47,13 @@ export async function proveConnect(): Promise<Proof> {
   try {
     await showRestart(service, client, gateway, model);
   } catch (error) {
-    throw new Error([lines, await failedAttempts(client), gateway.output].join('\n'), { cause: error });
+    throw new Error([lines, ...(await failedAttempts(client)), gateway.output].join('\n'), { cause: error });
   }
   return {
     runtime: `${PACKAGE} behind convoke connect, Node ${process.versions.node}, turns of ${TURN_MS / 1000} s`,
     shown: [
       `${MESSAGES.length} messages, the gateway restarted after ${RESTART_AFTER}: each delivered in order and run once, with one model call; the instance is never down`,
+      ...(await failedAttempts(client)).map((attempt) => `not admitted: ${attempt}`),
     ],
   };
 }
@@ -90,15 +91,14 @@ async function showRestart(
   assert.deepEqual({ health, consecutive_failures }, { health: 'up', consecutive_failures: 0 });
 }
 
-/** What became of each push that the gateway did not admit, for whom the proof fails. */
-async function failedAttempts(client: ConvokeClient): Promise<string> {
+/** What became of each push that the gateway did not admit. */
+async function failedAttempts(client: ConvokeClient): Promise<string[]> {
   const { data } = await client.listDeliveries({ limit: 100 });
   const deliveries = await Promise.all(data.map(({ delivery_id }) => client.getDelivery(delivery_id)));
   return deliveries
     .flatMap(({ seq, attempts }) => attempts.map((attempt) => ({ seq, ...attempt })))
     .filter(({ outcome }) => outcome !== 'ok')
-    .map((attempt) => JSON.stringify(attempt))
-    .join('\n');
+    .map((attempt) => JSON.stringify(attempt));
 }
 
 /** The messages in the order of the attempts that succeeded. */
