@@ -81,7 +81,7 @@ export class Backpressure {
     return this.#memory.waiting - this.#in_flight.count + this.#expected;
   }
 
-  /** Deliveries that wait in the other nodes of the cluster, as far as these are saturated. */
+  /** Deliveries that wait in those other nodes of the cluster that are saturated. */
   get #waiting_elsewhere(): number {
     return this.#cluster_backlog?.others ?? 0;
   }

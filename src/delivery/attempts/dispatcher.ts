@@ -22,7 +22,7 @@ import type { Settlements } from './settlements.ts';
 
 /** The most results of attempts that are not written yet. Beyond it, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
-/** The pause before work is repeated that failed because of the storage. */
+/** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
 
 export interface DispatcherParts {
