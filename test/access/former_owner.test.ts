@@ -1,12 +1,13 @@
 /** What a new owner of an instance, or of an id, learns of the one before: nothing of credentials, and nothing of what was. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { ApiKeyWithToken, RegisteredInstance } from '@convoke/sdk';
+import type { ApiKeyWithToken, Pulled, RegisteredInstance } from '@convoke/sdk';
 import { isSameOrigin } from '../../src/domain/webhook_url.ts';
 import { FeedMemory } from '../../src/feed/memory.ts';
 import { FeedView } from '../../src/feed/view.ts';
 import { type EventStream, openStream } from '../support/event_stream.ts';
 import { makeDatabase } from '../support/postgres.ts';
+import { pullPath } from '../support/pulling.ts';
 import { type Receiver, startReceiver } from '../support/receiver.ts';
 import { instancePath, type Service, startService } from '../support/service.ts';
 import { until } from '../support/wait.ts';
@@ -29,8 +30,10 @@ async function registerAs(
   key: ApiKeyWithToken,
   webhook_url: string,
   webhook_headers?: Record<string, string>,
+  transport?: 'pull',
 ): Promise<RegisteredInstance> {
-  const body = { instance_id: 'laptop', instance_name: 'Laptop', agent_ids: ['a'], webhook_url, webhook_headers };
+  const named = { instance_id: 'laptop', instance_name: 'Laptop', agent_ids: ['a'] };
+  const body = { ...named, webhook_url, webhook_headers, transport };
   const answer = await service.post<RegisteredInstance>('/api/v1/instances/register/', body, bearer(key));
   assert.ok(answer.status === 200 || answer.status === 201, answer.text);
   return answer.body;
@@ -67,6 +70,38 @@ for (const engine of ['SQLite', 'PostgreSQL']) {
       const given = await registerAs(service, ben, bens.url, { authorization: 'Bearer of-ben' });
       assert.deepEqual([given.webhook_header_names, given.dropped_header_names], [['authorization'], undefined]);
       assert.equal(await sentTo(service, bens), 'Bearer of-ben');
+    });
+  });
+
+  describe(`stored webhook_headers (${engine})`, () => {
+    test('do not go to another owner who pulls', async (t) => {
+      const { service, anna, ben } = await startWithKeys(t, engine);
+      const annas = await startReceiver(t);
+      const pulledAs = async (key: ApiKeyWithToken): Promise<Record<string, string>> => {
+        // One push of a meeting is in hand at a time.
+        const meeting = service.name('meeting');
+        await service.join(meeting, 'laptop', ['a']);
+        await service.send(meeting, { content: 'x' });
+        const pulled = await service.post<Pulled>(pullPath('laptop'), {}, bearer(key));
+        return pulled.body.pushes[0]!.headers;
+      };
+      const handOver = (to: ApiKeyWithToken, more: object = {}) =>
+        service.patch('laptop', { owner_key_id: to.key_id, ...more });
+      await registerAs(service, anna, annas.url, SECRET_HEADER);
+      await handOver(ben);
+      // The same address, but nobody is called there any more.
+      const pulls = await registerAs(service, ben, annas.url, undefined, 'pull');
+      assert.deepEqual(pulls.dropped_header_names, Object.keys(SECRET_HEADER));
+      assert.equal((await pulledAs(ben))['authorization'], undefined);
+      // What ben gives is for his machine, and not for that of anna.
+      await registerAs(service, ben, annas.url, { authorization: 'Bearer of-ben' }, 'pull');
+      const again = await registerAs(service, ben, annas.url, undefined, 'pull');
+      assert.deepEqual(again.webhook_header_names, ['authorization']);
+      assert.equal((await pulledAs(ben))['authorization'], 'Bearer of-ben');
+      await handOver(anna);
+      assert.equal((await pulledAs(anna))['authorization'], undefined);
+      await handOver(ben, { webhook_headers: { authorization: 'Bearer given' } });
+      assert.equal((await pulledAs(ben))['authorization'], 'Bearer given');
     });
   });
 

@@ -155,7 +155,8 @@ export class ModelStore implements StoreOperations {
       const { instance_name, agent_ids, transport = 'webhook', ack_timeout_s } = registration;
       const former = this.#instances.get(instance_id);
       const same_url = former?.webhook_url === webhook_url && former.transport === transport;
-      const goes_elsewhere = former !== undefined && !isSameOrigin(former.webhook_url, webhook_url);
+      const goes_elsewhere =
+        former !== undefined && !(former.transport === transport && isSameOrigin(former.webhook_url, webhook_url));
       const is_dropping = goes_elsewhere && webhook_headers === undefined;
       const dropped_header_names = is_dropping ? Object.keys(former.webhook_headers) : [];
       const secret = webhook_secret ?? former?.webhook_secret ?? registration.new_secret;

@@ -674,7 +674,10 @@ export interface RegisterInput {
 export interface RegisteredInstance extends Instance {
   /** Only when it was just made: keep it, it is not shown again. */
   webhook_secret?: string;
-  /** Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any more. */
+  /**
+   * Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again: these are
+   * not sent any more.
+   */
   dropped_header_names?: string[];
 }
 
@@ -833,7 +836,10 @@ export interface UpdateInstanceInput {
    * the token of the push. False unless given; without this field it stays as it is.
    */
   replies?: boolean | undefined;
-  /** Hands the instance over to another key, or to nobody but admins. Only admins may. */
+  /**
+   * Hands the instance over to another key, or to nobody but admins. Only admins may. An instance that pulls loses its
+   * webhook_headers, unless they are given again.
+   */
   owner_key_id?: string | null | undefined;
 }
 

@@ -75,7 +75,7 @@ const REGISTER = {
     tags: ['instances'],
     summary: 'Register an instance, or update it',
     description:
-      'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and ends its back-off. webhook_headers that are left out stay as they are, unless webhook_url has another origin: then they are dropped, because they may hold a credential for the old server, and dropped_header_names lists them.',
+      'Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration switches it on and ends its back-off. webhook_headers that are left out stay as they are, unless webhook_url has another origin or transport changes: then they are dropped, because they may hold a credential for the old server, and dropped_header_names lists them.',
     body: RegisterBody,
     response: responses({
       201: ['The instance was created.', RegisteredInstanceSchema],
@@ -111,7 +111,10 @@ async function register(
   });
   if (dropped_header_names.length > 0) {
     const { instance_id } = body;
-    log.warn({ instance_id, dropped_header_names }, 'webhook_headers were dropped: webhook_url has another origin');
+    log.warn(
+      { instance_id, dropped_header_names },
+      'webhook_headers were dropped: webhook_url has another origin, or transport changed',
+    );
   }
   const secret_was_made = created && body.webhook_secret === undefined;
   return reply.code(created ? 201 : 200).send({

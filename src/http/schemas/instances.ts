@@ -173,7 +173,7 @@ export const RegisteredInstanceSchema = Type.Object(
     dropped_header_names: Type.Optional(
       Type.Array(Type.String(), {
         description:
-          'Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any more.',
+          'Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again: these are not sent any more.',
       }),
     ),
   },
@@ -222,7 +222,8 @@ export const PatchInstanceBody = Type.Object(
     replies: Type.Optional(Replies),
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {
-        description: 'Hands the instance over to another key, or to nobody but admins. Only admins may.',
+        description:
+          'Hands the instance over to another key, or to nobody but admins. Only admins may. An instance that pulls loses its webhook_headers, unless they are given again.',
         ...expected('must be the key_id of a key, or null'),
       }),
     ),

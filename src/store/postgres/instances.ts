@@ -35,7 +35,7 @@ const GET = statement(
 
 /** Locks the row until the end of the transaction, so that nobody changes it after it was read. */
 const GET_PREVIOUS = statement(`
-  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active = 1 AND webhook_enabled = 1 AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id FOR UPDATE`);
 
 /** Does nothing when another transaction has just created the row: then the caller updates that one. */
@@ -71,12 +71,13 @@ const UPDATE = statement(`
     updated_at = $wall_ms
   WHERE instance_id = $instance_id`);
 
+/** Who pulls gets the headers with the pushes: they do not go to another owner. A server that is called stays the same. */
 const PATCH = statement(`
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
     is_active = coalesce($is_active::smallint, is_active),
     webhook_enabled = coalesce($webhook_enabled::smallint, webhook_enabled),
-    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over::int = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
     replies = coalesce($replies::smallint, replies),
@@ -233,6 +234,7 @@ export function instanceOperations(
         ack_timeout_s: patch.ack_timeout_s ?? null,
         replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
+        no_headers: encryptHeaders(instance_id, {}),
         owner: patch.owner_key_id ?? null,
         wall_ms,
         ...ownedBy(owner_scope),

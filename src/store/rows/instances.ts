@@ -19,7 +19,7 @@ import {
 import type { InstancesTable } from './tables.ts';
 
 /** The columns of a registered instance that decide what a registration writes. */
-export type PreviousRow = Pick<InstancesTable, 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
+export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
 
 /**
  * An instance with values that are not in its row: the count, and the epoch in which its machine must have connected to
@@ -128,14 +128,16 @@ export function instanceReader(keys: DataKeys) {
   }
 
   /**
-   * The headers that a registration drops: all of them, when it names another server and gives no headers. They were
-   * meant for the old server. The owner of the new one may be another person, and would read them.
+   * The headers that a registration drops: all of them, when it names another server, or a machine that pulls instead of
+   * a server, and gives no headers. They were meant for the old server. The owner of the new one may be another person,
+   * and would read them.
    *
    * @returns their names; null when the headers stay
    */
-  function droppedHeaders({ instance_id, webhook_url, webhook_headers }: Registration, previous: PreviousRow) {
-    if (webhook_headers !== undefined || isSameOrigin(previous.webhook_url, webhook_url)) return null;
-    return headerNamesOf(instance_id, previous.webhook_headers);
+  function droppedHeaders(registration: Registration, previous: PreviousRow) {
+    const { instance_id, transport = 'webhook', webhook_url, webhook_headers } = registration;
+    const is_same = transport === previous.transport && isSameOrigin(previous.webhook_url, webhook_url);
+    return webhook_headers !== undefined || is_same ? null : headerNamesOf(instance_id, previous.webhook_headers);
   }
 
   /**

@@ -69,12 +69,13 @@ const REGISTER = `
     last_seen_at = $wall_ms,
     updated_at = $wall_ms`;
 
+/** Who pulls gets the headers with the pushes: they do not go to another owner. A server that is called stays the same. */
 const PATCH = `
   UPDATE instances SET
     instance_name = coalesce($instance_name, instance_name),
     is_active = coalesce($is_active, is_active),
     webhook_enabled = coalesce($webhook_enabled, webhook_enabled),
-    webhook_headers = coalesce($webhook_headers, webhook_headers),
+    webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
     replies = coalesce($replies, replies),
@@ -96,7 +97,7 @@ const SWITCH_OFF = `
   UPDATE instances SET is_active = 0, updated_at = $wall_ms WHERE instance_id = $instance_id AND ${IS_OWNED}`;
 
 const GET_PREVIOUS = `
-  SELECT is_active AND webhook_enabled AS switched_on, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
+  SELECT is_active AND webhook_enabled AS switched_on, transport, webhook_url, webhook_headers, webhook_secret, ${IS_OWNED} AS is_owned FROM instances
   WHERE instance_id = $instance_id`;
 
 const GET_SECRET = `SELECT webhook_secret FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`;
@@ -195,6 +196,7 @@ export function instanceOperations(
         ack_timeout_s: patch.ack_timeout_s ?? null,
         replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
+        no_headers: encryptHeaders(instance_id, {}),
         owner: patch.owner_key_id ?? null,
         wall_ms,
         ...ownedBy(owner_scope),
