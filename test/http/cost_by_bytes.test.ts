@@ -7,12 +7,15 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { before, describe, test } from 'node:test';
 import { AGENT_IDS_BYTES_MAX, AGENT_IDS_MAX } from '../../src/domain/id.ts';
+import { PULL_BODY_BYTES_MAX, RESULTS_MAX } from '../../src/http/schemas/pull.ts';
 import { leastCost } from '../support/least_cost.ts';
 import { routesOnly } from '../support/routes.ts';
 import { makeDatabase } from '../support/postgres.ts';
+import { PullingMachine, pullPath, pullsWaiting } from '../support/pulling.ts';
 import { RawClient } from '../support/raw_client.ts';
 import { HOST, JSON_TYPE } from '../support/raw_requests.ts';
-import { messagesPath, type Service, useService } from '../support/service.ts';
+import { messagesPath, type Service, startService, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
 
 const TURN_MS_MAX = 100;
 const GROWN_BYTES_MAX = 384 << 20;
@@ -37,6 +40,7 @@ const HEADERS_TEXT = `{${[1, 2, 3].map((i) => `"x-${i}":"${escaped('v'.repeat(4_
 const messageOf = (head: string, piece: string, tail: string): string =>
   head + piece.repeat(Math.floor((MESSAGE_BYTES - head.length - tail.length) / piece.length)) + tail;
 const LIST_ROOM = 380 << 10;
+const PULL_ROOM = PULL_BODY_BYTES_MAX - 2_000;
 
 /** The largest bodies of the routes that take any, and the dearest for their bytes; of others an empty one. */
 const BODIES: Record<string, string[]> = {
@@ -57,6 +61,12 @@ const BODIES: Record<string, string[]> = {
     `{"message":${messageOf('{', '"created_at":[],', '"created_at":[]}')}}`,
     `{"message":{},"target_agents":{${Array.from({ length: 40_000 }, (_, i) => `"${i}":[]`).join()}}}`,
     '['.repeat(MESSAGE_BYTES),
+  ],
+  'POST /api/v1/instances/:instance_id/pull/': [
+    `{"results":[${'{},'.repeat(PULL_ROOM / 3)}{}]}`,
+    `{"results":${'{"a":'.repeat(97)}[${'1,'.repeat(PULL_ROOM / 2 - 1_000)}1]${'}'.repeat(97)}}`,
+    `{"results":[${'['.repeat(97)}${'{},'.repeat(PULL_ROOM / 3 - 1_000)}{}${']'.repeat(97)}]}`,
+    `{"results":[${Array.from({ length: RESULTS_MAX }, (_, i) => `{"delivery_id":"dlv_${String(i).padStart(20, '0')}","attempt":1,"status_code":500,"body":"${'x'.repeat(3_700)}"}`).join()}],"max":0}`,
   ],
   'POST /api/v1/keys/': [
     `{"scopes":["read"],"meeting_ids":[${Array.from({ length: 380 }, (_, i) => `"${String(i).padStart(36, 'm')}"`).join()}]}`,
@@ -113,6 +123,29 @@ for (const store of ['SQLite', 'PostgreSQL'] as const) {
     });
   });
 }
+
+test('machines that wait for pushes keep no bodies of others out', async (t) => {
+  const service = await startService(t, { max_request_bytes_in_flight: '33554432' });
+  // Twice as much as all bodies together may have.
+  const body = '{"wait_s":60}'.padEnd(PULL_BODY_BYTES_MAX, ' ');
+  const machines = await Promise.all([1, 2, 3, 4, 5].map(() => PullingMachine.start(service, [])));
+  const clients = machines.flatMap(({ instance_id }) =>
+    Array.from({ length: 14 }, () => {
+      const client = new RawClient(service.url);
+      t.after(() => client.destroy());
+      const headers = `${JSON_TYPE}content-length: ${body.length}\r\n`;
+      client.write(`POST ${pullPath(instance_id)} HTTP/1.1\r\n${HOST}${headers}\r\n${body}`);
+      return client;
+    }),
+  );
+  await until(
+    'all of them to wait',
+    () => pullsWaiting(service),
+    (waiting) => waiting === clients.length,
+  );
+  const sent = await service.post(messagesPath('m'), `{"message":${messageOf('{"a":"', 'x', '"}')}}`);
+  assert.equal(sent.status, 201, sent.text);
+});
 
 /** Instances with the longest lists, all of them in a meeting as far as it takes them, and the longest messages in it. */
 async function fill(service: Service): Promise<void> {

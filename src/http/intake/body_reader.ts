@@ -118,7 +118,10 @@ export class BodyReader {
       if (over) return;
       stop();
       // Always a copy: a chunk may be a view of memory that the socket uses again.
-      done(null, Buffer.concat(chunks, reading.bytes));
+      const bytes = Buffer.concat(chunks, reading.bytes);
+      // The listeners live as long as the request.
+      chunks.length = 0;
+      done(null, bytes);
     };
     const cutOff = (): void => {
       if (!over) refuse(new Problem('malformed_request', 'The connection ended before the body did.'));

@@ -16,6 +16,7 @@ import type { Store } from '../../store/store.ts';
 import type { Limits } from '../auth/limits.ts';
 import type { Standing } from '../auth/standing.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
+import { letGoOfBody } from '../intake/let_go_of_body.ts';
 import { readNoBodyAsEmpty } from '../intake/no_body.ts';
 import { responses } from '../responses.ts';
 import { InstanceParams } from '../schemas/instances.ts';
@@ -69,7 +70,7 @@ type GivenResult = NonNullable<PullingRequest['body']['results']>[number];
 
 async function pull(context: PullContext, request: PullingRequest, reply: FastifyReply) {
   const { store, takesPullsOf } = context;
-  const { params, body, principal } = request;
+  const { params, principal } = request;
   const { instance_id } = params;
   if (!takesPullsOf(instance_id)) return forward(context, request, reply);
   const { owner_scope } = principal;
@@ -77,15 +78,16 @@ async function pull(context: PullContext, request: PullingRequest, reply: Fastif
   const row = existing(await store.instances.get(instance_id, visibility), instance_id);
   if (row.transport !== 'pull')
     throw invalidField('instance_id', 'is pushed to: register it with the transport `pull` to pull');
-  const given = (body.results ?? []).map(resultOf);
-  const results = await Promise.all(given.map((result) => take(context, instance_id, result)));
+  const { max = MAX, wait_s = WAIT_S } = request.body;
+  const results = await takeAll(context, request);
+  letGoOfBody(request);
   // A machine that is ending wants no more pushes.
-  if (body.max === 0) return { pushes: [], results };
+  if (max === 0) return { pushes: [], results };
   const waits = waitFor(context, request, reply.raw, {
     instance_id,
     updated_at: row.updated_at,
-    max: body.max ?? MAX,
-    wait_ms: (body.wait_s ?? WAIT_S) * 1000,
+    max,
+    wait_ms: wait_s * 1000,
     address: await addressOf(context, request),
     client: clientOf(request.headers['user-agent']),
     standing: request.standing as Standing,
@@ -115,15 +117,19 @@ async function forward({ pull_forwarder, limits }: PullContext, request: Pulling
   if (pull_forwarder === null || FORWARDED_HEADER in request.headers) throw holderNotReached();
   const { body, params, headers, raw } = request;
   const passed_on = PASSED_ON.map((name) => [name, headers[name]]).filter(([, value]) => typeof value === 'string');
-  const pulled = {
-    instance_id: params.instance_id,
-    body: JSON.stringify(body),
-    headers: Object.fromEntries(passed_on) as Record<string, string>,
-    address: limits.addressOf(request),
-    wait_ms: (body.wait_s ?? WAIT_S) * 1000,
-  };
   raw.socket.setTimeout(QUIET_MS);
-  const response = await pull_forwarder.forward(pulled, (cancel) => void reply.raw.once('close', cancel));
+  const forwarded = pull_forwarder.forward(
+    {
+      instance_id: params.instance_id,
+      body: JSON.stringify(body),
+      headers: Object.fromEntries(passed_on) as Record<string, string>,
+      address: limits.addressOf(request),
+      wait_ms: (body.wait_s ?? WAIT_S) * 1000,
+    },
+    (cancel) => void reply.raw.once('close', cancel),
+  );
+  letGoOfBody(request);
+  const response = await forwarded;
   if (response === null) {
     if (pull_forwarder.is_draining) return { pushes: [], results: [] };
     throw holderNotReached();
@@ -141,6 +147,12 @@ function holderNotReached(): Problem {
     'The node that delivers to this instance did not answer. Pull again, with the results that were not answered.',
     { retry_after_s: 1 },
   );
+}
+
+/** What becomes of the results in a request. */
+function takeAll(context: PullContext, { params, body }: PullingRequest) {
+  const given = (body.results ?? []).map(resultOf);
+  return Promise.all(given.map((result) => take(context, params.instance_id, result)));
 }
 
 function resultOf(given: GivenResult, index: number): PullResult {
