@@ -74,8 +74,8 @@ class AsyncOperations:
 
         Creates the instance, or overwrites its name, agents and URL when the id is known. Every registration
         switches it on and ends its back-off. webhook_headers that are left out stay as they are, unless
-        webhook_url has another origin: then they are dropped, because they may hold a credential for the old
-        server, and dropped_header_names lists them.
+        webhook_url has another origin or transport changes: then they are dropped, because they may hold a
+        credential for the old server, and dropped_header_names lists them.
 
         :param instance_id: The key of an instance.
         :param instance_name: The name that people see.
@@ -223,7 +223,8 @@ class AsyncOperations:
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. False unless given; without this field it stays as it
             is.
-        :param owner_key_id: Hands the instance over to another key, or to nobody but admins. Only admins may.
+        :param owner_key_id: Hands the instance over to another key, or to nobody but admins. Only admins may. An
+            instance that pulls loses its webhook_headers, unless they are given again.
         """
         return await self._requests.call(
             "PATCH",

@@ -823,8 +823,8 @@ class RegisteredInstance(Model):
     webhook_secret: str | None = Field(default=None, repr=False)
     """Only when it was just made: keep it, it is not shown again."""
     dropped_header_names: list[str] | None = None
-    """Only when webhook_url got another origin and webhook_headers were not given again: these are not sent any
-    more."""
+    """Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again:
+    these are not sent any more."""
 
 
 class RotatedSecret(Model):
