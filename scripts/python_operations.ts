@@ -97,7 +97,7 @@ function walkOf(endpoint: Endpoint, is_async: boolean): string | null {
   const [prefix, kind] = is_async ? ['async ', 'AsyncIterator'] : ['', 'Iterator'];
   const text = `Each item of \`${list}\`, asking for the next page when it is needed. \`limit\` is the size of a page.`;
   return (
-    `\n    ${prefix}def ${list.replace(/^list_/, 'all_')}(\n${signatureOf(rest)}    ) -> ${kind}[${item}]:\n` +
+    `\n    ${prefix}def ${allOf(list)}(\n${signatureOf(rest)}    ) -> ${kind}[${item}]:\n` +
     `        """${docText(text, '        ')}"""\n` +
     '        cursor: str | None = None\n' +
     '        while True:\n' +
@@ -189,4 +189,9 @@ function docOf({ summary = '', description = '' }: Operation, args: Argument[]):
 /** `listInstances` is `list_instances`. */
 export function snake(operation_id: string): string {
   return operation_id.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+}
+
+/** The name of what goes through all pages of an operation. */
+function allOf(operation: string): string {
+  return operation.startsWith('list_') ? operation.replace('list_', 'all_') : `${operation}_all`;
 }

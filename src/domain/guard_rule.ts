@@ -48,6 +48,11 @@ export function guardReason(
   return null;
 }
 
+/** Names a pair for each agent that gets a message. No id contains a line feed. */
+export function pairsOf(from_agent: string, target_agents: readonly string[]): string[] {
+  return target_agents.map((agent) => `${from_agent}\n${agent}`);
+}
+
 /** Whether pairs have a limit at all. */
 export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean {
   return pair_limit > 0 && pair_window_s > 0;

@@ -72,6 +72,7 @@ const TABLE: Record<string, string> = {
   'getMeeting':                   'yes    yes   yes    -      -     -      -      -     -       -      -',
   'updateMeeting':                'yes    -     -      -      -     -      -      -     -       -      -',
   'listMeetingInstances':         'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'explain':                      'yes    yes   yes    -      -     -      -      -     -       -      -',
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
   'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      yes   -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
@@ -187,6 +188,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     body: { paused: false },
   }),
   listMeetingInstances: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/instances/` }),
+  explain: ({ meeting_id }) => ({ method: 'GET', path: `/api/v1/meetings/${meeting_id}/explain/` }),
   sendMessage: () => ({ method: 'POST', path: messagesPath(HERE), body: { message: {}, target_agents: ['nobody'] } }),
   'sendMessage (as an agent)': ({ agent_id }) => ({
     method: 'POST',

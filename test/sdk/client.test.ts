@@ -134,6 +134,12 @@ describe('every method makes the request of the wire contract:', () => {
       '/api/v1/meetings/m/instances/?include_left=true',
     ],
     [
+      'explain',
+      (c) => c.explain('m', { target_agents: ['a', 'b&'], from_agent: undefined }),
+      'GET',
+      '/api/v1/meetings/m/explain/?target_agents=a&target_agents=b%26',
+    ],
+    [
       'sendMessage',
       (c) => c.sendMessage('m', { content: 'hi' }),
       'POST',

@@ -30,6 +30,7 @@ import {
   type Membership,
   NO_SETTINGS,
 } from '../../src/store/contract/meetings.ts';
+import type { Page, PageRequest } from '../../src/store/contract/page.ts';
 import { isUnset, patched } from '../../src/store/rows/meeting_settings.ts';
 import type { StoredRange } from '../../src/store/contract/cluster.ts';
 
@@ -323,25 +324,39 @@ export class ModelStore implements StoreOperations {
         (row) => row,
       );
     },
-    instances: (meeting_id, { limit, cursor, include_left }) => {
-      if (!this.#meetings.has(meeting_id)) return null;
-      const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
-      const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
-      const rows = sortedKeys(members)
-        .map((instance_id) => members.get(instance_id) as Membership)
-        .filter(({ instance_id, left_at }) => instance_id > after && (include_left === true || left_at === null))
-        .map((membership) => {
-          const instance = this.#instances.get(membership.instance_id) as Instance;
-          return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
-        });
-      return pageOf(
-        rows.slice(0, limit + 1),
-        limit,
-        (row) => [row.instance_id],
-        (row) => row,
-      );
-    },
+    instances: (meeting_id, { include_left, ...page }) =>
+      this.#members(meeting_id, include_left === true, page, (membership, instance) => {
+        return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
+      }),
+    candidates: (meeting_id, page, now_ms) =>
+      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at }, instance) => {
+        const { instance_name, is_active, webhook_enabled, backoff_until } = instance;
+        const backing_off = backoff_until !== null && backoff_until > now_ms;
+        const of_it = { instance_id, instance_name, agent_ids, left_at };
+        return { ...of_it, is_active, webhook_enabled, unconnected: this.#isUnconnected(instance), backing_off };
+      }),
   };
+
+  #members<Row extends { instance_id: string }>(
+    meeting_id: string,
+    include_left: boolean,
+    { limit, cursor }: PageRequest,
+    rowOf: (membership: Membership, instance: Instance) => Row,
+  ): Page<Row> | null {
+    if (!this.#meetings.has(meeting_id)) return null;
+    const after = cursor === undefined ? '' : (decodeCursor(cursor, ['string'])[0] as string);
+    const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
+    const rows = sortedKeys(members)
+      .map((instance_id) => members.get(instance_id) as Membership)
+      .filter(({ instance_id, left_at }) => instance_id > after && (include_left || left_at === null))
+      .map((membership) => rowOf(membership, this.#instances.get(membership.instance_id) as Instance));
+    return pageOf(
+      rows.slice(0, limit + 1),
+      limit,
+      (row) => [row.instance_id],
+      (row) => row,
+    );
+  }
 
   #meetingRows({ q, instance_id, include_left }: Omit<MeetingFilter, 'limit' | 'cursor'>): MeetingRow[] {
     const isWith = (meeting_id: string): boolean => {
@@ -659,16 +674,15 @@ export class ModelStore implements StoreOperations {
     saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const rows = this.#of_instance.get(instance_id) ?? [];
       const before = rows
-        .slice(
-          0,
-          rows.findIndex((row) => row.delivery_id === delivery_id),
-        )
+        .slice(0, delivery_id === null ? rows.length : rows.findIndex((row) => row.delivery_id === delivery_id))
         .slice(-rows_max);
-      return before.flatMap(({ message, target_agents, state, created_at }) => {
+      return before.flatMap(({ message, target_agents, state, created_at, attempt_count, aside }) => {
         const { said } = message;
         if (message.meeting_id !== meeting_id || message.seq >= seq || created_at <= since_ms) return [];
         if (state === 'cancelled' || said === null || said.from_agent === null) return [];
-        return [{ from_agent: said.from_agent, target_agents, accepted_at: created_at }];
+        const is_unjudged = state === 'pending' && attempt_count === 0 && !aside;
+        const { from_agent, hops } = said;
+        return [{ from_agent, hops, target_agents, accepted_at: created_at, is_unjudged }];
       });
     },
     pendingLanes: (after, limit, partitions) => this.#pendingLanes(after, limit, partitions),
@@ -818,9 +832,13 @@ export class ModelStore implements StoreOperations {
     const instance = this.#instances.get(instance_id);
     if (instance === undefined || !instance.is_active || !instance.webhook_enabled) return 'switched_off';
     if (this.#isPaused(row)) return 'paused';
-    if (instance.transport === 'pull' && !this.#connections.has(instance_id)) return 'connection';
+    if (this.#isUnconnected(instance)) return 'connection';
     if (instance.backoff_until !== null && instance.backoff_until > now_ms) return 'back_off';
     return next_attempt_at === null ? 'turn' : 'retry';
+  }
+
+  #isUnconnected({ instance_id, transport }: Instance): boolean {
+    return transport === 'pull' && !this.#connections.has(instance_id);
   }
 }
 

@@ -248,7 +248,9 @@ const COMMANDS = {
     const { instance_id, meeting_id } = d;
     const [page = []] = await store.deliveries.loadLanes([{ instance_id, meeting_id, after_seq: d.limit, limit: 10 }]);
     const last = page.at(-1);
-    return last === undefined ? null : store.deliveries.saidBefore(last, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
+    if (last === undefined) return null;
+    const before = d.flag(4) ? { ...last, delivery_id: null } : last;
+    return store.deliveries.saidBefore(before, d.wall - d.pick(3, [0, 5_000, 1e9]), 100);
   },
   drop: async (store, d) => {
     const up_to = d.flag(6) ? await store.messages.last() : d.message_id;
@@ -301,6 +303,8 @@ const COMMANDS = {
       include_left: d.flag(3),
       ...(d.flag(4) && { cursor: d.cursor }),
     }),
+  candidates: (store, d) =>
+    store.meetings.candidates(d.meeting_id, { limit: d.limit, ...(d.flag(4) && { cursor: d.cursor }) }, d.now),
   'list messages': (store, d) =>
     store.messages.list(d.meeting_id, {
       limit: d.limit,

@@ -19,6 +19,8 @@ import type {
   DropDeliveriesInput,
   DroppedDeliveries,
   EventsQuery,
+  ExplainQuery,
+  Explanation,
   FeedEvent,
   Instance,
   Invite,
@@ -163,6 +165,11 @@ export class ConvokeClient {
     options?: CallOptions,
   ): Promise<Page<MeetingInstance>> {
     return this.#requests.call('GET', ['meetings', meeting_id, 'instances'], { ...options, query });
+  }
+
+  /** Who would hear a message that is sent now, and why the others would not. Nothing is sent. */
+  explain(meeting_id: string | number, query: ExplainQuery = {}, options?: CallOptions): Promise<Page<Explanation>> {
+    return this.#requests.call('GET', ['meetings', meeting_id, 'explain'], { ...options, query });
   }
 
   /**

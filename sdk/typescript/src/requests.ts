@@ -159,7 +159,7 @@ function segment(id: string | number): string {
 function queryString(query: object | undefined): string {
   const params = new URLSearchParams();
   for (const [name, value] of Object.entries(query ?? {})) {
-    if (value !== undefined) params.append(name, String(value));
+    for (const each of [value].flat()) if (each !== undefined) params.append(name, String(each));
   }
   return params.size === 0 ? '' : `?${params.toString()}`;
 }

@@ -272,6 +272,22 @@ export interface DroppedDeliveries {
   done: boolean;
 }
 
+/** What would become of a message that is sent now, at one instance of a meeting. */
+export interface Explanation {
+  /** The key of an instance. */
+  instance_id: string;
+  /** The name that people see. */
+  instance_name: string;
+  /** Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all. */
+  agent_ids: string[];
+  /** Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`. */
+  pushed: 'now' | 'later' | 'no';
+  /** Why it would not be pushed now; null when it would. */
+  why: WhyNotNow | null;
+  /** The agents to notify; empty when there would be no delivery. */
+  target_agents: string[];
+}
+
 /** One field that is not valid. */
 export interface FieldError {
   /** The field, dotted: `agent_ids.3`; empty for the body as a whole. */
@@ -868,6 +884,24 @@ export interface UpdateMeetingInput {
  */
 export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'paused' | 'switched_off' | 'connection';
 
+/**
+ * Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the
+ * message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would
+ * stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does not
+ * pull (`connection`), the instance backs off (`back_off`).
+ */
+export type WhyNotNow =
+  | 'left'
+  | 'inactive'
+  | 'switched_off'
+  | 'nobody_named'
+  | 'is_sender'
+  | 'hop_limit'
+  | 'pair_limit'
+  | 'paused'
+  | 'connection'
+  | 'back_off';
+
 /** The query of the operation `listInstances`. */
 export interface ListInstancesQuery {
   /** Only instances that host this agent. */
@@ -911,6 +945,20 @@ export interface ListMeetingsQuery {
 export interface ListMeetingInstancesQuery {
   /** Also those that have left. */
   include_left?: boolean | undefined;
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
+  limit?: number | undefined;
+  /** next_cursor of the page before; from the beginning when absent. */
+  cursor?: string | undefined;
+}
+
+/** The query of the operation `explain`. */
+export interface ExplainQuery {
+  /** Whom it is for; repeat the parameter for more agents. Absent: all agents of the meeting but from_agent. */
+  target_agents?: string[] | undefined;
+  /** The agent that says it; absent: a person, or a program that is no agent. */
+  from_agent?: string | undefined;
   /**
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */

@@ -12,6 +12,7 @@ import { deliveriesCommand } from './commands/deliveries.ts';
 import { demoCommand } from './commands/demo_command.ts';
 import { doctorCommand } from './commands/doctor_command.ts';
 import { CommandFailure, EXIT } from './exit.ts';
+import { explainCommand } from './commands/explain.ts';
 import { importCommand } from './commands/import.ts';
 import { instancesCommand } from './commands/instances.ts';
 import { inviteCommand, invitesCommand } from './commands/invites.ts';
@@ -66,7 +67,7 @@ export function program(): Command {
   const groups: Record<string, Command[]> = {
     'The service:': [serveCommand(), demoCommand(), nodesCommand(), doctorCommand(), configCommand()],
     'The data:': [backupCommand(), compactCommand(), migrateCommand(), importCommand()],
-    'Messages:': [sendCommand(), messagesCommand(), deliveriesCommand()],
+    'Messages:': [sendCommand(), messagesCommand(), explainCommand(), deliveriesCommand()],
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [
       connectCommand(),

@@ -1,4 +1,4 @@
-import { type GuardLimits, type GuardReason, guardReason, limitsPairs } from '../../domain/guard_rule.ts';
+import { type GuardLimits, type GuardReason, guardReason, limitsPairs, pairsOf } from '../../domain/guard_rule.ts';
 import type { Store } from '../../store/store.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';
@@ -68,7 +68,7 @@ export class LoopGuard {
     // The head was let through before, and is tried again because the lane was read again.
     if (head.seq <= window.last_seq) return null;
     window.last_seq = head.seq;
-    const pairs = pairsOf(from_agent, head.target_agents);
+    const pairs = pairsOf(from_agent, agentsOf(head));
     const times = pairs.map((pair) => window.pairs.get(pair) ?? []);
     const reason = guardReason({ hops, accepted_at }, times, limits);
     if (reason === null) for (const pair of pairs) this.#note(window, pair, accepted_at);
@@ -104,8 +104,8 @@ export class LoopGuard {
         times: 0,
       };
       this.#keep(keyOf(recipient, head), window);
-      for (const { from_agent, target_agents, accepted_at } of went) {
-        for (const pair of pairsOf(from_agent, target_agents)) this.#note(window, pair, accepted_at);
+      for (const said of went) {
+        for (const pair of pairsOf(said.from_agent, agentsOf(said))) this.#note(window, pair, said.accepted_at);
       }
       goOn();
       dispatcher.run();
@@ -161,6 +161,6 @@ function keyOf({ instance_id }: Recipient, { meeting_id }: LaneDelivery): string
   return `${instance_id}\n${meeting_id}`;
 }
 
-function pairsOf(from_agent: string, target_agents: string): string[] {
-  return (JSON.parse(target_agents) as string[]).map((agent) => `${from_agent}\n${agent}`);
+function agentsOf({ target_agents }: { target_agents: string }): string[] {
+  return JSON.parse(target_agents) as string[];
 }

@@ -167,13 +167,14 @@ function unescapePointer(step: string): string {
   return step.replaceAll('~1', '/').replaceAll('~0', '~');
 }
 
-/** Reads numbers and booleans from the text of query parameters where the schema expects them. */
+/** Reads numbers, booleans and lists of one from the text of query parameters where the schema expects them. */
 function fromText(schema: SchemaNode, query: Record<string, unknown>): Record<string, unknown> {
   return Object.fromEntries(
     Object.entries(query).map(([name, text]) => {
       const type = schema.properties?.[name]?.type;
       if (type === 'integer' && typeof text === 'string' && /^\d{1,16}$/.test(text)) return [name, Number(text)];
       if (type === 'boolean' && (text === 'true' || text === 'false')) return [name, text === 'true'];
+      if (type === 'array' && typeof text === 'string') return [name, [text]];
       return [name, text];
     }),
   );

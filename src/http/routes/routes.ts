@@ -6,6 +6,7 @@ import { type DeliveryContext, deliveryRoutes } from './deliveries.ts';
 import { type DemoContext, demoRoutes } from './demo.ts';
 import { type EncryptionContext, encryptionRoutes } from './encryption.ts';
 import { type EventContext, eventRoutes } from './events.ts';
+import { type ExplanationContext, explanationRoutes } from './explanation.ts';
 import { type InstanceContext, instanceRoutes } from './instances.ts';
 import { type InviteContext, inviteRoutes } from './invites.ts';
 import { type MeetingContext, meetingRoutes } from './meetings.ts';
@@ -25,6 +26,7 @@ export type RoutesContext = ApiKeyContext &
   DemoContext &
   EncryptionContext &
   EventContext &
+  ExplanationContext &
   InstanceContext &
   InviteContext &
   MeetingContext &
@@ -41,6 +43,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     instanceRoutes(app, context);
     pullRoutes(app, context);
     meetingRoutes(app, context);
+    explanationRoutes(app, context);
     messageRoutes(app, context);
     replyRoutes(app, context);
     deliveryRoutes(app, context);

@@ -111,6 +111,9 @@ export interface SaidDelivery {
   /** JSON text of the list. */
   target_agents: string;
   accepted_at: number;
+  hops: number;
+  /** It waits in its lane, and the loop guard has not judged it yet. */
+  is_unjudged: boolean;
 }
 
 /** A page of a lane: at most `limit` pending deliveries with a seq above `after_seq`. */
@@ -160,10 +163,10 @@ export interface DeliveryStore {
   /**
    * The messages of agents that were delivered to an instance in the meeting of a delivery, or are about to be: before
    * that delivery, after `since_ms`, and not cancelled; in the order of seq. Reads the latest `rows_max` deliveries of
-   * the instance before it.
+   * the instance before it; without a delivery_id, its latest.
    */
   saidBefore(
-    before: Pick<QueuedDelivery, 'delivery_id' | 'instance_id' | 'meeting_id' | 'seq'>,
+    before: LaneKey & { delivery_id: string | null; seq: number },
     since_ms: number,
     rows_max: number,
   ): Promise<SaidDelivery[]>;

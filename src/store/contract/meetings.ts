@@ -1,4 +1,5 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
+import type { Candidate } from '../../domain/explanation.ts';
 import type { Health } from '../../domain/instance.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -13,6 +14,13 @@ export interface Membership {
 export interface MeetingInstance extends Membership {
   instance_name: string;
   health: Health;
+}
+
+/** A membership, those that have ended included, with what decides whether a message is pushed to it. */
+export interface CandidateRow extends Candidate {
+  instance_id: string;
+  instance_name: string;
+  agent_ids: string[];
 }
 
 /** The settings of a meeting. Null: the default of the service. */
@@ -89,4 +97,6 @@ export interface MeetingStore {
     meeting_id: string,
     filter: PageRequest & { include_left?: boolean | undefined },
   ): Promise<Page<MeetingInstance> | null>;
+  /** Null when there is no such meeting. @param now_ms steady time, as back-offs have it */
+  candidates(meeting_id: string, page: PageRequest, now_ms: number): Promise<Page<CandidateRow> | null>;
 }

@@ -4,14 +4,7 @@
  */
 import type { NodeRow } from '../contract/cluster.ts';
 import type { Session } from '../../domain/session.ts';
-import type {
-  ApiKeysTable,
-  AuditLogTable,
-  DeliveriesTable,
-  InstancesTable,
-  InvitesTable,
-  MembershipsTable,
-} from '../rows/tables.ts';
+import type { ApiKeysTable, AuditLogTable, DeliveriesTable, InstancesTable, InvitesTable } from '../rows/tables.ts';
 
 /** All columns of a row. The compiler refuses the call when one is missing. */
 function columnsOf<Row>(named: Record<keyof Row & string, 1>): (keyof Row & string)[] {
@@ -55,14 +48,6 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   connected_address: 1,
   connected_client: 1,
   connected_epoch: 1,
-});
-
-export const MEMBERSHIP_COLUMNS = columnsOf<MembershipsTable>({
-  meeting_id: 1,
-  instance_id: 1,
-  agent_ids: 1,
-  joined_at: 1,
-  left_at: 1,
 });
 
 export const DELIVERY_COLUMNS = columnsOf<DeliveriesTable>({

@@ -14,6 +14,8 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
+  saidDeliveryOf,
+  type SaidRow,
 } from '../rows/deliveries.ts';
 import { EndedInLanes } from '../rows/ended_in_lanes.ts';
 import { type DeliveryFilter, type DeliveryStore, type LaneKey, LANE_PAGE_CHARS_MAX } from '../contract/deliveries.ts';
@@ -23,10 +25,10 @@ import { boundExpiry } from './damaged_expiry.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { build, type Session, statement, withPartition } from './database.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
-import { CURRENT_EPOCH } from './instances.ts';
 import { LAST_OF_MESSAGE } from './messages.ts';
 import { timestampOf } from './timestamp.ts';
 import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
+import { waitsOf } from './waits.ts';
 
 const QUEUED_COLUMNS = `
   d.delivery_no, d.message_no, d.meeting_id, d.seq, d.instance_id, d.target_agents, d.expires_at, d.attempt_count, d.answered_badly,
@@ -67,8 +69,8 @@ const LOAD_ASIDE = statement(`
   WHERE q.chars_before < ${LANE_PAGE_CHARS_MAX} ORDER BY q.next_attempt_at, q.delivery_no`);
 
 const SAID_BEFORE = statement(`
-  SELECT m.from_agent, d.target_agents, d.created_at AS accepted_at FROM (
-    SELECT message_no, meeting_id, seq, target_agents, state, created_at FROM deliveries
+  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, (d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0)::int AS is_unjudged FROM (
+    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
     JOIN messages m ON m.message_no = d.message_no
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
@@ -240,15 +242,11 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
       });
       return { deliveries: rows.map(queuedOf), next_at: next?.next_at ?? null };
     },
-    saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) =>
-      session.all(SAID_BEFORE, {
-        delivery_no: numberOf(delivery_id),
-        instance_id,
-        meeting_id,
-        seq,
-        since_ms,
-        rows_max,
-      }),
+    async saidBefore({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) {
+      const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
+      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
+      return (await session.all<SaidRow>(SAID_BEFORE, values)).map(saidDeliveryOf);
+    },
     pendingLanes,
     pendingAside: (partitions = ALL_PARTITIONS) => session.all(PENDING_ASIDE, { partitions }),
     boundAside: (latest_ms, partitions = ALL_PARTITIONS) => session.run(BOUND_ASIDE, { latest_ms, partitions }),
@@ -378,20 +376,12 @@ export function deliveryOperations(session: Session, { ids }: { ids: IdCodec }):
 
 const NO_LANE: LaneKey = { instance_id: '', meeting_id: '' };
 
-const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CURRENT_EPOCH}) IS NOT TRUE`;
-
 function selectDeliveries(now_ms: number) {
   return build
     .selectFrom('deliveries as d')
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
     .select(of('d', DELIVERY_COLUMNS))
-    .select([
-      't.paused',
-      'i.is_active',
-      'i.webhook_enabled',
-      sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),
-      sql<number | null>`(${sql.raw(IS_UNCONNECTED)})::int`.as('unconnected'),
-      sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'),
-    ]);
+    .select(['t.paused', 'i.is_active', 'i.webhook_enabled', sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes')])
+    .select(waitsOf(now_ms));
 }

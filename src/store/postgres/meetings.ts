@@ -4,16 +4,16 @@ import { healthOf } from '../../domain/instance.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
 import { likePattern, lowerCase } from '../rows/like.ts';
-import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import { candidateOf, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
-import type { Page } from '../contract/page.ts';
+import type { Page, PageRequest } from '../contract/page.ts';
 import type { Visibility } from '../../domain/access.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
-import { MEMBERSHIP_COLUMNS, of } from './columns.ts';
 import { build, type Session, statement } from './database.ts';
 import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
+import { waitsOf } from './waits.ts';
 
 /** Locks the instance: it cannot be removed, or join another meeting, before this join is done. */
 const LOCK_INSTANCE = statement(
@@ -115,6 +115,23 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     );
   }
 
+  async function exists(meeting_id: string): Promise<boolean> {
+    return (await session.one(EXISTS, { meeting_id })) !== undefined;
+  }
+
+  function members(meeting_id: string, { limit, cursor }: PageRequest) {
+    const query = build
+      .selectFrom('memberships as s')
+      .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
+      .where('s.meeting_id', '=', meeting_id)
+      .orderBy('s.instance_id')
+      .limit(limit + 1);
+    if (cursor === undefined) return query;
+    return query.where('s.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+  }
+
   return {
     async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
@@ -150,24 +167,25 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     settings: (meeting_id) => settings(session, meeting_id),
     allSettings: (after, limit) => allSettings(session, after, limit),
     list,
-    async instances(meeting_id, { limit, cursor, include_left }) {
-      if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
-      let query = build
-        .selectFrom('memberships as s')
-        .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-        .select(of('s', MEMBERSHIP_COLUMNS))
-        .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
-        .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
-        .where('s.meeting_id', '=', meeting_id)
-        .orderBy('s.instance_id')
-        .limit(limit + 1);
-      if (cursor !== undefined) query = query.where('s.instance_id', '>', keyOf(cursor, ['string'])[0] as string);
+    async instances(meeting_id, { include_left, ...page }) {
+      if (!(await exists(meeting_id))) return null;
+      let query = members(meeting_id, page).select(['s.joined_at', 'i.consecutive_failures', 'i.last_success_at']);
       if (include_left !== true) query = query.where('s.left_at', 'is', null);
       return pageOf(
         await rowsOfPage(session, query, 'instance_id'),
-        limit,
+        page.limit,
         (row) => [row.instance_id],
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
+      );
+    },
+    async candidates(meeting_id, page, now_ms) {
+      if (!(await exists(meeting_id))) return null;
+      const query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(now_ms)]);
+      return pageOf(
+        await rowsOfPage(session, query, 'instance_id'),
+        page.limit,
+        (row) => [row.instance_id],
+        candidateOf,
       );
     },
   };

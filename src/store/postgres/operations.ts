@@ -68,7 +68,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 /** The methods that only read, and need no transaction. */
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
-  meetings: ['get', 'list', 'instances', 'settings', 'allSettings'],
+  meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
   messages: ['list', 'last', 'since'],
   deliveries:
     'loadLanes loadAside saidBefore pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(

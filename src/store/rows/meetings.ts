@@ -1,6 +1,6 @@
 /** Memberships as both engines read them. */
 import { Problem } from '../../domain/problem.ts';
-import type { Membership } from '../contract/meetings.ts';
+import type { CandidateRow, Membership } from '../contract/meetings.ts';
 import { storedTexts } from './stored_values.ts';
 
 /** The bytes of the long columns of `s`. */
@@ -8,14 +8,41 @@ export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 
 export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
   const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
-  const row_key = JSON.stringify([meeting_id, instance_id]);
   return {
     meeting_id,
     instance_id,
-    agent_ids: storedTexts(agent_ids, 'memberships', 'agent_ids', row_key),
+    agent_ids: memberAgents(agent_ids, meeting_id, instance_id),
     joined_at,
     left_at,
   };
+}
+
+/** A membership with what both engines read of its instance. */
+type CandidateColumns = Pick<Membership, 'meeting_id' | 'instance_id' | 'left_at'> & {
+  agent_ids: string;
+  instance_name: string;
+  is_active: number;
+  webhook_enabled: number;
+  backing_off: number | null;
+  unconnected: number | null;
+};
+
+export function candidateOf(row: CandidateColumns): CandidateRow {
+  const { meeting_id, instance_id, instance_name, left_at } = row;
+  return {
+    instance_id,
+    instance_name,
+    agent_ids: memberAgents(row.agent_ids, meeting_id, instance_id),
+    left_at,
+    is_active: row.is_active === 1,
+    webhook_enabled: row.webhook_enabled === 1,
+    unconnected: row.unconnected === 1,
+    backing_off: row.backing_off === 1,
+  };
+}
+
+function memberAgents(agent_ids: string, meeting_id: string, instance_id: string): string[] {
+  return storedTexts(agent_ids, 'memberships', 'agent_ids', JSON.stringify([meeting_id, instance_id]));
 }
 
 /** @returns why the instance cannot join */

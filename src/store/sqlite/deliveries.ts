@@ -14,6 +14,8 @@ import {
   PRUNE_WINDOW,
   queuedDeliveryOf,
   type QueuedRow,
+  saidDeliveryOf,
+  type SaidRow,
   withDamagedExpiry,
 } from '../rows/deliveries.ts';
 import type {
@@ -22,12 +24,12 @@ import type {
   DeliveryStore,
   HealthSettlement,
   LaneKey,
-  SaidDelivery,
 } from '../contract/deliveries.ts';
 import type { Database } from './database.ts';
 import type { Sync } from './sync.ts';
 import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
+import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
 import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
 
@@ -60,8 +62,8 @@ const LOAD_ASIDE = `
   ORDER BY d.next_attempt_at, d.delivery_no LIMIT ?`;
 
 const SAID_BEFORE = `
-  SELECT m.from_agent, d.target_agents, d.created_at AS accepted_at FROM (
-    SELECT message_no, meeting_id, seq, target_agents, state, created_at FROM deliveries
+  SELECT m.from_agent, m.hops, d.target_agents, d.created_at AS accepted_at, d.state = 'pending' AND d.attempt_count = 0 AND d.aside = 0 AS is_unjudged FROM (
+    SELECT message_no, meeting_id, seq, target_agents, state, created_at, attempt_count, aside FROM deliveries
     WHERE instance_id = $instance_id AND delivery_no < $delivery_no ORDER BY delivery_no DESC LIMIT $rows_max) d
     JOIN messages m ON m.message_no = d.message_no
   WHERE d.meeting_id = $meeting_id AND d.seq < $seq AND d.created_at > $since_ms AND d.state <> 'cancelled' AND m.from_agent IS NOT NULL
@@ -157,8 +159,9 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
       return { deliveries: rows.map((row) => queuedDeliveryOf(row, ids)), next_at };
     },
     saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
-      const values = { delivery_no: numberOf(delivery_id), instance_id, meeting_id, seq, since_ms, rows_max };
-      return db.prepare(SAID_BEFORE).all(values) as unknown as SaidDelivery[];
+      const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
+      const values = { delivery_no, instance_id, meeting_id, seq, since_ms, rows_max };
+      return (db.prepare(SAID_BEFORE).all(values) as unknown as SaidRow[]).map(saidDeliveryOf);
     },
     pendingLanes: (after: LaneKey | null, limit: number) => pendingLanes(db, after, limit),
     pendingAside() {
@@ -387,8 +390,7 @@ function selectDeliveries(db: Database, now_ms: number) {
     .leftJoin('instances as i', 'i.instance_id', 'd.instance_id')
     .selectAll('d')
     .leftJoin('meeting_settings as t', 't.meeting_id', 'd.meeting_id')
-    .select(['i.is_active', 'i.webhook_enabled', sql<number | null>`i.backoff_until > ${now_ms}`.as('backing_off')])
-    .select(sql<number | null>`i.transport = 'pull' AND i.connected_epoch IS NOT ${db.term}`.as('unconnected'))
-    .select('t.paused')
+    .select(['i.is_active', 'i.webhook_enabled', 't.paused'])
+    .select(waitsOf(db, now_ms))
     .select(sql<number>`${sql.raw(DELIVERY_BYTES)}`.as('row_bytes'));
 }

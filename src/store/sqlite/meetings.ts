@@ -7,13 +7,14 @@ import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
-import { MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
+import { candidateOf, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
 import type { Sync } from './sync.ts';
 import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import { assertRoomForAgents, assertRoomForMembership } from './quotas.ts';
 import type { Recipients } from './meeting_recipients.ts';
+import { waitsOf } from './waits.ts';
 
 const TOUCH = `
   INSERT INTO meetings (meeting_id, last_seq, created_at, last_activity_at) VALUES ($meeting_id, 0, $wall_ms, $wall_ms)
@@ -86,6 +87,23 @@ export function meetingOperations(
     );
   }
 
+  function exists(meeting_id: string): boolean {
+    return db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) !== undefined;
+  }
+
+  function members(meeting_id: string, { limit, cursor }: PageRequest) {
+    const query = db.build
+      .selectFrom('memberships as s')
+      .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
+      .where('s.meeting_id', '=', meeting_id)
+      .orderBy('s.instance_id')
+      .limit(limit + 1);
+    if (cursor === undefined) return query;
+    return query.where('s.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+  }
+
   return {
     join(
       meeting_id: string,
@@ -129,29 +147,21 @@ export function meetingOperations(
     settings: (meeting_id) => settings(db, meeting_id),
     allSettings: (after, limit) => allSettings(db, after, limit),
     list,
-    instances(
-      meeting_id: string,
-      { limit, cursor, include_left }: PageRequest & { include_left?: boolean | undefined },
-    ) {
-      if (db.prepare('SELECT 1 FROM meetings WHERE meeting_id = ?').get(meeting_id) === undefined) return null;
-      let query = db.build
-        .selectFrom('memberships as s')
-        .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-        .selectAll('s')
-        .select(['i.instance_name', 'i.consecutive_failures', 'i.last_success_at'])
-        .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
-        .where('s.meeting_id', '=', meeting_id)
-        .orderBy('s.instance_id')
-        .limit(limit + 1);
-      if (cursor !== undefined)
-        query = query.where('s.instance_id', '>', decodeCursor(cursor, ['string'])[0] as string);
+    instances(meeting_id, { include_left, ...page }) {
+      if (!exists(meeting_id)) return null;
+      let query = members(meeting_id, page).select(['s.joined_at', 'i.consecutive_failures', 'i.last_success_at']);
       if (include_left !== true) query = query.where('s.left_at', 'is', null);
       return pageOf(
         db.each(query),
-        limit,
+        page.limit,
         (row) => [row.instance_id],
         (row) => ({ ...membershipOf(row), instance_name: row.instance_name, health: healthOf(row) }),
       );
+    },
+    candidates(meeting_id, page, now_ms) {
+      if (!exists(meeting_id)) return null;
+      const query = members(meeting_id, page).select(['i.is_active', 'i.webhook_enabled', ...waitsOf(db, now_ms)]);
+      return pageOf(db.each(query), page.limit, (row) => [row.instance_id], candidateOf);
     },
   };
 }

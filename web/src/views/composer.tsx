@@ -96,7 +96,7 @@ export function Composer({ meeting_id, members }: ComposerProps): JSX.Element {
         onInput={(event) => setText(event.currentTarget.value)}
         onKeyDown={onKeyDown}
       />
-      {members !== null && <Hearers meeting_id={meeting_id} members={members} targets={targets} />}
+      {members !== null && <Hearers meeting_id={meeting_id} targets={targets} />}
       {refusal !== null && (
         <p class="refusal" role="alert">
           {refusal}

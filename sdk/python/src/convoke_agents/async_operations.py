@@ -23,6 +23,8 @@ from convoke_agents.models import (
     Demo,
     Diagnosis,
     DroppedDeliveries,
+    Explanation,
+    ExplanationPage,
     Health,
     Instance,
     InstancePage,
@@ -541,6 +543,64 @@ class AsyncOperations:
             page = await self.list_meeting_instances(
                 meeting_id,
                 include_left=include_left,
+                limit=limit,
+                cursor=cursor,
+            )
+            for item in page.data:
+                yield item
+            cursor = page.next_cursor
+            if cursor is None:
+                return
+
+    async def explain(
+        self,
+        meeting_id: str | int,
+        *,
+        target_agents: Sequence[str] | None = None,
+        from_agent: str | None = None,
+        limit: int | None = None,
+        cursor: str | None = None,
+    ) -> ExplanationPage:
+        """Who would hear a message that is sent now, and why the others would not.
+
+        Stores nothing and pushes nothing. Each membership of the meeting, those that have ended included, with
+        the agents that the message would be pushed to. With from_agent a page holds at most 100.
+
+        :param meeting_id: The key of a meeting.
+        :param target_agents: Whom it is for; repeat the parameter for more agents. Absent: all agents of the
+            meeting but from_agent.
+        :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param cursor: next_cursor of the page before; from the beginning when absent.
+        """
+        return await self._requests.call(
+            "GET",
+            f"/api/v1/meetings/{segment(meeting_id)}/explain/",
+            ExplanationPage,
+            query=given(
+                target_agents=target_agents,
+                from_agent=from_agent,
+                limit=limit,
+                cursor=cursor,
+            ),
+        )
+
+    async def explain_all(
+        self,
+        meeting_id: str | int,
+        *,
+        target_agents: Sequence[str] | None = None,
+        from_agent: str | None = None,
+        limit: int | None = None,
+    ) -> AsyncIterator[Explanation]:
+        """Each item of `explain`, asking for the next page when it is needed. `limit` is the size of a page."""
+        cursor: str | None = None
+        while True:
+            page = await self.explain(
+                meeting_id,
+                target_agents=target_agents,
+                from_agent=from_agent,
                 limit=limit,
                 cursor=cursor,
             )

@@ -30,6 +30,8 @@ __all__ = [
     "Diagnosis",
     "DiagnosisStage",
     "DroppedDeliveries",
+    "Explanation",
+    "ExplanationPage",
     "FieldError",
     "GuardLimits",
     "Health",
@@ -69,6 +71,7 @@ __all__ = [
     "TakenResult",
     "Transport",
     "WaitingFor",
+    "WhyNotNow",
 ]
 
 Scope: TypeAlias = Literal["admin", "send", "read", "instance"]
@@ -373,6 +376,39 @@ class DroppedDeliveries(Model):
     """Whether they were only counted."""
     done: bool
     """False when more of them wait: call it again."""
+
+
+WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "hop_limit", "pair_limit", "paused", "connection", "back_off"]
+"""Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the
+message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would
+stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does
+not pull (`connection`), the instance backs off (`back_off`)."""
+
+
+class Explanation(Model):
+    """What would become of a message that is sent now, at one instance of a meeting."""
+
+    instance_id: str
+    """The key of an instance."""
+    instance_name: str
+    """The name that people see."""
+    agent_ids: list[str]
+    """Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in all."""
+    pushed: Literal["now", "later", "no"] | str
+    """Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`."""
+    why: WhyNotNow | str | None
+    """Why it would not be pushed now; null when it would."""
+    target_agents: list[str]
+    """The agents to notify; empty when there would be no delivery."""
+
+
+class ExplanationPage(Model):
+    """One page of a list."""
+
+    data: list[Explanation]
+    """What is on this page."""
+    next_cursor: str | None
+    """Give it as cursor to get the next page; null on the last one."""
 
 
 class FieldError(Model):

@@ -1,0 +1,55 @@
+import type { Explanation } from '@convoke/sdk';
+import { Command } from 'commander';
+import { type ApiOptions, clientFor, collect, listed, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { listInWords } from '../format.ts';
+import { note, printJson, printTable } from '../terminal.ts';
+
+const WHY: Record<NonNullable<Explanation['why']>, string> = {
+  left: 'it has left',
+  inactive: 'it is not active',
+  switched_off: 'its webhook is switched off',
+  nobody_named: 'none of its agents is named',
+  is_sender: 'its agent says it',
+  hop_limit: 'the loop guard: too many messages of agents in a row',
+  pair_limit: 'the loop guard: too many from this agent to one of its agents',
+  paused: 'when the meeting goes on',
+  connection: 'when its machine connects',
+  back_off: 'when it is reached again',
+};
+
+const STYLES = { now: 'green', later: 'yellow', no: 'dim' } as const;
+
+export function explainCommand(): Command {
+  const command = new Command('explain')
+    .description('who would hear a message that is sent now, and why the others would not; sends nothing')
+    .argument('<meeting_id>')
+    .option('--to <agent_id>', 'an agent it is for; repeat it for more; all agents when absent', collect)
+    .option('--from <agent_id>', 'the agent that says it; a person when absent')
+    .action(async (meeting_id: string, { to, from, ...options }: ApiOptions & { to?: string[]; from?: string }) => {
+      const client = clientFor(options);
+      const query = { target_agents: to, from_agent: from };
+      const rows = await listed({ ...options, limit: 500, all: true }, (page) =>
+        client.explain(meeting_id, { ...query, ...page }),
+      );
+      if (options.json) {
+        printJson(rows);
+        return;
+      }
+      if (rows.length === 0) {
+        note('No instance ever joined it: a message would go to nobody.');
+        return;
+      }
+      printTable(rows, [
+        { title: 'INSTANCE', text: (row) => row.instance_id },
+        { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
+        { title: 'PUSHED', text: (row) => row.pushed, style: ({ pushed }) => STYLES[pushed] },
+        { title: 'AGENTS TO NOTIFY', text: (row) => listInWords(row.target_agents) || 'none', gives_way: true },
+        { title: 'WHY', text: ({ why }) => (why === null ? '' : WHY[why]) },
+      ]);
+    });
+  return withExamples(withApi(command), {
+    'convoke explain standup-42': 'a message to everybody',
+    'convoke explain standup-42 --to anna-planner --from ben-coder': 'what one agent says to another',
+  });
+}

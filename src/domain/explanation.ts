@@ -1,0 +1,118 @@
+/** What would become of a message that is sent now, at each membership: see docs/explain.md. */
+import { agentsToNotify } from './agents_to_notify.ts';
+import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';
+
+/** `later`: it waits for something first. */
+export const PUSHED = ['now', 'later', 'no'] as const;
+export type Pushed = (typeof PUSHED)[number];
+
+/** Why a message is not pushed: there is no delivery, or the loop guard cancels it. */
+const NOT_PUSHED = [
+  'left',
+  'inactive',
+  'switched_off',
+  'nobody_named',
+  'is_sender',
+  'hop_limit',
+  'pair_limit',
+] as const;
+
+/** Why it is pushed later. */
+const WAITS = ['paused', 'connection', 'back_off'] as const;
+
+export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
+export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
+
+/** A membership, and what its instance may wait for. */
+export interface Candidate {
+  agent_ids: readonly string[];
+  left_at: number | null;
+  is_active: boolean;
+  webhook_enabled: boolean;
+  /** The machine of the instance would have to pull, and does not. */
+  unconnected: boolean;
+  backing_off: boolean;
+}
+
+/** A message that is not sent. */
+export interface Imagined {
+  /** Null or empty: a broadcast. */
+  targets: ReadonlySet<string> | null;
+  from_agent: string | null;
+  hops: number;
+  accepted_at: number;
+}
+
+export interface Explained {
+  pushed: Pushed;
+  /** Null when it is pushed now. */
+  why: WhyNotNow | null;
+  /** The agents to notify; none when there is no delivery. */
+  target_agents: string[];
+}
+
+/** What an agent said to the agents of an instance. */
+interface Before {
+  from_agent: string;
+  target_agents: readonly string[];
+  accepted_at: number;
+  hops: number;
+  /** It waits in its lane, and the guard judges it first. */
+  is_unjudged: boolean;
+}
+
+/** The agents to notify. This is the selection of a send, for one membership. */
+export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagined): string[] {
+  return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent) : [];
+}
+
+/** Whether what agents said before decides: where not, nobody has to read it. */
+export function isGuarded({ from_agent }: Imagined, limits: GuardLimits): boolean {
+  return from_agent !== null && limitsPairs(limits);
+}
+
+/** @param before what agents said to the instance in the meeting before, and was not cancelled, in order */
+export function explained(
+  candidate: Candidate,
+  message: Imagined,
+  { paused, limits }: { paused: boolean; limits: GuardLimits },
+  before: readonly Before[],
+): Explained {
+  const target_agents = notifiedOf(candidate, message);
+  if (target_agents.length === 0) return { pushed: 'no', why: whyNobody(candidate, message), target_agents };
+  const stopped = stoppedBy(message, target_agents, limits, before);
+  if (stopped !== null) return { pushed: 'no', why: stopped, target_agents };
+  const why = paused ? 'paused' : candidate.unconnected ? 'connection' : candidate.backing_off ? 'back_off' : null;
+  return { pushed: why === null ? 'now' : 'later', why, target_agents };
+}
+
+function isRecipient({ left_at, is_active, webhook_enabled }: Candidate): boolean {
+  return left_at === null && is_active && webhook_enabled;
+}
+
+function whyNobody(candidate: Candidate, { targets }: Imagined): WhyNotNow {
+  if (candidate.left_at !== null) return 'left';
+  if (!candidate.is_active) return 'inactive';
+  if (!candidate.webhook_enabled) return 'switched_off';
+  const is_broadcast = targets === null || targets.size === 0;
+  // A broadcast leaves out nobody but the agent that says it.
+  return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
+}
+
+/** Does what the guard will have done when the message is at the head of its lane. */
+function stoppedBy(message: Imagined, target_agents: string[], limits: GuardLimits, before: readonly Before[]) {
+  const { from_agent, hops, accepted_at } = message;
+  if (from_agent === null) return null;
+  const went = new Map<string, number[]>();
+  const timesOf = (pairs: string[]): number[][] => pairs.map((pair) => went.get(pair) ?? []);
+  for (const said of before) {
+    const pairs = pairsOf(said.from_agent, said.target_agents);
+    if (said.is_unjudged && guardReason(said, timesOf(pairs), limits) !== null) continue;
+    for (const pair of pairs) {
+      const times = went.get(pair);
+      if (times === undefined) went.set(pair, [said.accepted_at]);
+      else times.push(said.accepted_at);
+    }
+  }
+  return guardReason({ hops, accepted_at }, timesOf(pairsOf(from_agent, target_agents)), limits);
+}

@@ -1,0 +1,118 @@
+import type { Clock } from '../../delivery/clock.ts';
+import { assertMeeting } from '../../domain/access.ts';
+import { explained, type Imagined, isGuarded, notifiedOf } from '../../domain/explanation.ts';
+import { type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
+import { hopsOf } from '../../domain/said.ts';
+import type { DeliveryStore } from '../../store/contract/deliveries.ts';
+import { type MeetingStore, NO_SETTINGS } from '../../store/contract/meetings.ts';
+import type { MessageStore } from '../../store/contract/messages.ts';
+import { responses } from '../responses.ts';
+import type { App, RequestFor, RouteShape } from '../context.ts';
+import { ExplainQuery, ExplanationSchema } from '../schemas/explanation.ts';
+import { MeetingParams } from '../schemas/meetings.ts';
+import { pageOf } from '../schemas/page.ts';
+import { meetingNotFound } from './meetings.ts';
+
+/** Where the loop guard may stop it, each row of a page needs a read of its own. */
+const GUARDED_ROWS_MAX = 100;
+/** Deliveries of an instance that one of these reads looks through: as many as the guard itself does. */
+const BEFORE_ROWS_MAX = 2_000;
+
+export interface ExplanationContext {
+  store: {
+    meetings: Pick<MeetingStore, 'candidates' | 'settings'>;
+    messages: Pick<MessageStore, 'list'>;
+    deliveries: Pick<DeliveryStore, 'saidBefore'>;
+  };
+  clock: Clock;
+  /** Of meetings that have none of their own. */
+  limits_of_meetings: GuardLimits;
+}
+
+export function explanationRoutes(app: App, context: ExplanationContext): void {
+  app.get('/api/v1/meetings/:meeting_id/explain/', EXPLAIN, (request) => explain(context, request));
+}
+
+const EXPLAIN = {
+  config: { access: ['read'] },
+  schema: {
+    operationId: 'explain',
+    tags: ['meetings'],
+    summary: 'Who would hear a message that is sent now, and why the others would not',
+    description:
+      'Stores nothing and pushes nothing. Each membership of the meeting, those that have ended included, with the agents that the message would be pushed to. With from_agent a page holds at most 100.',
+    params: MeetingParams,
+    querystring: ExplainQuery,
+    response: responses({
+      200: ['A page of memberships.', pageOf(ExplanationSchema)],
+      codes: ['meeting_does_not_exist'],
+    }),
+  },
+} satisfies RouteShape;
+
+async function explain(
+  context: ExplanationContext,
+  { params: { meeting_id }, query, principal }: RequestFor<typeof EXPLAIN>,
+) {
+  assertMeeting(principal, meeting_id);
+  return explanationsOf(context, meeting_id, query);
+}
+
+/** A page of what a send would do now. @throws Problem `meeting_does_not_exist` */
+export async function explanationsOf(
+  context: ExplanationContext,
+  meeting_id: string,
+  query: RequestFor<typeof EXPLAIN>['query'],
+) {
+  const { store, clock, limits_of_meetings } = context;
+  const { target_agents, cursor, limit = 50 } = query;
+  const from_agent = query.from_agent ?? null;
+  const settings = (await store.meetings.settings(meeting_id)) ?? NO_SETTINGS;
+  const limits = limitsInForce(settings, limits_of_meetings);
+  const accepted_at = clock.wall();
+  const hops = await hopsNow(context, meeting_id, from_agent, accepted_at);
+  const message: Imagined = { targets: target_agents ? new Set(target_agents) : null, from_agent, hops, accepted_at };
+  const is_guarded = isGuarded(message, limits);
+  const page = await store.meetings.candidates(
+    meeting_id,
+    { cursor, limit: is_guarded ? Math.min(limit, GUARDED_ROWS_MAX) : limit },
+    clock.now(),
+  );
+  if (page === null) throw meetingNotFound(meeting_id);
+  const data = [];
+  for (const { instance_id, instance_name, ...candidate } of page.data) {
+    const counts = is_guarded && notifiedOf(candidate, message).length > 0;
+    // One after the other: the store has other work meanwhile.
+    const before = counts ? await saidTo(context, meeting_id, instance_id, message, limits) : [];
+    const { agent_ids } = candidate;
+    const found = explained(candidate, message, { paused: settings.paused, limits }, before);
+    data.push({ instance_id, instance_name, agent_ids: [...agent_ids], ...found });
+  }
+  return { data, next_cursor: page.next_cursor };
+}
+
+/** What the guard reads of a lane: see delivery/attempts/loop_guard.ts. */
+async function saidTo(
+  { store }: ExplanationContext,
+  meeting_id: string,
+  instance_id: string,
+  { accepted_at }: Imagined,
+  { pair_window_s }: GuardLimits,
+) {
+  const lane = { meeting_id, instance_id, delivery_id: null, seq: Number.MAX_SAFE_INTEGER };
+  const since_ms = accepted_at - 2 * pair_window_s * 1_000;
+  const before = await store.deliveries.saidBefore(lane, since_ms, BEFORE_ROWS_MAX);
+  return before.map((said) => ({ ...said, target_agents: JSON.parse(said.target_agents) as string[] }));
+}
+
+async function hopsNow(
+  { store }: ExplanationContext,
+  meeting_id: string,
+  from_agent: string | null,
+  wall_ms: number,
+): Promise<number> {
+  if (from_agent === null) return 0;
+  const before = (await store.messages.list(meeting_id, { limit: 1, chars_max: 1 }))?.data[0];
+  const newest = before && { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };
+  return hopsOf(from_agent, null, newest ?? null, wall_ms);
+}

@@ -1,0 +1,41 @@
+import Type from 'typebox';
+import { PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
+import { agentId, agentIds, AgentIds, enumOf, InstanceId, named, nullable } from './fields.ts';
+import { InstanceName } from './instances.ts';
+import { cursor, limit } from './page.ts';
+
+const WhyNotNow = enumOf(
+  WHY_NOT_NOW,
+  named(
+    'WhyNotNow',
+    'Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does not pull (`connection`), the instance backs off (`back_off`).',
+  ),
+);
+
+export const ExplanationSchema = Type.Object(
+  {
+    instance_id: InstanceId,
+    instance_name: InstanceName,
+    agent_ids: AgentIds,
+    pushed: enumOf(PUSHED, {
+      description: 'Whether it would be pushed: `now`, behind what waits in its lane already; `later`; or `no`.',
+    }),
+    why: nullable(WhyNotNow, 'Why it would not be pushed now; null when it would.'),
+    target_agents: agentIds('The agents to notify; empty when there would be no delivery.'),
+  },
+  named('Explanation', 'What would become of a message that is sent now, at one instance of a meeting.'),
+);
+
+export const ExplainQuery = Type.Object(
+  {
+    target_agents: Type.Optional(
+      agentIds(
+        'Whom it is for; repeat the parameter for more agents. Absent: all agents of the meeting but from_agent.',
+      ),
+    ),
+    from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
+    limit,
+    cursor,
+  },
+  { additionalProperties: false },
+);

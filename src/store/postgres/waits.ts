@@ -1,0 +1,12 @@
+import { sql } from 'kysely';
+import { CURRENT_EPOCH } from './instances.ts';
+
+const IS_UNCONNECTED = `i.transport = 'pull' AND (i.connected_epoch = ${CURRENT_EPOCH}) IS NOT TRUE`;
+
+/** What deliveries to the instance `i` may wait for. */
+export function waitsOf(now_ms: number) {
+  return [
+    sql<number | null>`(i.backoff_until > ${now_ms})::int`.as('backing_off'),
+    sql<number | null>`(${sql.raw(IS_UNCONNECTED)})::int`.as('unconnected'),
+  ] as const;
+}
