@@ -27,6 +27,7 @@ import { Partitions } from './delivery/cluster/partitions.ts';
 import { PullForwarder } from './delivery/cluster/pull_forwarder.ts';
 import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { PullTransport } from './delivery/transport/pull_transport.ts';
+import { RuntimeTransport } from './delivery/runtimes/runtime_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
 import { LateReplies } from './delivery/replies/late_replies.ts';
 import { ReplyAccess } from './delivery/replies/reply_access.ts';
@@ -105,7 +106,16 @@ export async function createConvoke(
       if (feed.is_active) feed.publish(connectionEvent(instance_id, connection, clock.wall()));
     },
   });
-  const transport = new Transports({ webhook: webhook_transport, pull: pull_transport });
+  const runtime_transport = new RuntimeTransport({
+    clock,
+    webhook: webhook_transport,
+    store,
+    instance_concurrency: config.instance_concurrency,
+    onReady: (instance_id) => engine.isReady(instance_id),
+    onError: (error) =>
+      log.error({ err: error }, 'the history of a meeting could not be read; the push is tried again'),
+  });
+  const transport = new Transports({ webhook: runtime_transport, pull: pull_transport });
   const expiry = new Expiry(clock, config.expire_after_ms);
   const metrics: Metrics = new Metrics(clock, () => engine, store, expiry, pull_transport);
   const feed = new Feed({
@@ -304,9 +314,9 @@ export async function createConvoke(
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
-      // From here on no result can arrive: the pushes that machines have in hand are handed out again after the next
-      // start.
-      pull_transport.handOver(() => true);
+      // From here on no result can arrive: what machines have in hand, and what agents think about, is pushed again after
+      // the next start.
+      transport.handOver(() => true);
       await engine.stop();
       await transport.close();
       pull_forwarder?.close();

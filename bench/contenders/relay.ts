@@ -9,6 +9,7 @@ import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { pushBodyHead } from '../../src/domain/push_body.ts';
 import type { AcceptedMessage } from '../../src/store/contract/messages.ts';
 import { ACK_TIMEOUT_S, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { TIMEOUT_S } from '../../src/domain/runtimes/runtimes.ts';
 import { type Fleet, membersOf, SECRET } from '../load/fleet.ts';
 
 interface FleetInstance {
@@ -27,6 +28,8 @@ function meetingsOf(fleet: Fleet): Map<string, FleetInstance[]> {
       agent_ids: [agent_id],
       transport: 'webhook',
       ack_timeout_s: ACK_TIMEOUT_S,
+      timeout_s: TIMEOUT_S,
+      runtime: null,
       webhook_url,
       webhook_headers: {},
       webhook_secret: SECRET,

@@ -147,6 +147,8 @@ CREATE TABLE instances (
   connected_client text,
   connected_epoch bigint,
   replies smallint NOT NULL DEFAULT 0,
+  timeout_s integer NOT NULL DEFAULT 5,
+  runtime text,
   PRIMARY KEY (instance_id),
   CHECK ((json_typeof((agent_ids)::json) = 'array'::text)) NOT VALID
 ) WITH (fillfactor=50, autovacuum_vacuum_scale_factor=0.05);

@@ -1,4 +1,5 @@
 import type { Outcome, SuccessStatuses } from './outcome.ts';
+import type { RuntimeSettings } from './runtimes/runtimes.ts';
 
 export const HEALTH = ['unknown', 'up', 'failing', 'down'] as const;
 export type Health = (typeof HEALTH)[number];
@@ -57,7 +58,11 @@ export interface Instance extends InstanceHealth {
   agent_ids: string[];
   transport: TransportName;
   ack_timeout_s: number;
-  /** Empty for an instance that pulls and gave no secret. */
+  /** How long an attempt at its webhook may take. */
+  timeout_s: number;
+  /** The agent runtime at its webhook, if pushes have a shape of their own; null: the specification's. */
+  runtime: RuntimeSettings | null;
+  /** Empty for an instance that pulls and gave no URL. */
   webhook_url: string;
   webhook_headers: Record<string, string>;
   webhook_secret: string;

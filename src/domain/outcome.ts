@@ -32,6 +32,13 @@ export interface Attempt {
   detail: string;
   /** The first characters of the response body. */
   response_excerpt: string;
+  /** Agents that have answered, in this attempt and before, when a runtime is asked for each: a retry asks the others. */
+  answered_agents?: string[];
+}
+
+/** The agents that have answered by now; none for most deliveries. */
+export function answeredAgents(attempts: readonly Attempt[]): readonly string[] {
+  return attempts.at(-1)?.answered_agents ?? [];
 }
 
 /** The outcome for a status: only 200 is a success, unless the instance allows any 2xx. */

@@ -4,6 +4,7 @@ import type { ApiKey } from '../domain/api_key.ts';
 import { healthOf } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
 import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
+import { TIMEOUT_S } from '../domain/runtimes/runtimes.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
@@ -26,6 +27,7 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
     instance_name: row.instance_name,
     agent_ids: row.agent_ids,
     ...wirePulling(row),
+    ...wireRuntime(row),
     webhook_url: row.webhook_url,
     webhook_enabled: row.webhook_enabled,
     is_active: row.is_active,
@@ -48,6 +50,14 @@ export function wireInstance(row: InstanceRow): Static<typeof InstanceSchema> {
 function wirePulling({ transport, ack_timeout_s, connection }: InstanceRow) {
   if (transport === 'webhook') return {};
   return { transport, ack_timeout_s, connected: connection && { ...connection, since: isoTime(connection.since) } };
+}
+
+/** What is as the specification says is not named. */
+function wireRuntime({ runtime, timeout_s }: InstanceRow) {
+  return {
+    ...((runtime !== null || timeout_s !== TIMEOUT_S) && { timeout_s }),
+    ...(runtime !== null && { runtime: runtime.name, runtime_option_names: Object.keys(runtime.options) }),
+  };
 }
 
 /** Leaves out the digests. */

@@ -5,6 +5,7 @@
 import { mayQueueAgain, type WaitingFor } from '../../src/domain/delivery.ts';
 import { IdCodec, NumberSource } from '../../src/domain/id.ts';
 import { ACK_TIMEOUT_S, type Connection, healthOf, type Instance, NO_HEALTH } from '../../src/domain/instance.ts';
+import { TIMEOUT_S } from '../../src/domain/runtimes/runtimes.ts';
 import { agentsToNotify } from '../../src/domain/agents_to_notify.ts';
 import { hopsOf, type Said } from '../../src/domain/said.ts';
 import type { Attempt } from '../../src/domain/outcome.ts';
@@ -176,6 +177,8 @@ export class ModelStore implements StoreOperations {
         agent_ids,
         transport,
         ack_timeout_s: ack_timeout_s ?? former?.ack_timeout_s ?? ACK_TIMEOUT_S,
+        timeout_s: registration.timeout_s ?? former?.timeout_s ?? TIMEOUT_S,
+        runtime: registration.runtime ?? null,
         webhook_url,
         webhook_headers: webhook_headers ?? (goes_elsewhere ? {} : former?.webhook_headers) ?? {},
         webhook_secret: secret,

@@ -47,6 +47,11 @@ export interface Attempt {
   detail: string;
   /** The beginning of the answer's body. */
   response_excerpt: string;
+  /**
+   * Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks the
+   * others.
+   */
+  answered_agents?: string[];
 }
 
 /** What was done or refused. */
@@ -323,9 +328,17 @@ export interface Instance {
   transport?: Transport;
   /**
    * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
-   * webhook always has 5.
+   * webhook has timeout_s instead.
    */
   ack_timeout_s?: number;
+  /**
+   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
+   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   */
+  timeout_s?: number;
+  runtime?: Runtime;
+  /** Only with a runtime: the names of its options; no response contains their values. */
+  runtime_option_names?: string[];
   /** Only with the transport `pull`: the machine that pulls; null when none does. */
   connected?: Connection | null;
   /** Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given. */
@@ -666,9 +679,20 @@ export interface RegisterInput {
   transport?: Transport | undefined;
   /**
    * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
-   * webhook always has 5.
+   * webhook has timeout_s instead.
    */
   ack_timeout_s?: number | undefined;
+  /**
+   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
+   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   */
+  timeout_s?: number | undefined;
+  runtime?: Runtime | undefined;
+  /**
+   * What the runtime is to do: `convoke runtimes NAME` lists its options. Stored encrypted; no response contains their
+   * values. Each registration gives them again.
+   */
+  runtime_options?: Record<string, unknown> | undefined;
   /** Where pushes are sent: http or https, no user name or password in it. */
   webhook_url?: string | undefined;
   /**
@@ -681,7 +705,8 @@ export interface RegisterInput {
   success_statuses?: SuccessStatuses | undefined;
   /**
    * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
-   * the token of the push. False unless given; without this field it stays as it is.
+   * the token of the push. False unless given; without this field it stays as it is, and is true in a registration with
+   * a runtime.
    */
   replies?: boolean | undefined;
 }
@@ -731,6 +756,12 @@ export interface RotatedSecret {
   /** Until then every push carries two signatures. */
   previous_secret_expires_at: string;
 }
+
+/**
+ * What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
+ * specification. `convoke runtimes` says what each is.
+ */
+export type Runtime = 'spec' | 'openai' | 'template';
 
 /**
  * `admin`: everything; `send`: send messages; `read`: look at everything; `instance`: register, its own instances, and
@@ -844,12 +875,18 @@ export interface UpdateInstanceInput {
   success_statuses?: SuccessStatuses | undefined;
   /**
    * How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
-   * webhook always has 5.
+   * webhook has timeout_s instead.
    */
   ack_timeout_s?: number | undefined;
   /**
+   * How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime takes.
+   * With more than 5, an attempt that is cut by a stop of the service is made again.
+   */
+  timeout_s?: number | undefined;
+  /**
    * Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with
-   * the token of the push. False unless given; without this field it stays as it is.
+   * the token of the push. False unless given; without this field it stays as it is, and is true in a registration with
+   * a runtime.
    */
   replies?: boolean | undefined;
   /**

@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import type { Attempt } from '../../domain/outcome.ts';
+import { answeredAgents, type Attempt } from '../../domain/outcome.ts';
 import type { Clock } from '../clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
@@ -30,10 +30,32 @@ export interface AttemptsParts {
 }
 
 /** An attempt as it is stored. */
-function attemptOf(attempt: number, started_wall: number, result: PushResult, detail: string): Attempt {
-  const { duration_ms, outcome, status_code, response_excerpt } = result;
+function attemptOf(
+  attempt: number,
+  started_wall: number,
+  result: PushResult,
+  detail: string,
+  before: readonly string[],
+): Attempt {
+  const { duration_ms, outcome, status_code, response_excerpt, answered = [] } = result;
   const started_at = new Date(started_wall).toISOString();
-  return { attempt, started_at, duration_ms, outcome, status_code, detail, response_excerpt };
+  const answered_agents = [...before, ...answered.flatMap(({ agents }) => agents)];
+  return {
+    attempt,
+    started_at,
+    duration_ms,
+    outcome,
+    status_code,
+    detail,
+    response_excerpt,
+    ...(answered_agents.length > 0 && { answered_agents }),
+  };
+}
+
+/** What happened, and which replies were not sent. */
+function inWords(detail: string, unsent: string): string {
+  if (unsent === '' || detail === '') return unsent + detail;
+  return `${detail}; ${unsent}`;
 }
 
 /** Makes attempts: one POST each. */
@@ -75,6 +97,8 @@ export class Attempts {
     const started_wall = this.#clock.wall();
     const attempt = head.attempt_count + 1;
     const push = pushOf(head, target, attempt, started_wall, this.#user_agent);
+    const answered_before = answeredAgents(head.attempts);
+    if (answered_before.length > 0) push.answered_agents = answered_before;
     if (target.replies) {
       push.keeps_body = true;
       Object.assign(push.headers, this.#reply_access?.headersFor(head.delivery_id, started_wall));
@@ -95,7 +119,7 @@ export class Attempts {
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       const settle = (words: string): void => {
-        const made = attemptOf(attempt, started_wall, result, words === '' ? result.detail : words);
+        const made = attemptOf(attempt, started_wall, result, inWords(result.detail, words), answered_before);
         this.#results.apply(recipient, lane, head, made, judged);
       };
       const isLost = (): boolean => recipient.dropped;

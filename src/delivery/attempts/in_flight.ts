@@ -1,10 +1,9 @@
 import type { Recipient } from '../lanes/recipient.ts';
-import type { Target } from '../transport/target.ts';
+import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
- * Which limits an attempt counts against: those of an instance without a backlog, or those of a turn. `in_hand`: a
- * machine that pulls has the push. It holds no connection, and may take as long as an agent thinks, so it counts
- * against no limit of connections.
+ * Which limits an attempt counts against: those of an instance without a backlog, or those of a turn. `in_hand`: it may
+ * take as long as an agent thinks, so it counts against no limit of short attempts. Its transport has limits of its own.
  */
 export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 
@@ -35,10 +34,10 @@ export class InFlight {
    *
    * @returns its kind, to be given to `end`
    */
-  start(recipient: Recipient, { transport }: Target, now: number): AttemptKind {
+  start(recipient: Recipient, target: Target, now: number): AttemptKind {
     if (recipient.in_flight === 0) recipient.moved_at = now;
     recipient.partition.attemptStarts();
-    const kind = transport === 'pull' ? 'in_hand' : recipient.turn === null ? 'first' : 'in_turn';
+    const kind = mayTakeLong(target) ? 'in_hand' : recipient.turn === null ? 'first' : 'in_turn';
     this.#add(recipient, kind, 1);
     recipient.attempted();
     return kind;

@@ -5,7 +5,7 @@ import type { Acceptor } from '../accept/acceptor.ts';
 import type { Clock } from '../clock.ts';
 import type { Observer } from '../events.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
-import type { PushResult } from '../transport/transport.ts';
+import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
@@ -25,10 +25,13 @@ export interface RepliesParts {
   max_message_bytes: number;
 }
 
+/** A reply, and its place among those of its delivery: a part of its key. */
+type PlacedReply = ReadReply & { place: string };
+
 /** A response whose replies are being stored. */
 interface Storing {
   delivery: LaneDelivery;
-  read: ReadReply[];
+  read: PlacedReply[];
   /** Whether this node no longer owns the instance: then the next owner pushes again. */
   isLost: () => boolean;
 }
@@ -74,13 +77,26 @@ export class Replies {
    * @returns in words which replies were not sent, empty when all were; null when the replies were given up, and the
    * push has to be made again
    */
-  take(delivery: LaneDelivery, { kept_body }: PushResult, isLost: () => boolean): string | Promise<string | null> {
-    if (kept_body === undefined) return '';
-    if ('lost' in kept_body) return `${kept_body.lost}; a reply in it was not sent`;
+  take(
+    delivery: LaneDelivery,
+    { kept_body, answered }: PushResult,
+    isLost: () => boolean,
+  ): string | Promise<string | null> {
+    if (kept_body !== undefined && 'lost' in kept_body) return `${kept_body.lost}; a reply in it was not sent`;
     const agents = JSON.parse(delivery.target_agents) as string[];
-    const read = repliesIn(kept_body.text, { agents, max_message_bytes: this.#max_message_bytes });
+    const parts = answered ?? (kept_body === undefined ? [] : [{ agents, body: kept_body.text }]);
+    const read = parts.flatMap((part) => this.#readPart(part, agents));
     if (read.every(({ kind }) => kind === 'refused')) return inWords(read);
     return this.#storeAll({ delivery, read, isLost });
+  }
+
+  /** The places of an agent that is asked alone are its own, whatever else was asked with it. */
+  #readPart({ agents, body }: AnsweredPart, all_agents: readonly string[]): PlacedReply[] {
+    const prefix = agents.length < all_agents.length ? `${agents[0]}:` : '';
+    return repliesIn(body, { agents, max_message_bytes: this.#max_message_bytes }).map((reply, i) => ({
+      ...reply,
+      place: `${prefix}${i}`,
+    }));
   }
 
   async #storeAll(storing: Storing): Promise<string | null> {
@@ -99,11 +115,14 @@ export class Replies {
 
   /** Tries until all are stored. */
   async #storedOf({ delivery, read, isLost }: Storing): Promise<ReadReply[] | null> {
-    const results = [...read];
+    const results: ReadReply[] = [...read];
     let left = [...read.keys()].filter((i) => read[i]?.kind === 'reply');
     for (;;) {
       const tried = await Promise.all(
-        left.map((i) => this.#tryToStore(delivery, (read[i] as { reply: Reply }).reply, i)),
+        left.map((i) => {
+          const { reply, place } = read[i] as { reply: Reply; place: string };
+          return this.#tryToStore(delivery, reply, place);
+        }),
       );
       for (const [k, result] of tried.entries()) {
         const why = result === null ? undefined : NOT_STORED[result.kind];
@@ -118,7 +137,7 @@ export class Replies {
   }
 
   /** @returns null when it has to be tried again */
-  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: number): Promise<Accepted | null> {
+  async #tryToStore(delivery: LaneDelivery, reply: Reply, place: string): Promise<Accepted | null> {
     try {
       const idempotency = { key: `${delivery.delivery_id}:${place}`, fingerprint: FINGERPRINT };
       return await this.#acceptor.store(replySend(delivery, reply, idempotency));

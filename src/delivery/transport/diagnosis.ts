@@ -1,18 +1,23 @@
 import { adviceFor } from '../../domain/advice.ts';
 import type { Instance } from '../../domain/instance.ts';
 import { pushBodyHead } from '../../domain/push_body.ts';
+import { OUTCOMES } from '../../domain/outcome.ts';
+import { type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
+import { askedOf } from '../runtimes/asked.ts';
+import { exchangedOf } from '../runtimes/exchanged.ts';
 import { targetOf } from './target.ts';
 import { pushOf } from './push.ts';
-import type { PushResult } from './transport.ts';
+import type { Push, PushResult } from './transport.ts';
 import type { WebhookTransport } from './webhook_transport.ts';
 
-export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after'> {
+export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | 'kept_body' | 'answered'> {
   success: boolean;
   advice: string;
 }
 
 /**
- * Makes one signed push to the stored URL, like a real one, over a connection of its own. Nothing is recorded.
+ * Makes one signed push to the stored URL, like a real one, over a connection of its own. A runtime that has a cheaper
+ * question is asked that one. Nothing is recorded.
  *
  * @param id the id of the delivery and of the message
  */
@@ -23,6 +28,22 @@ export async function diagnose(
   wall_ms: number,
   user_agent: string,
 ): Promise<Diagnosis> {
+  const push = samplePush(instance, id, wall_ms, user_agent);
+  const { runtime } = instance;
+  const request = runtime === null ? push : requestTo(push, instance, runtime);
+  const result = await transport.push({ ...request, fresh_connection: true });
+  const { retry_after: _, detail, kept_body: __, ...shown } = result;
+  const has_responded = result.status_code !== null && OUTCOMES[result.outcome].reached;
+  if (runtime === null || !has_responded) {
+    return { success: result.outcome === 'ok', ...shown, advice: adviceFor({ ...shown, detail }) };
+  }
+  const { body } = exchangedOf(result);
+  const response = { status_code: result.status_code as number, body };
+  const { is_ok, advice } = runtimeOf(runtime).readProbe(response, runtime.options);
+  return { success: is_ok, ...shown, advice };
+}
+
+function samplePush(instance: Instance, id: string, wall_ms: number, user_agent: string): Push {
   const created_at = new Date(wall_ms).toISOString();
   const message = { content: 'This is a test of your webhook by Convoke.', created_at };
   const push = pushOf(
@@ -41,14 +62,24 @@ export async function diagnose(
     wall_ms,
     user_agent,
   );
-  const {
-    retry_after: _,
-    detail,
-    ...result
-  } = await transport.push({
-    ...push,
-    headers: { ...push.headers, 'convoke-test': 'true' },
-    fresh_connection: true,
-  });
-  return { success: result.outcome === 'ok', ...result, advice: adviceFor({ ...result, detail }) };
+  return { ...push, headers: { ...push.headers, 'convoke-test': 'true' } };
+}
+
+/** The cheapest question of a runtime; where there is none, what a real push would be. */
+function requestTo(push: Push, { webhook_headers, webhook_url }: Instance, runtime: RuntimeSettings): Push {
+  const { probeOf, requestOf, asksEach } = runtimeOf(runtime);
+  const { options } = runtime;
+  const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
+  const agents = asksEach(options) ? asked.agents.slice(0, 1) : asked.agents;
+  const { url, method, headers, body } =
+    probeOf?.(options, webhook_url) ?? requestOf({ ...asked, agents }, options, webhook_url);
+  return {
+    instance_id: push.instance_id,
+    url,
+    method,
+    headers: { ...headers, 'user-agent': push.headers['user-agent'] ?? '', 'convoke-test': 'true', ...webhook_headers },
+    body: Buffer.from(body),
+    success_statuses: '2xx',
+    keeps_body: true,
+  };
 }

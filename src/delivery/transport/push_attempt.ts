@@ -24,6 +24,8 @@ export interface PushContext {
   readonly now: () => number;
   readonly deadline_ms: number;
   readonly deadlines: Deadlines;
+  /** Pushes with a deadline of their own. */
+  readonly own_deadlines: Set<PushAttempt>;
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
   readonly kept_bodies: KeptBodies;
@@ -34,7 +36,10 @@ export interface PushContext {
 export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHandler, ConnectionObserver {
   readonly #context: PushContext;
   readonly #push: Push;
-  readonly #resolve: (result: PushResult) => void;
+  readonly #resolve: (result: PushResult | null) => void;
+  readonly #timeout_ms: number;
+  /** Null while its deadline is among those of equal length. */
+  #timer: NodeJS.Timeout | null = null;
   #target: WebhookTarget | null = null;
   #pool: InstancePool | null = null;
   #connect_attempt: ConnectAttempt | null = null;
@@ -51,23 +56,30 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   #retry_after: string | null = null;
   #body: ResponseBody | null = null;
 
-  constructor(context: PushContext, push: Push, resolve: (result: PushResult) => void) {
+  /** @param resolve null only when it is given up */
+  constructor(
+    context: PushContext,
+    push: Push,
+    resolve: (result: PushResult | null) => void,
+    timeout_ms = context.deadline_ms,
+  ) {
     super();
     this.#context = context;
     this.#push = push;
+    this.#timeout_ms = timeout_ms;
     this.#resolve = resolve;
   }
 
   start(): void {
     const { instance_id, url, fresh_connection = false } = this.#push;
     const context = this.#context;
-    context.deadlines.add(this, context.now());
+    this.#startDeadline();
     if (context.is_closed) return this.#settle('unreachable', 'the service is stopping');
     if (fresh_connection) {
       const target = parseWebhookUrl(url, context.policy);
       if (isRefusal(target)) return this.#settle('blocked', `webhook_url ${target.message}`);
       this.#target = target;
-      return this.#connect(context.deadline_ms);
+      return this.#connect(this.#timeout_ms);
     }
     const pool = context.pools.of(instance_id, url);
     if (typeof pool === 'string') return this.#settle('blocked', pool);
@@ -75,13 +87,38 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#target = pool.target;
     pool.pushes += 1;
     const kept = pool.take();
-    if (kept === null) return this.#connect(context.deadline_ms);
+    if (kept === null) return this.#connect(this.#timeout_ms);
     this.#send(kept, this.started_at_ms);
   }
 
+  get instance_id(): string {
+    return this.#push.instance_id;
+  }
+
+  /** Few pushes have a length of their own, and each of those has a timer. */
+  #startDeadline(): void {
+    const context = this.#context;
+    if (this.#timeout_ms === context.deadline_ms) return context.deadlines.add(this, context.now());
+    this.started_at_ms = context.now();
+    context.own_deadlines.add(this);
+    this.#timer = setTimeout(() => setImmediate(() => this.expire()), this.#timeout_ms).unref();
+  }
+
+  #endDeadline(): void {
+    if (this.#timer === null) return this.#context.deadlines.remove(this);
+    clearTimeout(this.#timer);
+    this.#context.own_deadlines.delete(this);
+  }
+
+  /** Ends it without a result: another node goes on, or the process ends. */
+  giveUp(): void {
+    this.#settle('timeout', '', false, true);
+  }
+
+  /** A connection is made soon or not at all, however long an agent may think. */
   #connect(timeout_ms: number): void {
     this.#connect_attempt = new ConnectAttempt(this.#target!, this.#context.connector, this);
-    this.#connect_attempt.start(timeout_ms);
+    this.#connect_attempt.start(Math.min(timeout_ms, this.#context.deadline_ms));
   }
 
   #send(connection: PooledConnection, now_ms: number): void {
@@ -92,9 +129,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     connection.send(
       {
         path: this.#target!.path,
-        method: 'POST',
+        method: this.#push.method ?? 'POST',
         headers,
-        body,
+        body: body.byteLength === 0 ? null : body,
         ...(this.#pool === null && { reset: true }),
       },
       this,
@@ -132,7 +169,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
    * any timer ends the push. By now another node may have delivered in its place, so the deadline is checked.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
-    if (this.#context.now() - this.started_at_ms < this.#context.deadline_ms) return;
+    if (this.#context.now() - this.started_at_ms < this.#timeout_ms) return;
     this.expire();
     controller.abort(new Error('the deadline passed before the request was sent'));
   }
@@ -177,8 +214,9 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
 
   /** The deadline. */
   expire(): void {
+    if (this.#settled) return;
     if (this.#status_code !== null) return this.#settleByStatus(false);
-    const when = this.#context.is_closed ? 'before the service stopped' : `within ${this.#context.deadline_ms} ms`;
+    const when = this.#context.is_closed ? 'before the service stopped' : `within ${this.#timeout_ms} ms`;
     switch (this.#stage) {
       case 'dns':
         return this.#settle('dns_failed', `no name server answered ${when}`);
@@ -211,7 +249,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#stages = [];
     this.#stage = null;
     const { started_at_ms } = this;
-    this.#connect(started_at_ms + this.#context.deadline_ms - this.#context.now());
+    this.#connect(started_at_ms + this.#timeout_ms - this.#context.now());
   }
 
   /** The status line alone decides the outcome, even if the body breaks off. */
@@ -221,16 +259,17 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#settle(outcome, describeStatus(status_code, outcome), complete);
   }
 
-  #settle(outcome: Outcome, detail: string, complete = false): void {
+  #settle(outcome: Outcome, detail: string, complete = false, is_given_up = false): void {
     if (this.#settled) return;
     this.#settled = true;
     const context = this.#context;
-    context.deadlines.remove(this);
+    this.#endDeadline();
     this.#connect_attempt?.cancel();
     const ok = outcome === 'ok';
     this.endStage(ok, ok ? `answered ${this.#status_code}` : detail);
     this.#release(complete);
     this.#body?.end();
+    if (is_given_up) return this.#resolve(null);
     this.#resolve({
       outcome,
       status_code: this.#status_code,

@@ -1,4 +1,5 @@
 import { type Instance, isSwitchedOn, type TransportName } from '../../domain/instance.ts';
+import { type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { type SigningKey, signingKey } from '../../domain/signature.ts';
 
 interface Keys {
@@ -11,6 +12,10 @@ export interface Target {
   transport: TransportName;
   /** How long a machine that pulls has for the result of a push. */
   ack_timeout_ms: number;
+  /** How long an attempt at its webhook may take. */
+  timeout_ms: number;
+  /** Null: it is pushed to as the specification says. */
+  runtime: RuntimeSettings | null;
   url: string;
   headers: Record<string, string>;
   success_statuses: Instance['success_statuses'];
@@ -32,6 +37,8 @@ export function targetOf(instance: Instance): Target {
   return {
     transport: instance.transport,
     ack_timeout_ms: instance.ack_timeout_s * 1000,
+    timeout_ms: instance.timeout_s * 1000,
+    runtime: instance.runtime,
     url: instance.webhook_url,
     headers: instance.webhook_headers,
     success_statuses: instance.success_statuses,
@@ -43,6 +50,11 @@ export function targetOf(instance: Instance): Target {
     switched_on: isSwitchedOn(instance),
     updated_at: instance.updated_at,
   };
+}
+
+/** Whether an attempt may take as long as an agent thinks: then it counts against no limit of short ones. */
+export function mayTakeLong({ transport, timeout_ms }: Pick<Target, 'transport' | 'timeout_ms'>): boolean {
+  return transport === 'pull' || timeout_ms > TIMEOUT_S * 1000;
 }
 
 /** Whether what was learned of one target is true of the other: both reach the same machine in the same way. */

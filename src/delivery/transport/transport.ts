@@ -1,12 +1,14 @@
 import type { Outcome, SuccessStatuses } from '../../domain/outcome.ts';
 import type { Target } from './target.ts';
 
-/** One POST to make: everything that goes on the wire. Nothing is left to decide. */
+/** One request to make: everything that goes on the wire. Nothing is left to decide. */
 export interface Push {
   /** Connections are kept per instance and never shared between instances. */
   instance_id: string;
   /** The stored webhook_url, already accepted by `parseWebhookUrl`; not used for a machine that pulls. */
   url: string;
+  /** POST when absent. */
+  method?: string;
   /** Lower-case names; content-length and host are added by the transport. */
   headers: Record<string, string>;
   body: Uint8Array;
@@ -15,6 +17,8 @@ export interface Push {
   keeps_body?: boolean;
   /** Whether to make a connection for this push alone, so that every stage is seen (webhook-test). */
   fresh_connection?: boolean;
+  /** Agents that answered in earlier attempts: an instance with a runtime is asked for the others only. */
+  answered_agents?: readonly string[];
 }
 
 export type Stage = 'dns' | 'connect' | 'tls' | 'request' | 'response';
@@ -45,10 +49,19 @@ export interface PushResult {
   retry_after: string | null;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
+  /** What agents answered, one by one, of an instance with a runtime: counts whatever the outcome is. */
+  answered?: readonly AnsweredPart[];
+}
+
+/** What some of the agents of a push answered. */
+export interface AnsweredPart {
+  agents: readonly string[];
+  /** As in the response of a receiver: `{"replies": […]}`. */
+  body: string;
 }
 
 /** How an instance is reached, by one version of its registration. */
-export type Way = Pick<Target, 'transport' | 'ack_timeout_ms' | 'updated_at'>;
+export type Way = Pick<Target, 'transport' | 'ack_timeout_ms' | 'timeout_ms' | 'runtime' | 'headers' | 'updated_at'>;
 
 /** One way out of the queue. */
 export interface Transport {

@@ -31,6 +31,8 @@ export interface WebhookTransportOptions {
 
 export interface WebhookTransport extends Transport {
   push(push: Push): Promise<PushResult>;
+  /** With a deadline of its own. Null: it was handed over, and counts as not made. */
+  pushFor(push: Push, timeout_ms: number): Promise<PushResult | null>;
   counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
 }
 
@@ -47,6 +49,7 @@ class PooledTransport implements WebhookTransport, PushContext {
   readonly now: () => number;
   readonly deadline_ms: number;
   readonly deadlines: Deadlines;
+  readonly own_deadlines = new Set<PushAttempt>();
   readonly connector: ConnectorOptions;
   readonly pools: ConnectionPools;
   readonly kept_bodies = new KeptBodies();
@@ -71,24 +74,33 @@ class PooledTransport implements WebhookTransport, PushContext {
   }
 
   push(push: Push): Promise<PushResult> {
-    return new Promise((resolve) => new PushAttempt(this, push, resolve).start());
+    return new Promise((resolve) => {
+      new PushAttempt(this, push, resolve as (result: PushResult | null) => void).start();
+    });
+  }
+
+  pushFor(push: Push, timeout_ms: number): Promise<PushResult | null> {
+    return new Promise((resolve) => new PushAttempt(this, push, resolve, timeout_ms).start());
   }
 
   forget(instance_id: string): void {
     this.pools.forget(instance_id);
   }
 
-  /** Its attempts end within 5 s by themselves. */
-  handOver(): void {}
+  /** Most attempts end within 5 s by themselves. */
+  handOver(isTaken: (instance_id: string) => boolean): void {
+    for (const attempt of [...this.own_deadlines]) if (isTaken(attempt.instance_id)) attempt.giveUp();
+  }
 
   async close(): Promise<void> {
     this.is_closed = true;
     this.deadlines.close();
+    this.handOver(() => true);
     await this.pools.close();
   }
 
   counts() {
-    return { pushes: this.deadlines.size, ...this.pools.counts };
+    return { pushes: this.deadlines.size + this.own_deadlines.size, ...this.pools.counts };
   }
 }
 

@@ -11,6 +11,7 @@ import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import type { TransportName } from '../../domain/instance.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
 import { makeSecret, signingKey } from '../../domain/signature.ts';
+import { checkedRuntime, type RuntimeSettings, runtimeOf } from '../../domain/runtimes/runtimes.ts';
 import { isoTime } from '../../domain/time.ts';
 import { isRefusal, parseWebhookUrl } from '../../domain/webhook_url.ts';
 import type { EgressPolicy } from '../../domain/address.ts';
@@ -96,18 +97,22 @@ async function register(
   const { transport = 'webhook', webhook_url = '' } = body;
   if (body.webhook_url !== undefined) assertUrlAllowed(webhook_url, transport, egress_policy);
   if (body.webhook_secret !== undefined) signingKey(body.webhook_secret);
+  const runtime = checkedRuntime(body.runtime, body.runtime_options);
+  assertShapedHere(runtime, transport);
   const { created, instance, dropped_header_names } = await changes.instances.register(audit_trail.authorOf(request), {
     instance_id: body.instance_id,
     instance_name: body.instance_name,
     agent_ids: uniqueIds(body.agent_ids),
     transport,
     ack_timeout_s: body.ack_timeout_s,
+    timeout_s: body.timeout_s ?? (runtime === null ? undefined : runtimeOf(runtime).timeout_s),
+    runtime,
     webhook_url,
     webhook_headers: webhookHeaders(body.webhook_headers),
     webhook_secret: body.webhook_secret,
     new_secret: makeSecret(randomBytes(SECRET_BYTES)),
     success_statuses: body.success_statuses,
-    replies: body.replies,
+    replies: body.replies ?? (runtime === null ? undefined : true),
   });
   if (dropped_header_names.length > 0) {
     const { instance_id } = body;
@@ -333,6 +338,12 @@ function assertHandOver({ owner_scope }: Principal, key_id: string | null, keyri
   if (owner_scope !== null) throw new Problem('not_permitted', 'Only an admin key may hand an instance over.');
   if (key_id === null || keyring.canOwn(key_id)) return;
   throw invalidField('owner_key_id', 'must be a key that can be used, with the scope instance or admin');
+}
+
+/** A machine that pulls shapes its pushes itself, with `convoke connect --runtime`: its credentials stay there. */
+function assertShapedHere(runtime: RuntimeSettings | null, transport: TransportName): void {
+  if (runtime === null || transport === 'webhook') return;
+  throw invalidField('runtime', 'is for a webhook; `convoke connect --runtime` shapes pushes on the machine itself');
 }
 
 /** The URL of a machine that pulls is only shown, so the egress policy does not apply to it. */

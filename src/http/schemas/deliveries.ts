@@ -49,6 +49,12 @@ const AttemptSchema = Type.Object(
         'What happened, in words. Empty after a success, unless a reply in the response could not be sent: then it says why.',
     }),
     response_excerpt: Type.String({ description: "The beginning of the answer's body." }),
+    answered_agents: Type.Optional(
+      Type.Array(Type.String(), {
+        description:
+          'Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks the others.',
+      }),
+    ),
   },
   named('Attempt', 'One HTTP POST made for a delivery.'),
 );

@@ -1,5 +1,7 @@
 import Type from 'typebox';
 import { ACK_TIMEOUT_S, ACK_TIMEOUT_S_MAX, HEALTH, TRANSPORTS } from '../../domain/instance.ts';
+import { OPTIONS_BYTES_MAX } from '../../domain/runtimes/options.ts';
+import { RUNTIME_NAMES, TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import {
   agentId,
   AgentIds,
@@ -49,9 +51,34 @@ export const TransportSchema = enumOf(
 const AckTimeout = Type.Integer({
   minimum: 1,
   maximum: ACK_TIMEOUT_S_MAX,
-  description: `How long a machine that pulls has for the result of a push, in seconds; ${ACK_TIMEOUT_S} unless it was set, ${ACK_TIMEOUT_S_MAX} at most. A webhook always has 5.`,
+  description: `How long a machine that pulls has for the result of a push, in seconds; ${ACK_TIMEOUT_S} unless it was set, ${ACK_TIMEOUT_S_MAX} at most. A webhook has timeout_s instead.`,
   examples: [ACK_TIMEOUT_S],
   ...expected(`must be a whole number from 1 to ${ACK_TIMEOUT_S_MAX}`),
+});
+
+const Timeout = Type.Integer({
+  minimum: 1,
+  maximum: TIMEOUT_S_MAX,
+  description: `How long an attempt at webhook_url may take, in seconds; unless it was set, ${TIMEOUT_S}, or what a turn of the runtime takes. With more than ${TIMEOUT_S}, an attempt that is cut by a stop of the service is made again.`,
+  examples: [TIMEOUT_S],
+  ...expected(`must be a whole number from 1 to ${TIMEOUT_S_MAX}`),
+});
+
+const RuntimeSchema = enumOf(
+  RUNTIME_NAMES,
+  named(
+    'Runtime',
+    'What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the specification. `convoke runtimes` says what each is.',
+  ),
+);
+
+const RuntimeOptions = Type.Unsafe<Record<string, unknown>>({
+  type: 'object',
+  additionalProperties: true,
+  description:
+    'What the runtime is to do: `convoke runtimes NAME` lists its options. Stored encrypted; no response contains their values. Each registration gives them again.',
+  examples: [{ model: 'llama3.2' }],
+  ...expected(`must be an object of the options of the runtime, of at most ${OPTIONS_BYTES_MAX} bytes`),
 });
 
 const ConnectionSchema = Type.Object(
@@ -90,7 +117,7 @@ const SuccessStatuses = enumOf(
 
 const Replies = Type.Boolean({
   description:
-    'Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with the token of the push. False unless given; without this field it stays as it is.',
+    'Whether the instance may answer a push with replies, which are sent in the meeting: in its response, or later with the token of the push. False unless given; without this field it stays as it is, and is true in a registration with a runtime.',
   ...expected('must be true or false'),
 });
 
@@ -128,6 +155,13 @@ export const InstanceSchema = Type.Object(
     agent_ids: AgentIds,
     transport: Type.Optional(TransportSchema),
     ack_timeout_s: Type.Optional(AckTimeout),
+    timeout_s: Type.Optional(Timeout),
+    runtime: Type.Optional(RuntimeSchema),
+    runtime_option_names: Type.Optional(
+      Type.Array(Type.String(), {
+        description: 'Only with a runtime: the names of its options; no response contains their values.',
+      }),
+    ),
     connected: Type.Optional(
       nullable(ConnectionSchema, 'Only with the transport `pull`: the machine that pulls; null when none does.'),
     ),
@@ -187,6 +221,9 @@ export const RegisterBody = Type.Object(
     agent_ids: AgentIds,
     transport: Type.Optional(TransportSchema),
     ack_timeout_s: Type.Optional(AckTimeout),
+    timeout_s: Type.Optional(Timeout),
+    runtime: Type.Optional(RuntimeSchema),
+    runtime_options: Type.Optional(RuntimeOptions),
     webhook_url: Type.Optional(WebhookUrl),
     webhook_headers: Type.Optional(WebhookHeaders),
     webhook_secret: Type.Optional(WebhookSecret),
@@ -219,6 +256,7 @@ export const PatchInstanceBody = Type.Object(
     webhook_headers: Type.Optional(WebhookHeaders),
     success_statuses: Type.Optional(SuccessStatuses),
     ack_timeout_s: Type.Optional(AckTimeout),
+    timeout_s: Type.Optional(Timeout),
     replies: Type.Optional(Replies),
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {

@@ -1,5 +1,6 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { Connection, Health, Instance, TransportName } from '../../domain/instance.ts';
+import type { RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 import type { SuccessStatuses } from '../../domain/outcome.ts';
 import type { Page, PageRequest } from './page.ts';
 
@@ -19,6 +20,9 @@ export interface Registration {
   /** `webhook` when absent. */
   transport?: TransportName | undefined;
   ack_timeout_s?: number | undefined;
+  timeout_s?: number | undefined;
+  /** Absent or null: the specification's pushes. A registration says it again each time. */
+  runtime?: RuntimeSettings | null | undefined;
   /** Empty only for `pull`. */
   webhook_url: string;
   webhook_headers: Record<string, string> | undefined;
@@ -38,6 +42,7 @@ export interface InstancePatch {
   webhook_headers?: Record<string, string> | undefined;
   success_statuses?: SuccessStatuses | undefined;
   ack_timeout_s?: number | undefined;
+  timeout_s?: number | undefined;
   replies?: boolean | undefined;
   /** The new owner; null: none. */
   owner_key_id?: string | null | undefined;

@@ -44,6 +44,8 @@ export const INSTANCE_COLUMNS = columnsOf<InstancesTable>({
   first_no: 1,
   transport: 1,
   ack_timeout_s: 1,
+  timeout_s: 1,
+  runtime: 1,
   connected_since: 1,
   connected_address: 1,
   connected_client: 1,

@@ -2,6 +2,7 @@ import type { DataKeys } from '../secrets/data_keys.ts';
 import type { Quotas } from '../contract/quotas.ts';
 import { sql } from 'kysely';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
+import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
 import { pageOf } from '../rows/page.ts';
 import { keyOf, rowsOfPage } from './page.ts';
@@ -41,10 +42,12 @@ const GET_PREVIOUS = statement(`
 /** Does nothing when another transaction has just created the row: then the caller updates that one. */
 const CREATE = statement(`
   INSERT INTO instances (instance_id, partition_no, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
+    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s,
+    timeout_s, runtime)
   VALUES ($instance_id, $partition_no, $instance_name, $agent_ids, $webhook_url, $webhook_headers, $webhook_secret,
     coalesce($success_statuses::text, '200'), coalesce($replies::smallint, 0), 1, 1, $wall_ms::bigint, $wall_ms, $wall_ms, $owner, take_numbers(1),
-    $transport, coalesce($ack_timeout_s::int, ${ACK_TIMEOUT_S}))
+    $transport, coalesce($ack_timeout_s::int, ${ACK_TIMEOUT_S}), coalesce($timeout_s::int, ${TIMEOUT_S}),
+    $runtime)
   ON CONFLICT (instance_id) DO NOTHING`);
 
 /** Switches the instance on and ends its back-off. Null headers or a null secret mean that the stored value stays. */
@@ -65,6 +68,8 @@ const UPDATE = statement(`
     webhook_url = $webhook_url,
     transport = $transport,
     ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
+    timeout_s = coalesce($timeout_s::int, timeout_s),
+    runtime = $runtime,
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -80,6 +85,7 @@ const PATCH = statement(`
     webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over::int = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s::int, ack_timeout_s),
+    timeout_s = coalesce($timeout_s::int, timeout_s),
     replies = coalesce($replies::smallint, replies),
     owner_key_id = CASE WHEN $hand_over::int = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
@@ -232,6 +238,7 @@ export function instanceOperations(
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
+        timeout_s: patch.timeout_s ?? null,
         replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         no_headers: encryptHeaders(instance_id, {}),

@@ -10,6 +10,7 @@ import {
   storedCount,
   storedFailure,
   storedHeaders,
+  storedRuntime,
   storedStatuses,
   storedTexts,
   storedTime,
@@ -49,7 +50,7 @@ export function instanceReader(keys: DataKeys) {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
       keys.decrypt(text, secretPlace(column, instance_id));
-    const count = (column: 'consecutive_failures' | 'backoff_step' | 'ack_timeout_s'): number =>
+    const count = (column: 'consecutive_failures' | 'backoff_step' | 'ack_timeout_s' | 'timeout_s'): number =>
       storedCount(row[column], 'instances', column, instance_id);
     const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
       storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
@@ -59,6 +60,8 @@ export function instanceReader(keys: DataKeys) {
       agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
       transport: storedTransport(row.transport, instance_id),
       ack_timeout_s: count('ack_timeout_s'),
+      timeout_s: count('timeout_s'),
+      runtime: row.runtime === null ? null : storedRuntime(decrypt('runtime', row.runtime), instance_id),
       webhook_url: row.webhook_url,
       webhook_headers: storedHeaders(
         decrypt('webhook_headers', row.webhook_headers),
@@ -104,6 +107,7 @@ export function instanceReader(keys: DataKeys) {
         webhook_headers: encryptHeaders(instance_id, {}),
         webhook_secret: encryptSecret('webhook_secret', instance_id, ''),
         previous_secret: null,
+        runtime: null,
       };
       return instanceRowOf({ ...row, ...readable });
     }
@@ -159,6 +163,10 @@ export function instanceReader(keys: DataKeys) {
       agent_ids: JSON.stringify(registration.agent_ids),
       transport: registration.transport ?? 'webhook',
       ack_timeout_s: registration.ack_timeout_s ?? null,
+      timeout_s: registration.timeout_s ?? null,
+      runtime: registration.runtime
+        ? encryptSecret('runtime', instance_id, JSON.stringify(registration.runtime))
+        : null,
       webhook_url: registration.webhook_url,
       webhook_headers: headers === null ? null : encryptHeaders(instance_id, headers),
       webhook_secret: is_new_secret ? encryptSecret('webhook_secret', instance_id, secret) : null,
@@ -173,7 +181,8 @@ export function instanceReader(keys: DataKeys) {
 }
 
 /** The bytes of the long columns of `i`. */
-export const INSTANCE_BYTES = 'octet_length(i.agent_ids) + octet_length(i.webhook_headers)';
+export const INSTANCE_BYTES =
+  'octet_length(i.agent_ids) + octet_length(i.webhook_headers) + coalesce(octet_length(i.runtime), 0)';
 
 /** For queries over the instances `i`. */
 function healthCondition(health: Health) {

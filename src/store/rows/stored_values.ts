@@ -4,6 +4,7 @@
  */
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
+import { isShapedName, type RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
 
 export interface DamagedValue {
   table: string;
@@ -89,6 +90,16 @@ export function storedTransport(text: string, row: string): TransportName {
   return 'webhook';
 }
 
+/** A runtime that this version does not know was registered with a later one: its pushes are those of the specification. */
+export function storedRuntime(json: string, row: string): RuntimeSettings | null {
+  const value = valueOf(json);
+  if (isObject(value) && isShapedName(value['name']) && isObject(value['options'])) {
+    return value as unknown as RuntimeSettings;
+  }
+  reportDamaged('instances', 'runtime', row);
+  return null;
+}
+
 /** A number that counts something. */
 export function storedCount(number: number, table: string, column: string, row: string): number {
   if (Number.isSafeInteger(number) && number >= 0) return number;
@@ -117,6 +128,7 @@ function isAttempt(value: unknown): value is Attempt {
     isTimeText(value['started_at']) &&
     Number.isFinite(value['duration_ms']) &&
     typeof value['response_excerpt'] === 'string' &&
+    (value['answered_agents'] === undefined || isTexts(value['answered_agents'])) &&
     isEnd(value)
   );
 }
@@ -125,6 +137,10 @@ function isAttempt(value: unknown): value is Attempt {
 function isEnd({ outcome, status_code, detail }: Record<string, unknown>): boolean {
   const is_outcome = typeof outcome === 'string' && Object.hasOwn(OUTCOMES, outcome);
   return is_outcome && (status_code === null || Number.isSafeInteger(status_code)) && typeof detail === 'string';
+}
+
+function isTexts(value: unknown): boolean {
+  return Array.isArray(value) && value.every((each) => typeof each === 'string');
 }
 
 function isTimeText(value: unknown): boolean {

@@ -39,6 +39,8 @@ export interface InstancesTable {
   first_no: number;
   transport: string;
   ack_timeout_s: number;
+  timeout_s: number;
+  runtime: string | null;
   connected_since: number | null;
   connected_address: string | null;
   connected_client: string | null;

@@ -2,7 +2,7 @@
 import { type DataKey, decrypt, encrypt, type SecretPlace } from './secret_cipher.ts';
 import type { InstancesTable } from '../rows/tables.ts';
 
-export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret'] as const;
+export const SECRET_COLUMNS = ['webhook_headers', 'webhook_secret', 'previous_secret', 'runtime'] as const;
 
 export type SecretColumn = (typeof SECRET_COLUMNS)[number];
 export type SecretRow = Pick<InstancesTable, 'instance_id' | SecretColumn>;

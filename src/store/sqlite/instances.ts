@@ -2,6 +2,7 @@ import { sql } from 'kysely';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
 import type { NumberSource } from '../../domain/id.ts';
 import { ACK_TIMEOUT_S } from '../../domain/instance.ts';
+import { TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
 import { Problem } from '../../domain/problem.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
@@ -44,10 +45,11 @@ const IS_SAME = 'webhook_url = excluded.webhook_url AND transport = excluded.tra
  */
 const REGISTER = `
   INSERT INTO instances (instance_id, instance_name, agent_ids, webhook_url, webhook_headers, webhook_secret, success_statuses,
-    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s)
+    replies, webhook_enabled, is_active, last_seen_at, created_at, updated_at, owner_key_id, first_no, transport, ack_timeout_s,
+    timeout_s, runtime)
   VALUES ($instance_id, $instance_name, $agent_ids, $webhook_url, coalesce($webhook_headers, ''), coalesce($webhook_secret, ''),
     coalesce($success_statuses, '200'), coalesce($replies, 0), 1, 1, $wall_ms, $wall_ms, $wall_ms, $owner, $first_no, $transport,
-    coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}))
+    coalesce($ack_timeout_s, ${ACK_TIMEOUT_S}), coalesce($timeout_s, ${TIMEOUT_S}), $runtime)
   ON CONFLICT (instance_id) DO UPDATE SET
     instance_name = excluded.instance_name,
     agent_ids = excluded.agent_ids,
@@ -64,6 +66,8 @@ const REGISTER = `
     webhook_url = excluded.webhook_url,
     transport = excluded.transport,
     ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
+    timeout_s = coalesce($timeout_s, timeout_s),
+    runtime = $runtime,
     backoff_step = 0,
     backoff_until = NULL,
     last_seen_at = $wall_ms,
@@ -78,6 +82,7 @@ const PATCH = `
     webhook_headers = coalesce($webhook_headers, CASE WHEN $hand_over = 1 AND transport = 'pull' THEN $no_headers END, webhook_headers),
     success_statuses = coalesce($success_statuses, success_statuses),
     ack_timeout_s = coalesce($ack_timeout_s, ack_timeout_s),
+    timeout_s = coalesce($timeout_s, timeout_s),
     replies = coalesce($replies, replies),
     owner_key_id = CASE WHEN $hand_over = 1 THEN $owner ELSE owner_key_id END,
     backoff_step = CASE WHEN $is_active = 1 OR $webhook_enabled = 1 THEN 0 ELSE backoff_step END,
@@ -194,6 +199,7 @@ export function instanceOperations(
           patch.webhook_headers === undefined ? null : encryptHeaders(instance_id, patch.webhook_headers),
         success_statuses: patch.success_statuses ?? null,
         ack_timeout_s: patch.ack_timeout_s ?? null,
+        timeout_s: patch.timeout_s ?? null,
         replies: integerOrNull(patch.replies),
         hand_over: patch.owner_key_id === undefined ? 0 : 1,
         no_headers: encryptHeaders(instance_id, {}),

@@ -304,4 +304,10 @@ export const MIGRATIONS: readonly string[] = [
   -- Whether an instance may answer a push with replies.
   ALTER TABLE instances ADD COLUMN replies INTEGER NOT NULL DEFAULT 0;
   `,
+  `
+  -- How long an attempt may take, and the agent runtime at the address when pushes have a shape of its own: its name and its
+  -- options as JSON, encrypted.
+  ALTER TABLE instances ADD COLUMN timeout_s INTEGER NOT NULL DEFAULT 5;
+  ALTER TABLE instances ADD COLUMN runtime TEXT;
+  `,
 ];

@@ -1,0 +1,31 @@
+import type { Asked, PastMessage } from '../../domain/runtimes/runtime.ts';
+
+/** A push of the specification, as it is read for a runtime. Its agents are those that have to answer. */
+export function askedOf(
+  body: string,
+  headers: Readonly<Record<string, string>>,
+  history: readonly PastMessage[],
+): Asked {
+  const { meeting_id, message, target_agents, timestamp } = JSON.parse(body) as {
+    meeting_id: string;
+    message: Record<string, unknown>;
+    target_agents: string[];
+    timestamp: string;
+  };
+  const from_agent = headers['convoke-from-agent'];
+  return {
+    delivery_id: headers['webhook-id'] ?? '',
+    message_id: headers['convoke-message-id'] ?? '',
+    seq: Number(headers['convoke-seq'] ?? 0),
+    meeting_id,
+    message,
+    agents: target_agents,
+    timestamp,
+    from_agent: from_agent === undefined ? null : decodeURIComponent(from_agent),
+    in_reply_to: headers['convoke-in-reply-to'] ?? null,
+    reply_url: headers['convoke-reply-url'] ?? null,
+    reply_token: headers['convoke-reply-token'] ?? null,
+    body,
+    history,
+  };
+}

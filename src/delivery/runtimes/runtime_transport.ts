@@ -1,0 +1,202 @@
+import type { PastMessage, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
+import { runtimeOf, type RuntimeSettings, TIMEOUT_S } from '../../domain/runtimes/runtimes.ts';
+import type { MessageStore } from '../../store/contract/messages.ts';
+import type { Clock, Timer } from '../clock.ts';
+import { mayTakeLong } from '../transport/target.ts';
+import type { Push, PushResult, Transport, Way } from '../transport/transport.ts';
+import type { WebhookTransport } from '../transport/webhook_transport.ts';
+import { askedOf } from './asked.ts';
+import { LongAttempts } from './long_attempts.ts';
+import { type Exchanged, exchangedOf } from './exchanged.ts';
+import { takeTurns, type Turns } from './turns.ts';
+
+/** The texts of the history in one request. */
+const HISTORY_CHARS_MAX = 64 << 10;
+
+export interface RuntimeTransportParts {
+  clock: Clock;
+  webhook: WebhookTransport;
+  store: { messages: Pick<MessageStore, 'list'> };
+  /** The most long attempts at one instance. */
+  instance_concurrency: number;
+  /** An instance has room again. */
+  onReady: (instance_id: string) => void;
+  /** The history could not be read. */
+  onError: (error: unknown) => void;
+}
+
+/** A push to an instance with a runtime, while it is in flight. */
+interface Running {
+  instance_id: string;
+  is_given_up: boolean;
+  /** Ends a pause between two requests. */
+  wake: () => void;
+}
+
+/**
+ * Webhooks, in the shape that the runtime of the instance wants. The engine gives it the push of the specification and
+ * gets one result, whatever requests that takes.
+ */
+export class RuntimeTransport implements Transport {
+  readonly #parts: RuntimeTransportParts;
+  readonly #long: LongAttempts;
+  readonly #running = new Set<Running>();
+
+  constructor(parts: RuntimeTransportParts) {
+    this.#parts = parts;
+    this.#long = new LongAttempts(parts.instance_concurrency, parts.onReady);
+  }
+
+  canPush(instance_id: string, way: Way): boolean {
+    return !mayTakeLong(way) || this.#long.hasRoom(instance_id);
+  }
+
+  async push(push: Push, way: Way): Promise<PushResult | null> {
+    if (!mayTakeLong(way)) return this.#pushShaped(push, way);
+    this.#long.start(push.instance_id);
+    try {
+      return await this.#pushShaped(push, way);
+    } finally {
+      this.#long.end(push.instance_id);
+    }
+  }
+
+  #pushShaped(push: Push, way: Way): Promise<PushResult | null> {
+    const { runtime, timeout_ms } = way;
+    const { webhook } = this.#parts;
+    if (runtime !== null) return this.#ask(push, runtime, way);
+    return timeout_ms === TIMEOUT_S * 1000 ? webhook.push(push) : webhook.pushFor(push, timeout_ms);
+  }
+
+  async #ask(push: Push, settings: RuntimeSettings, way: Way): Promise<PushResult | null> {
+    const { clock } = this.#parts;
+    const started_at = clock.now();
+    const running: Running = { instance_id: push.instance_id, is_given_up: false, wake: () => {} };
+    this.#running.add(running);
+    try {
+      const turns = await this.#turnsOf(push, settings, way, running, started_at + way.timeout_ms);
+      if (turns === null) return null;
+      const { excerpt, ...result } = turns;
+      return { ...result, response_excerpt: excerpt, stages: [], duration_ms: clock.now() - started_at };
+    } finally {
+      this.#running.delete(running);
+    }
+  }
+
+  async #turnsOf(
+    push: Push,
+    { name, options }: RuntimeSettings,
+    way: Way,
+    running: Running,
+    ends_at: number,
+  ): Promise<Turns | null> {
+    const { clock } = this.#parts;
+    const runtime = runtimeOf({ name });
+    const asked = askedOf(Buffer.from(push.body).toString(), push.headers, []);
+    const history = await this.#historyOf(asked.meeting_id, asked.seq, runtime.historyOf(options));
+    if (history === null || running.is_given_up) return null;
+    return takeTurns({
+      runtime,
+      options,
+      base_url: push.url,
+      asked: { ...asked, history },
+      answered_agents: push.answered_agents ?? [],
+      exchange: (request, agents) => this.#exchange(push, way, request, agents, running, ends_at),
+      pause: async (ms) => {
+        if (clock.now() + ms >= ends_at) return false;
+        await this.#pause(ms, running);
+        return true;
+      },
+    });
+  }
+
+  /** Null when it cannot be read: the attempt counts as not made. */
+  async #historyOf(meeting_id: string, before_seq: number, limit: number): Promise<PastMessage[] | null> {
+    if (limit === 0) return [];
+    try {
+      const { messages } = this.#parts.store;
+      const page = await messages.list(meeting_id, { before_seq, limit, chars_max: HISTORY_CHARS_MAX });
+      return (page?.data ?? []).map(({ seq, said, message }) => ({
+        seq,
+        from_agent: said?.from_agent ?? null,
+        message: JSON.parse(message) as Record<string, unknown>,
+      }));
+    } catch (error) {
+      this.#parts.onError(error);
+      return null;
+    }
+  }
+
+  async #exchange(
+    push: Push,
+    way: Way,
+    request: RuntimeRequest,
+    agents: readonly string[],
+    running: Running,
+    ends_at: number,
+  ): Promise<Exchanged | null> {
+    if (running.is_given_up) return null;
+    const { clock, webhook } = this.#parts;
+    const timeout_ms = ends_at - clock.now();
+    if (timeout_ms <= 0) return { ...NO_TIME_LEFT };
+    const shaped: Push = {
+      instance_id: push.instance_id,
+      url: request.url,
+      method: request.method,
+      headers: headersOf(push, way, request, agents),
+      body: Buffer.from(request.body),
+      success_statuses: '2xx',
+      keeps_body: true,
+    };
+    const result = await webhook.pushFor(shaped, timeout_ms);
+    return result === null ? null : exchangedOf(result);
+  }
+
+  #pause(ms: number, running: Running): Promise<void> {
+    return new Promise((resolve) => {
+      const timer: Timer = this.#parts.clock.after(ms, resolve);
+      running.wake = () => {
+        timer.cancel();
+        resolve();
+      };
+    });
+  }
+
+  forget(instance_id: string): void {
+    this.#parts.webhook.forget(instance_id);
+  }
+
+  handOver(isTaken: (instance_id: string) => boolean): void {
+    for (const running of this.#running) {
+      if (!isTaken(running.instance_id)) continue;
+      running.is_given_up = true;
+      running.wake();
+    }
+    this.#parts.webhook.handOver(isTaken);
+  }
+
+  async close(): Promise<void> {
+    this.handOver(() => true);
+    await this.#parts.webhook.close();
+  }
+}
+
+const NO_TIME_LEFT: Exchanged = {
+  outcome: 'timeout',
+  status_code: null,
+  detail: 'no time was left to ask',
+  retry_after: null,
+  body: '',
+};
+
+/** Those of the instance count before those of the shape. A request for some of the agents has a key of its own. */
+function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readonly string[]): Record<string, string> {
+  const key = push.headers['idempotency-key'] ?? '';
+  const [agent = ''] = agents;
+  return {
+    'idempotency-key': agents.length === 1 ? `${key}:${encodeURIComponent(agent.toWellFormed())}` : key,
+    ...request.headers,
+    'user-agent': push.headers['user-agent'] ?? '',
+    ...way.headers,
+  };
+}

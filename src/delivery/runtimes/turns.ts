@@ -1,0 +1,99 @@
+import { type Outcome, OUTCOMES } from '../../domain/outcome.ts';
+import type { Asked, Runtime, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
+import type { Options } from '../../domain/runtimes/options.ts';
+import type { AnsweredPart } from '../transport/transport.ts';
+import type { Exchanged } from './exchanged.ts';
+
+/** Requests of one push in flight at a time. */
+const AT_A_TIME = 4;
+
+/** What a push came to, over all its requests. */
+export interface Turns extends Omit<Exchanged, 'body'> {
+  answered: AnsweredPart[];
+  /** The beginning of the body that decided. */
+  excerpt: string;
+}
+
+export interface TurnsParts {
+  runtime: Runtime;
+  options: Options;
+  base_url: string;
+  asked: Asked;
+  /** Agents that answered in an earlier attempt. */
+  answered_agents: readonly string[];
+  /** Makes a request; null when the attempt is to count as not made. */
+  exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged | null>;
+  /** Waits; false when there is no time left for another request. */
+  pause: (ms: number) => Promise<boolean>;
+}
+
+/**
+ * Asks a runtime: one request for all agents of a push, or one for each that has not answered yet. A failure of one
+ * keeps no other from being asked.
+ *
+ * @returns null when the attempt is to count as not made
+ */
+export async function takeTurns(parts: TurnsParts): Promise<Turns | null> {
+  const { runtime, options, asked, answered_agents } = parts;
+  const groups = runtime.asksEach(options) ? asked.agents.map((agent) => [agent]) : [asked.agents];
+  const left = groups.filter((agents) => !agents.every((agent) => answered_agents.includes(agent)));
+  const results: (Turns | null)[] = [];
+  const waiting = left.values();
+  const work = async (): Promise<void> => {
+    for (const agents of waiting) results.push(await takeTurn(parts, { ...asked, agents }));
+  };
+  await Promise.all(Array.from({ length: Math.min(AT_A_TIME, left.length) }, work));
+  if (results.includes(null)) return null;
+  return together(results as Turns[]);
+}
+
+async function takeTurn(parts: TurnsParts, asked: Asked): Promise<Turns | null> {
+  const { runtime, options, base_url, exchange, pause } = parts;
+  for (let request = runtime.requestOf(asked, options, base_url); ;) {
+    const exchanged = await exchange(request, asked.agents);
+    if (exchanged === null) return null;
+    const { body, ...result } = exchanged;
+    const end = { ...result, answered: [], excerpt: body };
+    if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
+    const response = { status_code: result.status_code, body };
+    // A body that did not arrive whole cannot be read.
+    if (result.outcome === 'broken_response') return end;
+    const meaning = runtime.read(response, asked, options, base_url);
+    if (meaning.kind === 'answered') {
+      const said = JSON.stringify({ replies: meaning.answers });
+      return { ...end, outcome: 'ok', detail: '', answered: [{ agents: asked.agents, body: said }] };
+    }
+    if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
+    if (!(await pause(meaning.pause_ms))) {
+      return { ...end, outcome: 'timeout', detail: 'the answer was not there in time' };
+    }
+    ({ request } = meaning);
+  }
+}
+
+/** The first failure says what becomes of the delivery; what was answered counts all the same. */
+function together(results: Turns[]): Turns {
+  const answered = results.flatMap((each) => each.answered);
+  const failures = results.filter(({ outcome }) => outcome !== 'ok');
+  const [first] = failures.length > 0 ? failures : results;
+  if (first === undefined) return { ...NOTHING_LEFT, answered };
+  const agents = answered.flatMap((each) => each.agents);
+  const others = first.outcome === 'ok' || agents.length === 0 ? '' : `; answered already: ${named(agents)}`;
+  return { ...first, answered, detail: first.detail + others };
+}
+
+/** All have answered in earlier attempts: that was stored, and what became of the delivery was not. */
+const NOTHING_LEFT = {
+  outcome: 'ok' as Outcome,
+  status_code: 200,
+  detail: '',
+  retry_after: null,
+  excerpt: '',
+};
+
+const NAMED_MAX = 5;
+
+function named(agents: readonly string[]): string {
+  const more = agents.length - NAMED_MAX;
+  return agents.slice(0, NAMED_MAX).join(', ') + (more > 0 ? ` and ${more} more` : '');
+}

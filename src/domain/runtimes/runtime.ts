@@ -1,0 +1,87 @@
+import type { Outcome } from '../outcome.ts';
+import type { OptionTable, Options } from './options.ts';
+
+/** A message as a runtime is asked about it: a push of the specification, and who has to answer. */
+export interface Asked {
+  delivery_id: string;
+  message_id: string;
+  seq: number;
+  meeting_id: string;
+  /** As JSON.parse read it. */
+  message: Record<string, unknown>;
+  /** The agents that this request is for. */
+  agents: readonly string[];
+  timestamp: string;
+  from_agent: string | null;
+  in_reply_to: string | null;
+  /** How an agent answers later; null when it cannot. */
+  reply_url: string | null;
+  reply_token: string | null;
+  /** The text of the specification's body. */
+  body: string;
+  /** Messages of the meeting before this one, the oldest first. */
+  history: readonly PastMessage[];
+}
+
+/** A message of the meeting before the one that is pushed. */
+export interface PastMessage {
+  seq: number;
+  from_agent: string | null;
+  message: Record<string, unknown>;
+}
+
+/** One HTTP request to a runtime. */
+export interface RuntimeRequest {
+  method: string;
+  url: string;
+  /** Lower-case names. Those of the instance (its credential) are added later. */
+  headers: Record<string, string>;
+  /** Empty for a request without a body. */
+  body: string;
+}
+
+export interface RuntimeResponse {
+  status_code: number;
+  /** Whole after a 2xx; the beginning of it otherwise. */
+  body: string;
+}
+
+/** What an agent says: a text, or a message of its own, as in the response of a receiver (see domain/reply.ts). */
+export type Answer = string | { message: Record<string, unknown>; from_agent?: string };
+
+/** What a response means. */
+export type Meaning =
+  /** The runtime took it; `answers` is empty when there is nothing to say in the meeting. */
+  | { kind: 'answered'; answers: Answer[] }
+  /** Only statuses that a receiver may give have an outcome of their own. */
+  | { kind: 'failed'; outcome: Outcome; detail: string }
+  /** The answer is not there yet: ask with this request after the pause. */
+  | { kind: 'later'; request: RuntimeRequest; pause_ms: number };
+
+/** What a test found, without a turn of the model. `advice` is one sentence: what to do about it. */
+export interface Probed {
+  is_ok: boolean;
+  advice: string;
+}
+
+/**
+ * The shape that one kind of agent runtime wants. All of it is pure: bytes that are made twice of the same push are the
+ * same. The same shapes serve webhooks and `convoke connect`.
+ */
+export interface Runtime {
+  /** One line for `convoke runtimes`. */
+  says: string;
+  options: OptionTable;
+  /** How long an attempt may take unless the registration says: a turn of a model takes up to two minutes. */
+  timeout_s: number;
+  /** How many messages of the meeting a request has beside the one that is pushed. */
+  historyOf: (options: Options) => number;
+  /** Whether each agent of a push has a request of its own. */
+  asksEach: (options: Options) => boolean;
+  /** @param base_url the stored webhook_url, or `--to` */
+  requestOf: (asked: Asked, options: Options, base_url: string) => RuntimeRequest;
+  read: (response: RuntimeResponse, asked: Asked, options: Options, base_url: string) => Meaning;
+  /** The cheapest question that shows whether the runtime is there and set up; null: there is none but a push. */
+  probeOf: ((options: Options, base_url: string) => RuntimeRequest) | null;
+  readProbe: (response: RuntimeResponse, options: Options) => Probed;
+}

@@ -1,0 +1,49 @@
+/** The runtimes that there are. One that is not here is refused at the registration. */
+import { invalidField } from '../problem.ts';
+import { checkedOptions, type Options } from './options.ts';
+import { openai } from './openai.ts';
+import type { Runtime } from './runtime.ts';
+import { template } from './template.ts';
+
+export const RUNTIMES = { openai, template } as const satisfies Record<string, Runtime>;
+
+/** A runtime with a shape of its own. `spec`, the specification's body, is none. */
+export type ShapedName = keyof typeof RUNTIMES;
+export type RuntimeName = 'spec' | ShapedName;
+
+export const RUNTIME_NAMES = ['spec', ...Object.keys(RUNTIMES)] as RuntimeName[];
+
+export function isShapedName(name: unknown): name is ShapedName {
+  return typeof name === 'string' && Object.hasOwn(RUNTIMES, name);
+}
+
+/** What an instance has for a runtime. */
+export interface RuntimeSettings {
+  name: ShapedName;
+  options: Options;
+}
+
+/** How long an attempt may take unless it was set, in seconds. */
+export const TIMEOUT_S = 5;
+export const TIMEOUT_S_MAX = 600;
+
+export function runtimeOf({ name }: Pick<RuntimeSettings, 'name'>): Runtime {
+  return RUNTIMES[name];
+}
+
+/**
+ * What a registration says of a runtime; null for `spec`.
+ *
+ * @throws Problem `invalid_fields`
+ */
+export function checkedRuntime(
+  name: RuntimeName = 'spec',
+  options: Record<string, unknown> | undefined,
+  path = 'runtime_options',
+): RuntimeSettings | null {
+  if (name === 'spec') {
+    if (options !== undefined) throw invalidField(path, 'is for a runtime; name it in runtime');
+    return null;
+  }
+  return { name, options: checkedOptions(RUNTIMES[name].options, options ?? {}, path) };
+}

@@ -1,0 +1,221 @@
+import { numberOption, textOption } from './options.ts';
+import type { Answer, Asked, Meaning, Runtime } from './runtime.ts';
+import {
+  adviceForProbe,
+  answersOf,
+  at,
+  failed,
+  HISTORY_OPTION,
+  isSuccess,
+  jsonOf,
+  NO_REPLY,
+  NO_REPLY_OPTION,
+  notUnderstood,
+  textOfMessage,
+} from './words.ts';
+
+const DEPTH_MAX = 20;
+const HEADERS_MAX = 20;
+const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
+/** Headers that HTTP needs for itself, or that the body decides. */
+const REFUSED_HEADERS = new Set([
+  'content-length',
+  'transfer-encoding',
+  'connection',
+  'host',
+  'expect',
+  'upgrade',
+  'te',
+]);
+/** A place of the push. */
+const PLACE = /\{\{\s*([\w.-]{1,200})\s*\}\}/g;
+const ONE_PLACE = /^\{\{\s*([\w.-]{1,200})\s*\}\}$/;
+
+/** The first part of a place: what a push has. */
+const FIELDS = [
+  'delivery_id',
+  'message_id',
+  'seq',
+  'meeting_id',
+  'message',
+  'text',
+  'agent_id',
+  'target_agents',
+  'timestamp',
+  'from_agent',
+  'in_reply_to',
+  'reply_url',
+  'reply_token',
+  'history',
+] as const;
+
+/** Any HTTP API that takes JSON: the request is written as a template. */
+export const template: Runtime = {
+  says: 'any HTTP API that takes JSON: you write the request with {{…}} for the parts of the push',
+  options: {
+    body: { type: 'json', check: wrongWithBody, is_required: true, says: 'the body: JSON with {{…}} in its strings' },
+    method: { type: 'choice', choices: ['POST', 'PUT', 'PATCH'], default: 'POST', says: 'the method of the request' },
+    path: {
+      type: 'json',
+      check: (value) =>
+        typeof value === 'string' && value.length <= 1_000 && /^[/?][\x21-\x7e]*$/.test(value)
+          ? unknownPlace(value)
+          : 'must begin with / or ?, and be at most 1000 characters of ASCII without spaces',
+      says: 'added to the address; {{…}} in it is percent-encoded',
+    },
+    headers: { type: 'json', check: wrongWithHeaders, says: 'further headers; {{…}} in them is percent-encoded' },
+    reply: {
+      type: 'json',
+      check: (value) =>
+        typeof value === 'string' && /^(\/([^/~]|~[01])*)*$/.test(value) && value.length <= 500
+          ? null
+          : 'must be a JSON pointer, such as /choices/0/message/content',
+      says: 'where in the response the reply is, as a JSON pointer; no replies when absent',
+    },
+    no_reply: NO_REPLY_OPTION,
+    each_agent: { type: 'boolean', says: 'true: a request for each agent of the push, which is {{agent_id}}' },
+    history: { ...HISTORY_OPTION, default: 0, says: 'how many messages before this one {{history}} has' },
+  },
+  timeout_s: 120,
+  historyOf: (options) => numberOption(options, 'history', 0),
+  asksEach: (options) => options['each_agent'] === true,
+  requestOf(asked, options, base_url) {
+    const values = valuesOf(asked);
+    const path = textOption(options, 'path', '').replace(PLACE, (_, place: string) => encoded(valueAt(values, place)));
+    const given = (options['headers'] as Record<string, string> | undefined) ?? {};
+    const headers = Object.fromEntries(
+      Object.entries(given).map(([name, text]) => [
+        name.toLowerCase(),
+        text.replace(PLACE, (_, place: string) => encoded(valueAt(values, place))),
+      ]),
+    );
+    return {
+      method: textOption(options, 'method', 'POST'),
+      url: base_url + path,
+      headers: { 'content-type': 'application/json', accept: 'application/json', ...headers },
+      body: JSON.stringify(filled(options['body'], values)),
+    };
+  },
+  read(response, asked, options): Meaning {
+    if (!isSuccess(response)) return failed(response);
+    const pointer = options['reply'] as string | undefined;
+    if (pointer === undefined) return { kind: 'answered', answers: [] };
+    // An empty response says nothing, whatever the API says otherwise.
+    if (response.body.trim() === '') return { kind: 'answered', answers: [] };
+    const body = jsonOf(response.body);
+    if (body === undefined) return notUnderstood('its body is not JSON');
+    const found = at(body, ...stepsOf(pointer));
+    return { kind: 'answered', answers: answersIn(found, asked, textOption(options, 'no_reply', NO_REPLY)) };
+  },
+  probeOf: null,
+  readProbe: (response) => {
+    const advice = adviceForProbe(response, 'such path');
+    return { is_ok: advice === null, advice: advice ?? 'It takes the request.' };
+  },
+};
+
+function answersIn(found: unknown, { agents }: Asked, no_reply: string): Answer[] {
+  if (typeof found === 'string') return answersOf(found, agents.length === 1 ? (agents[0] as string) : '', no_reply);
+  if (typeof found === 'object' && found !== null && !Array.isArray(found)) {
+    return [{ message: found as Record<string, unknown> }];
+  }
+  return [];
+}
+
+function valuesOf(asked: Asked): Record<(typeof FIELDS)[number], unknown> {
+  const { delivery_id, message_id, seq, meeting_id, message, agents, timestamp } = asked;
+  const { from_agent, in_reply_to, reply_url, reply_token, history } = asked;
+  return {
+    delivery_id,
+    message_id,
+    seq,
+    meeting_id,
+    message,
+    text: textOfMessage(message),
+    agent_id: agents[0] ?? null,
+    target_agents: agents,
+    timestamp,
+    from_agent,
+    in_reply_to,
+    reply_url,
+    reply_token,
+    history,
+  };
+}
+
+function valueAt(values: Record<string, unknown>, place: string): unknown {
+  return at(values, ...place.split('.')) ?? null;
+}
+
+/**
+ * Puts values into the strings of a template. A string that is one place becomes the value with its type; in a longer
+ * one the value is text. What comes out is JSON again, whatever the values are.
+ */
+function filled(template_: unknown, values: Record<string, unknown>): unknown {
+  if (typeof template_ === 'string') {
+    const [, only] = ONE_PLACE.exec(template_) ?? [];
+    if (only !== undefined) return valueAt(values, only);
+    return template_.replace(PLACE, (_, place: string) => textOf(valueAt(values, place)));
+  }
+  if (Array.isArray(template_)) return template_.map((each) => filled(each, values));
+  if (typeof template_ !== 'object' || template_ === null) return template_;
+  return Object.fromEntries(Object.entries(template_).map(([name, each]) => [name, filled(each, values)]));
+}
+
+function textOf(value: unknown): string {
+  if (value === null) return '';
+  return typeof value === 'string' ? value : JSON.stringify(value);
+}
+
+function encoded(value: unknown): string {
+  return encodeURIComponent(textOf(value).toWellFormed());
+}
+
+function stepsOf(pointer: string): string[] {
+  return pointer
+    .split('/')
+    .slice(1)
+    .map((step) => step.replaceAll('~1', '/').replaceAll('~0', '~'));
+}
+
+function wrongWithBody(value: unknown): string | null {
+  if (typeof value !== 'object' || value === null) return 'must be a JSON object or list';
+  return wrongWithin(value, DEPTH_MAX);
+}
+
+function wrongWithin(value: unknown, depth: number): string | null {
+  if (typeof value === 'string') return unknownPlace(value);
+  if (typeof value !== 'object' || value === null) return null;
+  if (depth === 0) return `is nested more than ${DEPTH_MAX} levels deep`;
+  for (const each of Object.values(value)) {
+    const why = wrongWithin(each, depth - 1);
+    if (why !== null) return why;
+  }
+  return null;
+}
+
+/** A mistyped place would be null in every request. */
+function unknownPlace(text: string): string | null {
+  for (const [whole, place = ''] of text.matchAll(PLACE)) {
+    const [first = ''] = place.split('.');
+    if (!(FIELDS as readonly string[]).includes(first)) return `has ${whole}; a push has ${FIELDS.join(', ')}`;
+  }
+  return null;
+}
+
+function wrongWithHeaders(value: unknown): string | null {
+  if (typeof value !== 'object' || value === null || Array.isArray(value)) return 'must be an object of header names';
+  const entries = Object.entries(value);
+  if (entries.length > HEADERS_MAX) return `must be at most ${HEADERS_MAX} headers`;
+  for (const [name, text] of entries) {
+    const lower = name.toLowerCase();
+    if (!HEADER_NAME.test(lower) || REFUSED_HEADERS.has(lower))
+      return `must not set the header ${JSON.stringify(name)}`;
+    if (typeof text !== 'string' || text.length > 4_096 || !/^[\t\x20-\x7e]*$/.test(text)) {
+      return `must give ${JSON.stringify(name)} a value of printable ASCII`;
+    }
+    const why = unknownPlace(text);
+    if (why !== null) return why;
+  }
+  return null;
+}

@@ -1,0 +1,101 @@
+/** What runtimes have in common: the text of a message, and what a status means. */
+import { outcomeOfStatus } from '../outcome.ts';
+import type { Asked, Meaning, RuntimeResponse } from './runtime.ts';
+
+export const HISTORY_DEFAULT = 20;
+export const HISTORY_MAX = 100;
+/** The text by which an agent says that it has nothing to say. */
+export const NO_REPLY = 'NO_REPLY';
+
+export const HISTORY_OPTION = {
+  type: 'integer',
+  min: 0,
+  max: HISTORY_MAX,
+  default: HISTORY_DEFAULT,
+  says: 'how many messages of the meeting before this one it is given',
+} as const;
+
+export const NO_REPLY_OPTION = {
+  type: 'text',
+  chars_max: 100,
+  default: NO_REPLY,
+  says: 'the answer that stands for no answer',
+} as const;
+
+/** The text of a message for a model: its `content` or `text`, or else all of it as JSON. */
+export function textOfMessage(message: Record<string, unknown>): string {
+  for (const field of ['content', 'text']) if (typeof message[field] === 'string') return message[field];
+  return JSON.stringify(message);
+}
+
+/** The name of who says a message. */
+export function nameOf(from_agent: string | null, message: Record<string, unknown>): string {
+  if (from_agent !== null) return from_agent;
+  for (const field of ['name', 'author', 'from', 'user']) if (typeof message[field] === 'string') return message[field];
+  return 'somebody';
+}
+
+/** The one agent of a request that asks each. */
+export function agentOf({ agents }: Asked): string {
+  return agents[0] ?? '';
+}
+
+/** What an agent says in words, without the name that some models put before it. */
+export function answersOf(text: string, agent: string, no_reply: string): string[] {
+  let said = text.trim();
+  if (said.startsWith(`${agent}:`)) said = said.slice(agent.length + 1).trim();
+  return said === '' || said === no_reply ? [] : [said];
+}
+
+export function failed(response: RuntimeResponse): Meaning {
+  const outcome = outcomeOfStatus(response.status_code, '2xx');
+  return { kind: 'failed', outcome, detail: `answered ${response.status_code}` };
+}
+
+/** A 2xx whose body is not what the runtime promises. */
+export function notUnderstood(what: string): Meaning {
+  return { kind: 'failed', outcome: 'broken_response', detail: `answered, but ${what}` };
+}
+
+export function isSuccess({ status_code }: RuntimeResponse): boolean {
+  return status_code >= 200 && status_code < 300;
+}
+
+/** The JSON of a body; undefined when it is none. */
+export function jsonOf(body: string): unknown {
+  try {
+    return JSON.parse(body) as unknown;
+  } catch {
+    return undefined;
+  }
+}
+
+/** What is at a path of fields and places; undefined when something on the way is missing. */
+export function at(value: unknown, ...path: (string | number)[]): unknown {
+  let found = value;
+  for (const step of path) {
+    if (typeof found !== 'object' || found === null || !Object.hasOwn(found, step)) return undefined;
+    found = (found as Record<string | number, unknown>)[step];
+  }
+  return found;
+}
+
+/** A path below the base; the query of the base stays where it is. */
+export function below(base_url: string, path: string): string {
+  const url = new URL(base_url);
+  url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;
+  return url.href;
+}
+
+export const JSON_HEADERS = { 'content-type': 'application/json', accept: 'application/json' };
+
+/** The advice for statuses that mean the same everywhere; null for others. */
+export function adviceForProbe({ status_code }: RuntimeResponse, path: string): string | null {
+  if (status_code === 401 || status_code === 403) {
+    return `${status_code}: it wants another credential; set webhook_headers.authorization.`;
+  }
+  if (status_code === 404 || status_code === 405) {
+    return `${status_code}: there is no ${path} below webhook_url; check the path of webhook_url.`;
+  }
+  return status_code >= 200 && status_code < 300 ? null : `${status_code}: its own log says why.`;
+}

@@ -1,0 +1,279 @@
+/** Pushes in the shape of a runtime, over real HTTP, from the registration to the reply in the meeting. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { Instance, Message } from '@convoke/sdk';
+import { type Received, startReceiver } from '../support/receiver.ts';
+import { assertProblem, messagesPath, startService, useService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const service = useService({ retry_schedule: '1s,1s,1s,1s,1s' });
+
+const OPENAI = { runtime: 'openai', runtime_options: { model: 'llama3.2' } } as const;
+
+interface ChatRequest {
+  model: string;
+  messages: { role: string; content: string }[];
+  user: string;
+}
+
+const chatOf = (received: Received): ChatRequest => JSON.parse(received.text) as ChatRequest;
+
+const says = (content: string) => ({
+  body: JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] }),
+});
+
+async function history(meeting_id: string, length: number): Promise<Message[]> {
+  return until(
+    `${length} messages in ${meeting_id}`,
+    async () => (await service.get<{ data: Message[] }>(messagesPath(meeting_id))).body.data,
+    (data) => data.length >= length,
+  );
+}
+
+describe('an instance with the runtime openai', () => {
+  test('is sent a chat completion with the meeting so far, and its answer is a reply', async (t) => {
+    const m = service.name('meeting');
+    await service.send(m, { content: 'Good morning', name: 'Ben' });
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: says('lena: Here I am.'),
+      registration: { ...OPENAI, webhook_headers: { authorization: 'Bearer the-secret-key' } },
+    });
+    const sent = await service.send(m, { content: 'Who is there?' });
+    const received = await receiver.next();
+    assert.deepEqual([received.method, received.path], ['POST', '/webhook/chat/completions']);
+    assert.equal(received.headers.authorization, 'Bearer the-secret-key');
+    const { model, messages, user } = chatOf(received);
+    assert.deepEqual([model, user], ['llama3.2', `${m}:lena`]);
+    assert.deepEqual(
+      messages.map(({ role }) => role),
+      ['system', 'user'],
+    );
+    assert.equal(messages[1]?.content, 'Ben: Good morning\n\nsomebody: Who is there?');
+    const [, , reply] = await history(m, 3);
+    assert.deepEqual(reply?.message, { content: 'Here I am.' });
+    assert.deepEqual([reply?.from_agent, reply?.in_reply_to], ['lena', sent.message_id]);
+    const delivery = await service.settled(sent);
+    assert.deepEqual([delivery.state, delivery.attempts[0]?.answered_agents], ['delivered', ['lena']]);
+  });
+
+  test('has its own words as the assistant, and those of others as the user', async (t) => {
+    const m = service.name('meeting');
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: (_, number) => says(number === 1 ? 'One.' : 'NO_REPLY'),
+      registration: OPENAI,
+    });
+    await service.settled(await service.send(m, { content: 'Count.' }));
+    const second = await service.send(m, { content: 'Go on.' });
+    await receiver.count(2);
+    assert.deepEqual(
+      chatOf(receiver.requests[1] as Received)
+        .messages.map(({ role, content }) => [role, content].join(' '))
+        .slice(1),
+      ['user somebody: Count.', 'assistant One.', 'user somebody: Go on.'],
+    );
+    assert.equal((await service.settled(second)).state, 'delivered');
+    assert.equal((await history(m, 3)).length, 3, 'NO_REPLY is no reply');
+  });
+
+  test('is asked once for each agent, and a retry asks only those that have not answered', async (t) => {
+    const m = service.name('meeting');
+    const failing = new Set(['ben']);
+    const asked: string[] = [];
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['anna', 'ben', 'cleo'],
+      behaviour: (received) => {
+        const { user, messages } = chatOf(received);
+        // Each hears what the others answer, too.
+        if (!messages.at(-1)?.content.endsWith('Who are you?')) return says('NO_REPLY');
+        const agent = user.split(':')[1] as string;
+        asked.push(agent);
+        return failing.delete(agent) ? { status: 500, body: 'no memory left' } : says(`I am ${agent}`);
+      },
+      registration: OPENAI,
+    });
+    const first = await service.send(m, { content: 'Who are you?' });
+    const delivery = await service.settled(first);
+    assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben', 'cleo']);
+    assert.deepEqual(
+      delivery.attempts.map(({ outcome, answered_agents }) => [outcome, answered_agents?.toSorted()]),
+      [
+        ['bad_status', ['anna', 'cleo']],
+        ['ok', ['anna', 'ben', 'cleo']],
+      ],
+    );
+    assert.match(delivery.attempts[0]?.detail ?? '', /^answered 500; answered already: /);
+    const replies = (await history(m, 4)).filter(({ in_reply_to }) => in_reply_to === first.message_id);
+    assert.deepEqual(replies.map(({ message }) => message['content']).toSorted(), [
+      'I am anna',
+      'I am ben',
+      'I am cleo',
+    ]);
+    const tries = receiver.requests.filter(
+      (request) =>
+        chatOf(request).messages.at(-1)?.content.endsWith('Who are you?') && request.text.includes(`${m}:ben`),
+    );
+    assert.equal(tries[0]?.text, tries[1]?.text, 'the bytes are the same on each attempt');
+    const keys = tries.slice(0, 2).map(({ headers }) => headers['idempotency-key']);
+    assert.deepEqual(keys, Array(2).fill(`${delivery.delivery_id}:ben`));
+  });
+
+  test('keeps to its bounds of history', async (t) => {
+    const m = service.name('meeting');
+    for (let i = 1; i <= 5; i++) await service.send(m, { content: `word ${i}` });
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: says('NO_REPLY'),
+      registration: { runtime: 'openai', runtime_options: { model: 'x', history: 2 } },
+    });
+    await service.send(m, { content: 'last' });
+    const { messages } = chatOf(await receiver.next());
+    assert.equal(messages[1]?.content, 'somebody: word 4\n\nsomebody: word 5\n\nsomebody: last');
+  });
+
+  test('that answers with what is no chat completion is tried again, and the attempt says what is wrong', async (t) => {
+    const m = service.name('meeting');
+    await service.member(t, m, { agent_ids: ['lena'], behaviour: { body: '{"ok":true}' }, registration: OPENAI });
+    const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
+    assert.deepEqual(
+      [attempts[0]?.outcome, attempts[0]?.status_code, attempts[0]?.detail],
+      ['broken_response', 200, 'answered, but its body has no choices[0]: this is no chat completion'],
+    );
+  });
+});
+
+describe('timeout_s', () => {
+  test('bounds an attempt instead of 5 s', async (t) => {
+    const m = service.name('meeting');
+    const { instance_id } = await service.member(t, m, { behaviour: 'hang', registration: { timeout_s: 1 } });
+    assert.equal((await service.instance(instance_id)).timeout_s, 1);
+    const { attempts } = await service.attempted(await service.send(m, { content: 'hi' }));
+    assert.deepEqual([attempts[0]?.outcome, attempts[0]?.detail], ['timeout', 'no status line arrived within 1000 ms']);
+  });
+
+  test('of more than 5 s delays no stop: the push is made again after the next start', async (t) => {
+    const own = await startService(t);
+    const m = 'm';
+    const { receiver } = await own.member(t, m, { behaviour: 'hang', registration: { timeout_s: 600 } });
+    const sent = await own.send(m, { content: 'hi' });
+    await receiver.next();
+    receiver.behaviour = {};
+    await own.restart({});
+    const delivery = await own.settled(sent);
+    assert.deepEqual(
+      delivery.attempts.map(({ attempt, outcome }) => [attempt, outcome]),
+      [[1, 'ok']],
+    );
+  });
+
+  test('is as specified where it is not given: the instance has no such field', async (t) => {
+    const { instance_id } = await service.member(t, service.name('meeting'));
+    const instance = await service.instance(instance_id);
+    for (const field of ['timeout_s', 'runtime', 'runtime_option_names']) assert.ok(!(field in instance), field);
+  });
+});
+
+describe('an instance with the runtime template', () => {
+  test('is sent what the template says, with the values encoded, and its reply is read by the pointer', async (t) => {
+    const m = service.name('meeting');
+    const { receiver } = await service.member(t, m, {
+      agent_ids: ['lena'],
+      behaviour: { status: 202, body: JSON.stringify({ out: [{ text: 'Done.' }] }) },
+      registration: {
+        runtime: 'template',
+        runtime_options: {
+          method: 'PUT',
+          path: '/rooms/{{meeting_id}}?as={{agent_id}}',
+          headers: { 'x-who': '{{from_agent}} of {{meeting_id}}' },
+          body: { prompt: 'says: {{text}}', whole: '{{message}}', n: '{{seq}}', none: '{{in_reply_to}}' },
+          reply: '/out/0/text',
+        },
+      },
+    });
+    const content = 'quote " and \\ and {{meeting_id}}';
+    await service.send(m, { content });
+    const { method, path, headers, text } = await receiver.next();
+    assert.deepEqual([method, path, headers['x-who']], ['PUT', `/webhook/rooms/${m}?as=lena`, ` of ${m}`.trim()]);
+    assert.deepEqual(JSON.parse(text), { prompt: `says: ${content}`, whole: { content }, n: 1, none: null });
+    assert.deepEqual((await history(m, 2))[1]?.message, { content: 'Done.' });
+  });
+});
+
+describe('a registration', () => {
+  const register = (more: object) =>
+    service.post('/api/v1/instances/register/', {
+      instance_id: service.name('i'),
+      instance_name: 'i',
+      agent_ids: ['a'],
+      webhook_url: 'http://127.0.0.1:9/v1',
+      ...more,
+    });
+
+  for (const [what, more, path] of [
+    ['an option that is missing', { runtime: 'openai' }, 'runtime_options.model'],
+    ['an option of the wrong type', { runtime: 'openai', runtime_options: { model: 3 } }, 'runtime_options.model'],
+    [
+      'an option that there is not',
+      { runtime: 'openai', runtime_options: { model: 'x', modle: 'y' } },
+      'runtime_options.modle',
+    ],
+    ['options without a runtime', { runtime_options: { model: 'x' } }, 'runtime_options'],
+    ['a runtime for a machine that pulls', { ...OPENAI, transport: 'pull' }, 'runtime'],
+    [
+      'a place that no push has',
+      { runtime: 'template', runtime_options: { body: { a: '{{mesage}}' } } },
+      'runtime_options.body',
+    ],
+    ['a runtime that is not there', { runtime: 'nobody' }, 'runtime'],
+    ['a timeout beyond its bounds', { timeout_s: 601 }, 'timeout_s'],
+  ] as const) {
+    test(`with ${what} is refused, and the problem names ${path}`, async () => {
+      const problem = assertProblem(await register(more), 422, 'invalid_fields');
+      assert.deepEqual(
+        problem.errors?.map((error) => error.path),
+        [path],
+      );
+    });
+  }
+
+  test('shows the names of the options and never their values; one without a runtime ends it', async () => {
+    const instance_id = service.name('i');
+    const { body, text } = await register({
+      instance_id,
+      runtime: 'openai',
+      runtime_options: { model: 'm', system: 'the-hidden-words' },
+    });
+    const { runtime, runtime_option_names, replies, timeout_s } = body as Instance;
+    assert.deepEqual([runtime, runtime_option_names, replies, timeout_s], ['openai', ['model', 'system'], true, 120]);
+    assert.ok(!text.includes('the-hidden-words'));
+    const again = (await register({ instance_id })).body as Instance;
+    assert.equal(again.runtime, undefined);
+  });
+});
+
+describe('webhook-test', () => {
+  const test_ = (instance_id: string) =>
+    service.post<{ success: boolean; advice: string }>('/api/v1/instances/webhook-test/', { instance_id });
+
+  test('asks a server of chat completions for its models, and costs no answer of one', async (t) => {
+    const receiver = await startReceiver(t, { body: '{"data":[{"id":"llama3.2:latest"},{"id":"qwen"}]}' });
+    const good = await service.register({ ...OPENAI, webhook_url: `${receiver.origin}/v1` });
+    const tested = await test_(good.instance_id);
+    assert.deepEqual([tested.body.success, tested.body.advice], [true, 'It is there, and has the model llama3.2.']);
+    assert.deepEqual(
+      receiver.requests.map(({ method, path }) => `${method} ${path}`),
+      ['GET /v1/models'],
+    );
+  });
+
+  test('says which setting of the runtime is wrong', async (t) => {
+    const receiver = await startReceiver(t, { body: '{"data":[{"id":"qwen"}]}' });
+    const { instance_id } = await service.register({ ...OPENAI, webhook_url: `${receiver.origin}/v1` });
+    const { body } = await test_(instance_id);
+    assert.equal(body.success, false);
+    assert.equal(body.advice, 'It does not list the model llama3.2 of runtime_options.model; it has qwen.');
+    receiver.behaviour = { status: 401 };
+    assert.match((await test_(instance_id)).body.advice, /set webhook_headers\.authorization/);
+  });
+});
