@@ -6,7 +6,14 @@ import { type PullEnd, type PullRequest, PullTransport } from '../../src/deliver
 import type { Push, PushResult } from '../../src/delivery/transport/transport.ts';
 import { VirtualClock } from '../support/virtual_clock.ts';
 
-const WAY = { transport: 'pull', ack_timeout_ms: 30_000, timeout_ms: 5_000, runtime: null, headers: {}, updated_at: 1 } as const;
+const WAY = {
+  transport: 'pull',
+  ack_timeout_ms: 30_000,
+  timeout_ms: 5_000,
+  runtime: null,
+  headers: {},
+  updated_at: 1,
+} as const;
 
 const pushOf = (id: string, bytes = 2): Push => ({
   instance_id: 'i',

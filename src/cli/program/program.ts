@@ -22,6 +22,7 @@ import { joinCommand, leaveCommand } from './commands/memberships.ts';
 import { meetingsCommand } from './commands/meetings.ts';
 import { nodesCommand } from './commands/nodes.ts';
 import { messagesCommand, sendCommand } from './commands/messages.ts';
+import { runtimesCommand } from './commands/runtimes.ts';
 import { serveCommand } from './commands/serve_command.ts';
 import { note } from './terminal.ts';
 import { webhookTestCommand } from './commands/webhook_test.ts';
@@ -71,6 +72,7 @@ export function program(): Command {
     'Who may do what:': [keysCommand(), auditCommand()],
     'Who takes part:': [
       connectCommand(),
+      runtimesCommand(),
       instancesCommand(),
       webhookTestCommand(),
       joinCommand(),

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
-from typing import Literal
+from typing import Any, Literal
 
 from convoke_agents.given import LEFT_OUT, LeftOut, given
 from convoke_agents.models import (
@@ -44,6 +44,7 @@ from convoke_agents.models import (
     Reencryption,
     RegisteredInstance,
     RotatedSecret,
+    Runtime,
     Scope,
     ServiceNodeList,
     ServiceStatus,
@@ -66,6 +67,9 @@ class AsyncOperations:
         agent_ids: Sequence[str],
         transport: Transport | None = None,
         ack_timeout_s: int | None = None,
+        timeout_s: int | None = None,
+        runtime: Runtime | None = None,
+        runtime_options: Mapping[str, Any] | None = None,
         webhook_url: str | None = None,
         webhook_headers: Mapping[str, str] | None = None,
         webhook_secret: str | None = None,
@@ -84,7 +88,12 @@ class AsyncOperations:
         :param agent_ids: Agent ids; duplicates are dropped, order is kept. At most 1000, of at most 40000 bytes in
             all.
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
-            was set, 600 at most. A webhook always has 5.
+            was set, 600 at most. A webhook has timeout_s instead.
+        :param timeout_s: How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a
+            turn of the runtime takes. With more than 5, an attempt that is cut by a stop of the service is made
+            again.
+        :param runtime_options: What the runtime is to do: `convoke runtimes NAME` lists its options. Stored
+            encrypted; no response contains their values. Each registration gives them again.
         :param webhook_url: Where pushes are sent: http or https, no user name or password in it.
         :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
             values. Given headers replace all old ones; without this field the old ones stay.
@@ -92,7 +101,7 @@ class AsyncOperations:
             first registration makes one.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. False unless given; without this field it stays as it
-            is.
+            is, and is true in a registration with a runtime.
         """
         return await self._requests.call(
             "POST",
@@ -104,6 +113,9 @@ class AsyncOperations:
                 agent_ids=agent_ids,
                 transport=transport,
                 ack_timeout_s=ack_timeout_s,
+                timeout_s=timeout_s,
+                runtime=runtime,
+                runtime_options=runtime_options,
                 webhook_url=webhook_url,
                 webhook_headers=webhook_headers,
                 webhook_secret=webhook_secret,
@@ -206,6 +218,7 @@ class AsyncOperations:
         webhook_headers: Mapping[str, str] | None = None,
         success_statuses: SuccessStatuses | None = None,
         ack_timeout_s: int | None = None,
+        timeout_s: int | None = None,
         replies: bool | None = None,
         owner_key_id: str | LeftOut | None = LEFT_OUT,
     ) -> Instance:
@@ -221,10 +234,13 @@ class AsyncOperations:
         :param webhook_headers: Headers sent with every push, such as authorization. No response contains their
             values. Given headers replace all old ones; without this field the old ones stay.
         :param ack_timeout_s: How long a machine that pulls has for the result of a push, in seconds; 30 unless it
-            was set, 600 at most. A webhook always has 5.
+            was set, 600 at most. A webhook has timeout_s instead.
+        :param timeout_s: How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a
+            turn of the runtime takes. With more than 5, an attempt that is cut by a stop of the service is made
+            again.
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. False unless given; without this field it stays as it
-            is.
+            is, and is true in a registration with a runtime.
         :param owner_key_id: Hands the instance over to another key, or to nobody but admins. Only admins may. An
             instance that pulls loses its webhook_headers, unless they are given again.
         """
@@ -240,6 +256,7 @@ class AsyncOperations:
                 webhook_headers=webhook_headers,
                 success_statuses=success_statuses,
                 ack_timeout_s=ack_timeout_s,
+                timeout_s=timeout_s,
                 replies=replies,
             ),
         )

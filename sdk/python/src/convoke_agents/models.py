@@ -61,6 +61,7 @@ __all__ = [
     "Reencryption",
     "RegisteredInstance",
     "RotatedSecret",
+    "Runtime",
     "Scope",
     "SentMessage",
     "ServiceNode",
@@ -161,6 +162,9 @@ class Attempt(Model):
     why."""
     response_excerpt: str
     """The beginning of the answer's body."""
+    answered_agents: list[str] | None = None
+    """Only for an instance with a runtime: the agents that have answered, in this attempt and before. A retry asks
+    the others."""
 
 
 AuditAction: TypeAlias = Literal["instance.register", "instance.update", "instance.hand_over", "instance.delete", "instance.rotate_secret", "instance.recover", "instance.webhook_test", "meeting.join", "meeting.leave", "meeting.update", "delivery.retry", "delivery.drop", "key.create", "key.rotate", "key.revoke", "invite.create", "invite.redeem", "invite.revoke", "session.begin", "session.end", "encryption.reencrypt", "authenticate", "service.start", "service.backup", "service.import", "audit.prune", "demo.start", "demo.stop"]
@@ -441,6 +445,11 @@ Transport: TypeAlias = Literal["webhook", "pull"]
 nothing has to reach it."""
 
 
+Runtime: TypeAlias = Literal["spec", "openai", "template"]
+"""What listens at webhook_url, if pushes have a shape of its own. `spec`, the default, is the body of the
+specification. `convoke runtimes` says what each is."""
+
+
 SuccessStatuses: TypeAlias = Literal["200", "2xx"]
 """Which answers to a push count as a success: only 200 (the default), or every 2xx."""
 
@@ -471,7 +480,13 @@ class Instance(Model):
     transport: Transport | str | None = None
     ack_timeout_s: int | None = None
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
-    webhook always has 5."""
+    webhook has timeout_s instead."""
+    timeout_s: int | None = None
+    """How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime
+    takes. With more than 5, an attempt that is cut by a stop of the service is made again."""
+    runtime: Runtime | str | None = None
+    runtime_option_names: list[str] | None = None
+    """Only with a runtime: the names of its options; no response contains their values."""
     connected: Connection | None = None
     """Only with the transport `pull`: the machine that pulls; null when none does."""
     webhook_url: str
@@ -825,7 +840,13 @@ class RegisteredInstance(Model):
     transport: Transport | str | None = None
     ack_timeout_s: int | None = None
     """How long a machine that pulls has for the result of a push, in seconds; 30 unless it was set, 600 at most. A
-    webhook always has 5."""
+    webhook has timeout_s instead."""
+    timeout_s: int | None = None
+    """How long an attempt at webhook_url may take, in seconds; unless it was set, 5, or what a turn of the runtime
+    takes. With more than 5, an attempt that is cut by a stop of the service is made again."""
+    runtime: Runtime | str | None = None
+    runtime_option_names: list[str] | None = None
+    """Only with a runtime: the names of its options; no response contains their values."""
     connected: Connection | None = None
     """Only with the transport `pull`: the machine that pulls; null when none does."""
     webhook_url: str

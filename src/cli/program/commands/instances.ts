@@ -2,11 +2,22 @@ import type { Health, Instance, RegisterInput, SuccessStatuses } from '@convoke/
 import { Command, Option } from 'commander';
 import { HEALTH } from '../../../domain/instance.ts';
 import { wallNow } from '../../../wall_clock.ts';
-import { type ApiOptions, clientFor, collect, type ListOptions, listed, withApi, withList } from '../api.ts';
+import type { RuntimeSettings } from '../../../domain/runtimes/runtimes.ts';
+import {
+  type ApiOptions,
+  clientFor,
+  collect,
+  type ListOptions,
+  listed,
+  wholeNumber,
+  withApi,
+  withList,
+} from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printFields, printJson, printTable } from '../terminal.ts';
 import { ago, counted, HEALTH_STYLES, listInWords, quoted } from '../format.ts';
 import { headerOf } from '../header.ts';
+import { type RuntimeChoice, runtimeChosen, withRuntime } from '../runtime_options.ts';
 import { typed } from '../command_name.ts';
 
 export function instancesCommand(): Command {
@@ -108,6 +119,10 @@ function printInstance(instance: Instance): void {
     owner: instance.owner_key_id === null ? 'no key; only admins may touch it' : `the key ${instance.owner_key_id}`,
     'sent with': instance.webhook_header_names.join(', ') || 'no headers of its own',
     success: instance.success_statuses === '2xx' ? 'every 2xx status' : 'status 200',
+    ...(instance.runtime !== undefined && {
+      runtime: `${instance.runtime} (${instance.runtime_option_names?.join(', ') ?? ''})`,
+    }),
+    ...(instance.timeout_s !== undefined && { timeout: `${instance.timeout_s} s for an attempt` }),
     replies: instance.replies === true ? 'what it answers is sent in the meeting' : 'no',
     active: yesNo(instance.is_active),
     'webhook enabled': yesNo(instance.webhook_enabled),
@@ -136,7 +151,7 @@ function timeInWords(time: string | null, now_ms: number): string {
   return time === null ? 'never' : `${time} (${ago(time, now_ms)})`;
 }
 
-interface RegisterOptions extends ApiOptions {
+interface RegisterOptions extends ApiOptions, RuntimeChoice {
   webhook: string;
   name?: string;
   agent?: string[];
@@ -144,6 +159,7 @@ interface RegisterOptions extends ApiOptions {
   secret?: string;
   success?: SuccessStatuses;
   replies?: boolean;
+  timeout?: number;
 }
 
 function registerCommand(): Command {
@@ -158,9 +174,14 @@ function registerCommand(): Command {
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
     .option('--replies', 'send what it answers to a push in the meeting')
     .option('--no-replies', 'send nothing of what it answers')
+    .option(
+      '--timeout <seconds>',
+      'how long an attempt may take; 5 when absent, or what a turn of --runtime takes',
+      wholeNumber(1, 600),
+    )
     .action(async (instance_id: string, options: RegisterOptions) => {
       const { webhook_secret, dropped_header_names, ...instance } = await clientFor(options).register(
-        registration(instance_id, options),
+        registration(instance_id, options, await runtimeChosen(options)),
       );
       if (options.json) {
         printJson({
@@ -181,15 +202,21 @@ function registerCommand(): Command {
       }
       print(`next: ${typed(`webhook-test ${quoted(instance_id)}`)}`);
     });
-  return withExamples(withApi(command), {
+  return withExamples(withApi(withRuntime(command)), {
     'convoke instances register laptop-anna --agent anna-planner --webhook http://127.0.0.1:9000/convoke':
       'a runtime on this machine',
     "convoke instances register box --agent a1 --webhook https://box.example/hooks --header 'authorization: Bearer 3f9c'":
       'a runtime that wants a credential',
+    'convoke instances register lena --agent lena --webhook http://127.0.0.1:11434/v1 --runtime openai --model llama3.2':
+      'a model behind a server of chat completions, without a program between the two',
   });
 }
 
-function registration(instance_id: string, options: RegisterOptions): RegisterInput {
+function registration(
+  instance_id: string,
+  options: RegisterOptions,
+  runtime: RuntimeSettings | undefined,
+): RegisterInput {
   return {
     instance_id,
     instance_name: options.name ?? instance_id,
@@ -198,6 +225,9 @@ function registration(instance_id: string, options: RegisterOptions): RegisterIn
     webhook_secret: options.secret,
     success_statuses: options.success,
     replies: options.replies,
+    timeout_s: options.timeout,
+    runtime: runtime?.name,
+    runtime_options: runtime?.options as Record<string, unknown> | undefined,
     webhook_headers: options.header === undefined ? undefined : Object.fromEntries(options.header.map(headerOf)),
   };
 }

@@ -1,6 +1,7 @@
 import { Command, Option } from 'commander';
 import { collect, wholeNumber, withApi } from '../../api.ts';
 import { withExamples } from '../../examples.ts';
+import { withRuntime } from '../../runtime_options.ts';
 import type { ConnectOptions } from './connect_with.ts';
 
 export function connectCommand(): Command {
@@ -18,15 +19,21 @@ export function connectCommand(): Command {
     .option('--instance <instance_id>', 'what it registers as; the first agent when absent')
     .option('--name <name>', 'what people see; the instance when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
-    .option('--timeout <seconds>', 'how long the runtime may take for a response; 30 when absent', wholeNumber(1, 600))
-    .option('--replies', 'say in the meeting what the runtime responds as {"reply": …}')
+    .option(
+      '--timeout <seconds>',
+      'how long the runtime may take for a response; 30 when absent, or what a turn of --runtime takes',
+      wholeNumber(1, 600),
+    )
+    .option('--replies', 'say in the meeting what the runtime responds as {"reply": …}; always with --runtime')
     .option('--install', 'save the connection, and write a unit that starts it (systemd, launchd)')
     .action(async (link_or_instance: string | undefined, options: ConnectOptions, self: Command) => {
       const { connectWith } = await import('./connect_with.ts');
       const isTyped = (name: string): boolean => self.getOptionValueSource(name) === 'cli';
       await connectWith(link_or_instance, options, isTyped);
     });
-  return withExamples(withApi(command), {
+  return withExamples(withApi(withRuntime(command)), {
+    'convoke connect --runtime openai --to http://127.0.0.1:11434/v1 --model llama3.2 --agent lena --meeting standup-42':
+      'a local model takes part as lena: it hears each message, and what it answers is said in the meeting',
     'convoke connect --agent anna --meeting standup-42 --to http://127.0.0.1:9000/convoke':
       'each message of the meeting is POSTed to that address, and this machine needs no open port',
     "convoke connect --agent main --meeting standup-42 --to http://127.0.0.1:18789/hooks/convoke --header 'authorization: Bearer 3f9c'":

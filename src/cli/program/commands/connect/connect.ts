@@ -3,7 +3,9 @@ import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
 import { note, plain, print, printJson, styled } from '../../terminal.ts';
+import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
 import type { Connection } from './connection.ts';
+import { LocalAgents } from './local_agents.ts';
 import { LocalRuntime } from './local_runtime.ts';
 
 /** The most meetings whose pushes are given to the runtime at the same time. */
@@ -16,6 +18,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
   const { url, api_key, instance_id, agent_ids, meeting_ids, to } = connection;
   const client = clientFor({ url, ...(api_key !== null && { apiKey: api_key }) });
   const runtime = new LocalRuntime(new URL(to), connection.headers);
+  const agents = connection.runtime && new LocalAgents(client, runtime, connection.runtime, to);
   const { signal, release } = interrupted();
   const noteLoss = onceUntilRegained();
   try {
@@ -30,7 +33,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
       ready: (ending) => (runtime.is_reached ? undefined : runtimeListens(client, connection, runtime, ending)),
       onConnection: (_, error) => noteLoss(error),
     });
-    for await (const push of pushes) void carry(push, runtime, json);
+    for await (const push of pushes) void carry(push, agents ?? runtime, json);
   } catch (error) {
     // The process was asked to end before this was done.
     if (!signal.aborted) throw error;
@@ -47,14 +50,15 @@ async function enter(
   onFailure: (error: ConvokeError) => void,
 ): Promise<void> {
   const { instance_id, instance_name, agent_ids, meeting_ids, success_statuses, ack_timeout_s, replies } = connection;
+  const { runtime } = connection;
   const registration = {
     instance_id,
     instance_name,
     agent_ids,
     transport: 'pull' as const,
-    replies,
+    replies: replies || runtime !== undefined,
     success_statuses: success_statuses ?? undefined,
-    ack_timeout_s: ack_timeout_s ?? undefined,
+    ack_timeout_s: ack_timeout_s ?? (runtime && runtimeOf(runtime).timeout_s),
   };
   await untilReached(() => client.register(registration, { signal }), { signal, onFailure });
   for (const meeting_id of meeting_ids) {
@@ -64,7 +68,7 @@ async function enter(
 }
 
 /** Gives a push to the runtime, and the response of the runtime to the service. */
-async function carry(push: PushInHand, runtime: LocalRuntime, json: true | undefined): Promise<void> {
+async function carry(push: PushInHand, runtime: Pick<LocalRuntime, 'post'>, json: true | undefined): Promise<void> {
   const started_ms = performance.now();
   const result = await runtime.post(push);
   push.respond(result);

@@ -4,13 +4,14 @@ import { typed } from '../../command_name.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 import { quoted } from '../../format.ts';
 import { headerOf } from '../../header.ts';
+import { type RuntimeChoice, runtimeChosen } from '../../runtime_options.ts';
 import { note, print } from '../../terminal.ts';
 import { connect } from './connect.ts';
 import { type Connection, readConnection, saveConnection } from './connection.ts';
 import { unitFor, writeUnit } from './unit.ts';
 
 /** The options and arguments of `convoke connect`. */
-export interface ConnectOptions extends ApiOptions {
+export interface ConnectOptions extends ApiOptions, RuntimeChoice {
   instance?: string;
   name?: string;
   agent?: string[];
@@ -37,6 +38,7 @@ export async function connectWith(
         ? await redeemed(link_or_instance, options)
         : await readConnection(link_or_instance);
   const connection = merged(saved, options, isTyped);
+  connection.runtime = (await runtimeChosen(options)) ?? saved.runtime;
   if (is_link || options.install) note(`saved in ${await saveConnection(connection)}, for this user alone`);
   if (options.install) await install(connection);
   else await connect(connection, options);
@@ -46,6 +48,7 @@ export async function connectWith(
 async function redeemed(link: string, options: ConnectOptions): Promise<Partial<Connection>> {
   checkedTo(options.to);
   checkedHeaders(options.header);
+  await runtimeChosen(options);
   const [url = '', secret] = link.split('/invite/');
   if (!URL.canParse(link) || secret === undefined) {
     throw new CommandFailure(EXIT.usage, 'the link of an invite looks like https://convoke.example/invite/…');

@@ -5,6 +5,7 @@
 import { chmod, mkdir, readFile, rename, writeFile } from 'node:fs/promises';
 import { homedir } from 'node:os';
 import { join } from 'node:path';
+import type { RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
 import { CommandFailure, EXIT } from '../../exit.ts';
 
 /** An instance of the service that pulls for an agent runtime on this machine. */
@@ -25,6 +26,8 @@ export interface Connection {
   ack_timeout_s: number | null;
   /** Whether a reply in the runtime's response is sent in the meeting. */
   replies: boolean;
+  /** What listens there, when it wants requests of a shape of its own. */
+  runtime?: RuntimeSettings | undefined;
 }
 
 /** The path of the file of an instance. */

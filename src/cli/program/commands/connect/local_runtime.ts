@@ -4,6 +4,7 @@ import { request as httpsRequest } from 'node:https';
 import { connect as connectTcp } from 'node:net';
 import { setTimeout as pause } from 'node:timers/promises';
 import type { PushInHand, PushResult } from '@convoke/sdk';
+import type { RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
 
 const CONNECT_MS_MAX = 5_000;
 /** How long to wait for the body: the status line has decided, so a body that stalls is dropped. */
@@ -28,25 +29,45 @@ export class LocalRuntime {
    * POSTs a push as the service signed it, with the headers of this machine added. Each push has a connection of its
    * own: on a kept connection, nobody knows whether a runtime that has just ended had read the push.
    */
-  async post(push: PushInHand): Promise<PushResult> {
-    const body = Buffer.from(push.body);
-    const headers = { ...push.headers, ...this.#headers, 'content-length': body.length };
-    const request = this.#to.protocol === 'https:' ? httpsRequest : httpRequest;
-    const outgoing = request(this.#to, { method: 'POST', agent: false, headers, signal: push.signal });
-    const connection = watchConnection(outgoing, this.#to.protocol === 'https:' ? 'secureConnect' : 'connect');
+  async post({ body, headers, signal }: Pick<PushInHand, 'body' | 'headers' | 'signal'>): Promise<PushResult> {
+    return this.send({ method: 'POST', url: this.#to.href, headers, body }, signal, BODY_MS_MAX);
+  }
+
+  /**
+   * Sends a request, with the headers of this machine beside its own.
+   *
+   * @param body_ms_max how long the body of the response may take
+   */
+  async send(
+    {
+      method,
+      url,
+      headers: given,
+      body: text,
+    }: Pick<RuntimeRequest, 'method' | 'url' | 'body'> & Pick<PushInHand, 'headers'>,
+    signal: AbortSignal,
+    body_ms_max: number,
+  ): Promise<PushResult> {
+    const body = Buffer.from(text);
+    const length = body.length > 0 ? { 'content-length': body.length } : {};
+    const headers = { ...given, ...this.#headers, ...length };
+    const to = new URL(url);
+    const request = to.protocol === 'https:' ? httpsRequest : httpRequest;
+    const outgoing = request(to, { method, agent: false, headers, signal });
+    const connection = watchConnection(outgoing, to.protocol === 'https:' ? 'secureConnect' : 'connect');
     try {
       outgoing.end(body);
       const [response] = (await once(outgoing, 'response')) as [IncomingMessage];
       this.#is_reached = true;
-      return await resultOf(response);
+      return await resultOf(response, body_ms_max);
     } catch (error) {
       const why = reasonOf(error);
       if (!connection.is_made) {
         this.#is_reached = false;
         return { not_reached: why };
       }
-      const what = push.signal.aborted ? 'no response in time' : `the connection broke: ${why}`;
-      return { status_code: push.signal.aborted ? 504 : 502, body: `${this.#to.origin}: ${what}` };
+      const what = signal.aborted ? 'no response in time' : `the connection broke: ${why}`;
+      return { status_code: signal.aborted ? 504 : 502, body: `${this.#to.origin}: ${what}` };
     } finally {
       clearTimeout(connection.timer);
       outgoing.destroy();
@@ -109,18 +130,18 @@ function watchConnection(outgoing: ClientRequest, made: 'connect' | 'secureConne
   return connection;
 }
 
-async function resultOf(response: IncomingMessage): Promise<PushResult> {
+async function resultOf(response: IncomingMessage, body_ms_max: number): Promise<PushResult> {
   const { statusCode: status_code = 502, headers } = response;
-  const body = await readBody(response);
+  const body = await readBody(response, body_ms_max);
   const retry_after = headers['retry-after'];
   return { status_code, ...(retry_after !== undefined && { retry_after }), ...(body !== '' && { body }) };
 }
 
 /** Reads as much of the body as arrives in time. */
-async function readBody(response: IncomingMessage): Promise<string> {
+async function readBody(response: IncomingMessage, ms_max: number): Promise<string> {
   const chunks: Buffer[] = [];
   let bytes = 0;
-  const timer = setTimeout(() => response.destroy(), BODY_MS_MAX);
+  const timer = setTimeout(() => response.destroy(), ms_max);
   try {
     for await (const chunk of response as AsyncIterable<Buffer>) {
       chunks.push(chunk);

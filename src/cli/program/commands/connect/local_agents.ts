@@ -1,0 +1,140 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import { type ConvokeClient, ConvokeError, type PushInHand, type PushResult } from '@convoke/sdk';
+import { askedOf } from '../../../../delivery/runtimes/asked.ts';
+import type { Exchanged } from '../../../../delivery/runtimes/exchanged.ts';
+import { takeTurns, type Turns } from '../../../../delivery/runtimes/turns.ts';
+import type { AnsweredPart } from '../../../../delivery/transport/transport.ts';
+import { outcomeOfStatus } from '../../../../domain/outcome.ts';
+import type { PastMessage, RuntimeRequest } from '../../../../domain/runtimes/runtime.ts';
+import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/runtimes.ts';
+import { note } from '../../terminal.ts';
+import type { LocalRuntime } from './local_runtime.ts';
+
+/** The service takes no longer body of a result. */
+const BODY_BYTES_MAX = 64 * 1024;
+/** The texts of the history in one request. */
+const HISTORY_CHARS_MAX = 64 << 10;
+/** The longest time for a result. */
+const TURN_MS_MAX = 600_000;
+/** Pushes of which some agents have answered; the oldest is forgotten first, and its agents are asked again. */
+const PARTS_MAX = 1_000;
+
+/** The agents of a runtime on this machine, asked in the shape that it wants. */
+export class LocalAgents {
+  readonly #client: Pick<ConvokeClient, 'listMessages'>;
+  readonly #local: Pick<LocalRuntime, 'send'>;
+  readonly #settings: RuntimeSettings;
+  readonly #base_url: string;
+  /** What agents answered of pushes that are not through yet. */
+  readonly #answered = new Map<string, AnsweredPart[]>();
+  #has_noted_refusal = false;
+
+  constructor(
+    client: Pick<ConvokeClient, 'listMessages'>,
+    local: Pick<LocalRuntime, 'send'>,
+    settings: RuntimeSettings,
+    base_url: string,
+  ) {
+    this.#client = client;
+    this.#local = local;
+    this.#settings = settings;
+    this.#base_url = base_url;
+  }
+
+  /** Asks the agents of a push. @returns their answers as replies, or the failure of one of them */
+  async post(push: PushInHand): Promise<PushResult> {
+    const { options } = this.#settings;
+    const runtime = runtimeOf(this.#settings);
+    const history = await this.#historyOf(push, runtime.historyOf(options));
+    if (typeof history === 'string') return { not_reached: history };
+    const before = this.#answered.get(push.delivery_id) ?? [];
+    const turns = (await takeTurns({
+      runtime,
+      options,
+      base_url: this.#base_url,
+      asked: askedOf(push.body, push.headers, history),
+      answered_agents: before.flatMap(({ agents }) => agents),
+      exchange: (request, agents) => this.#exchange(push, request, agents),
+      pause: (ms) => pause(ms, true, { signal: push.signal }).catch(() => false),
+    })) as Turns;
+    const answered = [...before, ...turns.answered];
+    if (turns.outcome !== 'ok') {
+      this.#keep(push.delivery_id, answered);
+      return failureOf(turns);
+    }
+    this.#answered.delete(push.delivery_id);
+    return { status_code: 200, body: repliesOf(answered, push.target_agents.length) };
+  }
+
+  #keep(delivery_id: string, answered: AnsweredPart[]): void {
+    if (answered.length === 0) return;
+    this.#answered.delete(delivery_id);
+    this.#answered.set(delivery_id, answered);
+    const [oldest] = this.#answered.keys();
+    if (this.#answered.size > PARTS_MAX && oldest !== undefined) this.#answered.delete(oldest);
+  }
+
+  /** The messages before this one; none when the key may not read them. A text: why the push has to be made again. */
+  async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
+    if (limit === 0 || seq === null) return [];
+    try {
+      const { data } = await this.#client.listMessages(meeting_id, { before_seq: seq, limit });
+      let chars = 0;
+      const kept = data
+        .toReversed()
+        .filter(({ message }) => (chars += JSON.stringify(message).length) <= HISTORY_CHARS_MAX);
+      return kept
+        .toReversed()
+        .map((each) => ({ seq: each.seq, from_agent: each.from_agent ?? null, message: each.message }));
+    } catch (error) {
+      if (!(error instanceof ConvokeError) || error.code !== 'not_permitted') {
+        return `the messages before this one could not be read: ${(error as Error).message}`;
+      }
+      if (!this.#has_noted_refusal) note('the key may not read messages: the runtime is given each one alone');
+      this.#has_noted_refusal = true;
+      return [];
+    }
+  }
+
+  async #exchange(push: PushInHand, request: RuntimeRequest, agents: readonly string[]): Promise<Exchanged> {
+    const [agent = ''] = agents;
+    const key = agents.length === 1 ? `${push.delivery_id}:${encodeURIComponent(agent)}` : push.delivery_id;
+    const headers = { 'idempotency-key': key, ...request.headers };
+    const result = await this.#local.send({ ...request, headers }, push.signal, TURN_MS_MAX);
+    if ('not_reached' in result) {
+      return { outcome: 'unreachable', status_code: null, detail: result.not_reached, retry_after: null, body: '' };
+    }
+    const { status_code, body = '', retry_after = null } = result;
+    return { outcome: outcomeOfStatus(status_code, '2xx'), status_code, detail: '', retry_after, body };
+  }
+}
+
+/** A status that the service does not take for a success, or for the end of the instance. */
+function failureOf({ status_code, detail, retry_after, excerpt }: Turns): PushResult {
+  if (status_code === null) return { not_reached: detail };
+  const is_failure = status_code >= 400 && status_code !== 410;
+  return {
+    status_code: is_failure ? status_code : 502,
+    ...(retry_after !== null && { retry_after }),
+    body: is_failure && excerpt !== '' ? excerpt : detail,
+  };
+}
+
+/** The body of a response with what the agents say; with several agents, each says who it is. */
+function repliesOf(answered: readonly AnsweredPart[], agents: number): string {
+  const replies = answered.flatMap((part) => {
+    const said = (JSON.parse(part.body) as { replies: (string | Record<string, unknown>)[] }).replies;
+    const [from_agent] = part.agents;
+    if (agents === 1 || part.agents.length > 1) return said;
+    return said.map((each) =>
+      typeof each === 'string' ? { message: { content: each }, from_agent } : { from_agent, ...each },
+    );
+  });
+  while (replies.length > 0) {
+    const body = JSON.stringify({ replies });
+    if (Buffer.byteLength(body) <= BODY_BYTES_MAX) return body;
+    replies.pop();
+    note(`an answer is left out: the service takes ${BODY_BYTES_MAX} bytes of them for a push`);
+  }
+  return '';
+}

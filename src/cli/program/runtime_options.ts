@@ -1,0 +1,83 @@
+/** How commands take a runtime: `--runtime`, and its options. */
+import { readFile } from 'node:fs/promises';
+import { type Command, Option } from 'commander';
+import { Problem } from '../../domain/problem.ts';
+import {
+  checkedRuntime,
+  isShapedName,
+  RUNTIME_NAMES,
+  type RuntimeName,
+  RUNTIMES,
+  type RuntimeSettings,
+} from '../../domain/runtimes/runtimes.ts';
+import { collect } from './api.ts';
+import { CommandFailure, EXIT } from './exit.ts';
+
+export interface RuntimeChoice {
+  runtime?: RuntimeName;
+  model?: string;
+  option?: string[];
+}
+
+export function withRuntime(command: Command): Command {
+  return command
+    .addOption(
+      new Option('--runtime <name>', 'what listens there; `convoke runtimes` lists them').choices(RUNTIME_NAMES),
+    )
+    .option('--model <model>', 'the model of the runtime; as --option model=…')
+    .option(
+      '--option <name=value>',
+      'an option of the runtime; name=@file reads the value from a file; repeat it for more',
+      collect,
+    );
+}
+
+/**
+ * The runtime that was typed; undefined when none was.
+ *
+ * @throws CommandFailure that names the option
+ */
+export async function runtimeChosen({
+  runtime,
+  model,
+  option = [],
+}: RuntimeChoice): Promise<RuntimeSettings | undefined> {
+  if (runtime === undefined) {
+    if (model === undefined && option.length === 0) return undefined;
+    throw new CommandFailure(EXIT.usage, 'options are for a runtime: name it with --runtime');
+  }
+  const given: Record<string, unknown> = model === undefined ? {} : { model };
+  for (const text of option) {
+    const [, name = '', value = ''] = /^(\w+)=([^]*)$/.exec(text) ?? [];
+    if (name === '') throw new CommandFailure(EXIT.usage, '--option must look like name=value');
+    given[name] = await valueOf(runtime, name, value);
+  }
+  try {
+    return checkedRuntime(runtime, Object.keys(given).length === 0 ? undefined : given, '--option ') ?? undefined;
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    throw new CommandFailure(EXIT.usage, error.message.replace('--option .', '--option '));
+  }
+}
+
+/** A text stands for itself; everything else is JSON. */
+async function valueOf(runtime: RuntimeName, name: string, text: string): Promise<unknown> {
+  const value = text.startsWith('@') ? await contentOf(text.slice(1)) : text;
+  const rule = isShapedName(runtime)
+    ? (RUNTIMES[runtime].options as Record<string, { type: string }>)[name]
+    : undefined;
+  if (rule === undefined || rule.type === 'text' || rule.type === 'choice') return value;
+  try {
+    return JSON.parse(value) as unknown;
+  } catch {
+    return value;
+  }
+}
+
+async function contentOf(path: string): Promise<string> {
+  try {
+    return await readFile(path, 'utf8');
+  } catch (error) {
+    throw new CommandFailure(EXIT.usage, (error as Error).message);
+  }
+}

@@ -1,0 +1,120 @@
+/** `convoke connect --runtime`: a model on this machine takes part in a meeting, with one command. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import type { Message } from '@convoke/sdk';
+import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
+import { type Behaviour, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
+import { messagesPath, type Service, startService } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+const says = (content: string) => ({
+  body: JSON.stringify({ choices: [{ message: { role: 'assistant', content } }] }),
+});
+
+interface ChatRequest {
+  messages: { role: string; content: string }[];
+  user: string;
+}
+
+const chatOf = (received: Received): ChatRequest => JSON.parse(received.text) as ChatRequest;
+
+/** Types the command, and ends it with the test. */
+async function connected(t: TestContext, service: Service, behaviour: Behaviour, ...more: string[]): Promise<Receiver> {
+  const model = await startReceiver(t, behaviour);
+  const HOME = temporaryDirectory(t);
+  const args = ['connect', '--runtime', 'openai', '--to', `${model.origin}/v1`, '--model', 'llama3.2', ...more];
+  const child = start([...args, '--meeting', 'm', '--url', service.url], {
+    env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') },
+  });
+  child.stdout?.resume();
+  child.stderr?.resume();
+  const ended = once(child, 'exit');
+  t.after(async () => {
+    child.kill('SIGTERM');
+    await ended;
+  });
+  await until(
+    'a connection',
+    async () => (await service.get<{ data: { connected?: unknown }[] }>('/api/v1/instances/')).body.data,
+    ([instance]) => Boolean(instance?.connected),
+  );
+  return model;
+}
+
+async function history(service: Service, length: number): Promise<Message[]> {
+  return until(
+    `${length} messages`,
+    async () => (await service.get<{ data: Message[] }>(messagesPath('m'))).body.data,
+    (data) => data.length >= length,
+  );
+}
+
+describe('convoke connect --runtime openai', () => {
+  test('lets a model on this machine answer, and gives it the messages before', async (t) => {
+    const service = await startService(t);
+    await service.send('m', { content: 'Good morning' });
+    const model = await connected(
+      t,
+      service,
+      says('Here I am.'),
+      '--agent',
+      'lena',
+      '--header',
+      'authorization: Bearer local-token',
+    );
+    const sent = await service.send('m', { content: 'Who is there?' });
+    const received = await model.next();
+    assert.deepEqual([received.path, received.headers.authorization], ['/v1/chat/completions', 'Bearer local-token']);
+    assert.equal(chatOf(received).messages[1]?.content, 'somebody: Good morning\n\nsomebody: Who is there?');
+    const reply = (await history(service, 3))[2];
+    assert.deepEqual(
+      [reply?.message, reply?.from_agent, reply?.in_reply_to],
+      [{ content: 'Here I am.' }, 'lena', sent.message_id],
+    );
+  });
+
+  test('asks each agent once, although another one fails, and each says its own', async (t) => {
+    const service = await startService(t, { retry_schedule: '10ms,10ms,10ms' });
+    const failing = new Set(['ben']);
+    const asked: string[] = [];
+    const answer = (received: Received) => {
+      const { user, messages } = chatOf(received);
+      if (!messages.at(-1)?.content.endsWith('Who are you?')) return says('NO_REPLY');
+      const agent = user.split(':')[1] as string;
+      asked.push(agent);
+      return failing.delete(agent) ? { status: 503 } : says(`I am ${agent}`);
+    };
+    await connected(t, service, answer, '--agent', 'anna', '--agent', 'ben');
+    const sent = await service.send('m', { content: 'Who are you?' });
+    const replies = (await history(service, 3)).filter(({ in_reply_to }) => in_reply_to === sent.message_id);
+    assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben']);
+    assert.deepEqual(replies.map(({ from_agent, message }) => [from_agent, message['content']]).toSorted(), [
+      ['anna', 'I am anna'],
+      ['ben', 'I am ben'],
+    ]);
+  });
+
+  test('says which option is missing or wrong before it asks the service for anything', async (t) => {
+    const env = { HOME: temporaryDirectory(t) };
+    const to = ['connect', '--agent', 'lena', '--to', 'http://127.0.0.1:9/v1', '--url', 'http://127.0.0.1:1'];
+    const [missing, wrong] = await Promise.all([
+      convoke([...to, '--runtime', 'openai'], { env }),
+      convoke([...to, '--runtime', 'openai', '--model', 'x', '--option', 'history=many'], { env }),
+    ]);
+    assert.deepEqual([missing.code, wrong.code], [2, 2]);
+    assert.match(missing.stderr, /--option model is required by this runtime/);
+    assert.match(wrong.stderr, /--option history must be a whole number from 0 to 100/);
+  });
+});
+
+test('convoke runtimes lists what there is, and the options of one', async () => {
+  const [all, one] = await Promise.all([convoke(['runtimes']), convoke(['runtimes', 'openai', '--json'])]);
+  assert.match(all.stdout, /spec[^]*openai[^]*template/);
+  const { options } = JSON.parse(one.stdout) as { options: { name: string; is_required: boolean }[] };
+  assert.deepEqual(
+    options.filter(({ is_required }) => is_required).map(({ name }) => name),
+    ['model'],
+  );
+});
