@@ -4,6 +4,7 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
 import type { Message } from '@convoke/sdk';
+import { blockOf, blocksOf } from '../support/documents.ts';
 import { convoke, start, temporaryDirectory } from '../support/command_line.ts';
 import { type Behaviour, type Received, type Receiver, startReceiver } from '../support/receiver.ts';
 import { messagesPath, type Service, startService } from '../support/service.ts';
@@ -20,14 +21,22 @@ interface ChatRequest {
 
 const chatOf = (received: Received): ChatRequest => JSON.parse(received.text) as ChatRequest;
 
-/** Types the command, and ends it with the test. */
+/** The command of the README, at the model of the test and in the meeting m. */
+async function documented(model: Receiver): Promise<string[]> {
+  const [, , ...words] = blockOf(await blocksOf('README.md'), 'connect a model')
+    .trim()
+    .split(' ');
+  return words.map((word) =>
+    word === 'standup-42' ? 'm' : word.replace('http://127.0.0.1:11434', () => model.origin),
+  );
+}
+
+/** Types the command of the README, and ends it with the test. */
 async function connected(t: TestContext, service: Service, behaviour: Behaviour, ...more: string[]): Promise<Receiver> {
   const model = await startReceiver(t, behaviour);
   const HOME = temporaryDirectory(t);
-  const args = ['connect', '--runtime', 'openai', '--to', `${model.origin}/v1`, '--model', 'llama3.2', ...more];
-  const child = start([...args, '--meeting', 'm', '--url', service.url], {
-    env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') },
-  });
+  const args = [...(await documented(model)), ...more, '--url', service.url];
+  const child = start(args, { env: { HOME, XDG_CONFIG_HOME: join(HOME, 'c') } });
   child.stdout?.resume();
   child.stderr?.resume();
   const ended = once(child, 'exit');
@@ -55,15 +64,7 @@ describe('convoke connect --runtime openai', () => {
   test('lets a model on this machine answer, and gives it the messages before', async (t) => {
     const service = await startService(t);
     await service.send('m', { content: 'Good morning' });
-    const model = await connected(
-      t,
-      service,
-      says('Here I am.'),
-      '--agent',
-      'lena',
-      '--header',
-      'authorization: Bearer local-token',
-    );
+    const model = await connected(t, service, says('Here I am.'), '--header', 'authorization: Bearer local-token');
     const sent = await service.send('m', { content: 'Who is there?' });
     const received = await model.next();
     assert.deepEqual([received.path, received.headers.authorization], ['/v1/chat/completions', 'Bearer local-token']);
@@ -86,10 +87,10 @@ describe('convoke connect --runtime openai', () => {
       asked.push(agent);
       return failing.delete(agent) ? { status: 503 } : says(`I am ${agent}`);
     };
-    await connected(t, service, answer, '--agent', 'anna', '--agent', 'ben');
+    await connected(t, service, answer, '--agent', 'ben');
     const sent = await service.send('m', { content: 'Who are you?' });
     const replies = (await history(service, 3)).filter(({ in_reply_to }) => in_reply_to === sent.message_id);
-    assert.deepEqual(asked.toSorted(), ['anna', 'ben', 'ben']);
+    assert.deepEqual(asked.toSorted(), ['ben', 'ben', 'lena']);
     assert.deepEqual(replies.map(({ from_agent, message }) => [from_agent, message['content']]).toSorted(), [
       ['anna', 'I am anna'],
       ['ben', 'I am ben'],
