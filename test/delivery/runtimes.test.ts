@@ -105,7 +105,7 @@ describe('an instance with the runtime openai', () => {
     );
     assert.match(delivery.attempts[0]?.detail ?? '', /^answered 500; answered already: /);
     const replies = (await history(m, 4)).filter(({ in_reply_to }) => in_reply_to === first.message_id);
-    assert.deepEqual(replies.map(({ message }) => message['content']).toSorted(), [
+    assert.deepEqual(replies.map(({ message }) => String(message['content'])).toSorted(), [
       'I am anna',
       'I am ben',
       'I am cleo',

@@ -89,7 +89,7 @@ class PooledTransport implements WebhookTransport, PushContext {
 
   /** Most attempts end within 5 s by themselves. */
   handOver(isTaken: (instance_id: string) => boolean): void {
-    for (const attempt of [...this.own_deadlines]) if (isTaken(attempt.instance_id)) attempt.giveUp();
+    for (const attempt of this.own_deadlines) if (isTaken(attempt.instance_id)) attempt.giveUp();
   }
 
   async close(): Promise<void> {

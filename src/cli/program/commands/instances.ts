@@ -227,7 +227,7 @@ function registration(
     replies: options.replies,
     timeout_s: options.timeout,
     runtime: runtime?.name,
-    runtime_options: runtime?.options as Record<string, unknown> | undefined,
+    runtime_options: runtime?.options,
     webhook_headers: options.header === undefined ? undefined : Object.fromEntries(options.header.map(headerOf)),
   };
 }

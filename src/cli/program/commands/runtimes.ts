@@ -29,7 +29,7 @@ interface Described {
   runtime: RuntimeName;
   says: string;
   timeout_s: number;
-  options: { name: string; is_required: boolean; takes: string; default: unknown; says: string }[];
+  options: { name: string; is_required: boolean; takes: string; default: string | number | null; says: string }[];
 }
 
 function described(runtime: RuntimeName): Described {
