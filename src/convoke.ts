@@ -314,8 +314,7 @@ export async function createConvoke(
       sessions.close();
       await Promise.all([server.close(), clients_gone]);
       slow_clients.cancel();
-      // From here on no result can arrive: what machines have in hand, and what agents think about, is pushed again after
-      // the next start.
+      // What machines have in hand, and what agents think about, is pushed again after the next start.
       transport.handOver(() => true);
       await engine.stop();
       await transport.close();

@@ -11,6 +11,7 @@ import schemathesis
 CURSOR = re.compile(r"[A-Za-z0-9_-]+\Z")
 # Which URLs are allowed is decided by the egress policy and the URL parser.
 WEBHOOK_URL = "http://127.0.0.1:9/"
+RUNTIMES = ("spec", "openai", "template")
 # Base64 has lengths that do not exist, and names of headers some that are taken.
 WEBHOOK_SECRET = re.compile(r"whsec_[A-Za-z0-9+/]{32,88}={0,2}\Z")
 WEBHOOK_SECRET_EXAMPLE = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"
@@ -37,6 +38,11 @@ def map_body(context, body):
         replaced["webhook_url"] = WEBHOOK_URL
     if isinstance(secret, str) and WEBHOOK_SECRET.match(secret):
         replaced["webhook_secret"] = WEBHOOK_SECRET_EXAMPLE
+    # Each runtime has options of its own.
+    if body.get("runtime") in RUNTIMES:
+        replaced["runtime"] = "spec"
+    if isinstance(body.get("runtime_options"), dict):
+        replaced["runtime_options"] = {}
     # Limits are limits of a scope that the key has, an admin has none, and an end is a time to come.
     if is_list_of(body.get("scopes"), SCOPES):
         replaced["scopes"] = ["send", "read", "instance"]

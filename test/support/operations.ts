@@ -123,6 +123,9 @@ const BY_NAME: Record<string, fc.Arbitrary<unknown>> = {
       { maxKeys: 5 },
     )
     .map((headers) => ({ ...headers })),
+  // Each runtime has options of its own.
+  runtime: fc.constant('spec'),
+  runtime_options: fc.constant({}),
   // No key has such an id: the new owner of an instance must exist.
   owner_key_id: fc.constant(null),
   // Limits are limits of a scope that the key has, and an admin has none.

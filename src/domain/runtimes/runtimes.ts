@@ -42,7 +42,8 @@ export function checkedRuntime(
   path = 'runtime_options',
 ): RuntimeSettings | null {
   if (name === 'spec') {
-    if (options !== undefined) throw invalidField(path, 'is for a runtime; name it in runtime');
+    if (options !== undefined && Object.keys(options).length > 0)
+      throw invalidField(path, 'is for a runtime; name it in runtime');
     return null;
   }
   return { name, options: checkedOptions(RUNTIMES[name].options, options ?? {}, path) };
