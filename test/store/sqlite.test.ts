@@ -8,6 +8,7 @@ import { describe, test, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
 import type { Store } from '../../src/store/store.ts';
 import { openSqliteStore } from '../../src/store/sqlite/open.ts';
+import { storedTimestamp } from '../../src/store/sqlite/timestamp.ts';
 import { openStoreHere, temporaryFile } from '../support/node.ts';
 import { lane, meeting, messages, register } from '../support/store_contents.ts';
 
@@ -23,6 +24,16 @@ function storeHere(t: TestContext, file?: string): Store {
   t.after(() => store.close());
   return store;
 }
+
+test('a timestamp with a NUL is read from the message: Node 22 reads a text of SQLite only up to there', () => {
+  const read = (timestamp: string, message: string) => storedTimestamp({ timestamp, message });
+  assert.equal(read('x', String.raw`{"created_at":"x\u0000y","a":1}`), 'x\0y');
+  assert.equal(read('x', String.raw`{"created_at":"x","a":"\u0000"}`), 'x');
+  assert.equal(read('', String.raw`{"a":"\u0000"}`), '');
+  // What nobody can read leaves the column as it is.
+  assert.equal(read('x', String.raw`\u0000`), 'x');
+  assert.equal(read('x', 7 as never), 'x');
+});
 
 describe('the file', () => {
   test('holds after a close what was written before', async (t) => {

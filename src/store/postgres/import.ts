@@ -19,7 +19,9 @@ import { type DataKey, dataKeyOf, decrypt, type SecretPlace } from '../secrets/s
 import { inspectCopy } from '../sqlite/file/copy.ts';
 import { Database as DataFile } from '../sqlite/database.ts';
 import { schemaOfFile } from '../sqlite/schema.ts';
+import { storedTimestamp } from '../sqlite/timestamp.ts';
 import type { AcceptedMessage } from '../contract/messages.ts';
+import type { MessagesTable } from '../rows/tables.ts';
 import { StoreError } from '../store_error.ts';
 import { auditOperations } from './audit.ts';
 import type { Connection } from './connection/connection.ts';
@@ -208,7 +210,7 @@ function movesOf(
     memberships: { in_order_of: 'meeting_id, instance_id' },
     messages: {
       in_order_of: 'message_no',
-      made: (row) => ({ ...row, timestamp: timestampText(row['timestamp'] as string) }),
+      made: (row) => ({ ...row, timestamp: timestampText(storedTimestamp(row as unknown as MessagesTable)) }),
     },
     deliveries: { in_order_of: 'delivery_no', made: inPartition },
     idempotency_keys: {

@@ -31,6 +31,7 @@ import { isDeliveryVisible, IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Recipients } from './meeting_recipients.ts';
 import { waitsOf } from './waits.ts';
 import type { DeliveriesTable } from '../rows/tables.ts';
+import { storedTimestamp } from './timestamp.ts';
 import { countWaiting, dropWaiting } from './waiting_deliveries.ts';
 
 const SETTLE_DELIVERY = `
@@ -104,6 +105,8 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
     for (const delivery_no of withDamagedExpiry(rows)) db.prepare(BOUND_EXPIRY).run(delivery_no);
   };
 
+  const queuedOf = (row: QueuedRow) => queuedDeliveryOf({ ...row, timestamp: storedTimestamp(row) }, ids);
+
   return {
     settle(deliveries: DeliverySettlement[], healths: HealthSettlement[]) {
       const settle = db.prepare(SETTLE_DELIVERY);
@@ -143,7 +146,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
         const rows = load.iterate(lane.instance_id, lane.meeting_id, lane.after_seq, lane.limit);
         const page = pageOfLane(rows as Iterable<QueuedRow>);
         boundExpiry(page);
-        return page.map((row) => queuedDeliveryOf(row, ids));
+        return page.map(queuedOf);
       });
     },
     loadAside(instance_id: string, now_ms: number, limit: number) {
@@ -156,7 +159,7 @@ export function deliveryOperations(db: Database, ids: IdCodec, recipients: Recip
              AND d.delivery_no NOT IN (SELECT value FROM json_each(?))`,
         )
         .get(instance_id, JSON.stringify(rows.map((row) => row.delivery_no))) as { next_at: number | null };
-      return { deliveries: rows.map((row) => queuedDeliveryOf(row, ids)), next_at };
+      return { deliveries: rows.map(queuedOf), next_at };
     },
     saidBefore: ({ delivery_id, instance_id, meeting_id, seq }, since_ms, rows_max) => {
       const delivery_no = delivery_id === null ? Number.MAX_SAFE_INTEGER : numberOf(delivery_id);
