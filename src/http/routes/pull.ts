@@ -128,10 +128,12 @@ async function forward({ pull_forwarder, limits }: PullContext, request: Pulling
     },
     (cancel) => void reply.raw.once('close', cancel),
   );
+  const brings_results = (body.results ?? []).length > 0;
   letGoOfBody(request);
   const response = await forwarded;
   if (response === null) {
-    if (pull_forwarder.is_draining) return { pushes: [], results: [] };
+    // Nobody can say what became of its results: the machine has to bring them again.
+    if (pull_forwarder.is_draining && !brings_results) return { pushes: [], results: [] };
     throw holderNotReached();
   }
   for (const name of PASSED_BACK) {
