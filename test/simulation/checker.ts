@@ -10,7 +10,7 @@ import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import type { PushResult } from '../../src/delivery/transport/transport.ts';
 import { type AcceptedMessage, IDEMPOTENCY_MS } from '../../src/store/contract/messages.ts';
-import type { DeliveryRow, DeliverySettlement } from '../../src/store/contract/deliveries.ts';
+import type { DeliveryRow, DeliverySettlement, HealthSettlement } from '../../src/store/contract/deliveries.ts';
 import type { StoreOperations } from './model_store.ts';
 
 /** Jitter never shortens a delay by more. */
@@ -65,6 +65,10 @@ export interface Machine {
   /** The last time when it answered well. */
   well_at: number;
   in_flight: Flight[];
+  /** How long a machine that pulls may take for a result; null for one that is pushed to. */
+  ack_timeout_ms: number | null;
+  /** Attempts that did not end well. */
+  failed_ever: number;
 }
 
 export interface Flight {
@@ -77,6 +81,10 @@ export interface Flight {
   url: string;
   started_at: number;
   ops_total: number;
+  /** The number of the attempt. */
+  attempt: number;
+  /** The response with it left its node whole: from then on a machine may have it in hand. */
+  left: boolean;
 }
 
 /** One delivery, as its machine saw it. */
@@ -145,6 +153,9 @@ export class Checker {
   #noticed_at = 0;
   /** The most replies that a machine gave in one response, and those in its latest one, by delivery. */
   readonly #replies = new Map<string, { most: number; latest: number }>();
+  /** What machines that pull reported: delivery and attempt; and what they were told of it as counted, by which node. */
+  readonly #reported = new Set<string>();
+  readonly #counted = new Set<string>();
   /** By node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
@@ -169,7 +180,7 @@ export class Checker {
     this.violation ??= violation;
   }
 
-  add(instance_id: string, url: string, untouched: boolean): Machine {
+  add(instance_id: string, url: string, untouched: boolean, ack_timeout_ms: number | null): Machine {
     const machine: Machine = {
       instance_id,
       untouched,
@@ -189,6 +200,8 @@ export class Checker {
       failed_at: 0,
       well_at: -1,
       in_flight: [],
+      ack_timeout_ms,
+      failed_ever: 0,
     };
     this.machines.set(instance_id, machine);
     return machine;
@@ -301,6 +314,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       // What the node does not know of it yet, it has to read first, while others go on.
       if (!machine.untouched || !sent.must.has(machine.instance_id) || machine.well_at <= this.disturbed_at) continue;
+      if (machine.ack_timeout_ms !== null) continue;
       const pending = this.#rows(machine.instance_id).filter(({ delivery_id, state }) => {
         return state === 'pending' && (this.#tracks.get(delivery_id)?.end ?? null) === null;
       });
@@ -383,7 +397,7 @@ export class Checker {
     const in_flight = this.#in_flight.get(node) ?? 0;
     const row = this.#operations.deliveries.get(delivery_id, now);
     const lost = this.#lost.get(delivery_id);
-    if (lost !== undefined && now < this.#noticed_at) return this.#begin(lost, machine, node, url);
+    if (lost !== undefined && now < this.#noticed_at) return this.#begin(lost, machine, node, url, attempt);
     const track = row === null ? null : (this.#tracks.get(delivery_id) ?? this.#track(row, label));
     if (row === null || track === null) {
       this.fail(`${instance_id} hears message ${label}, of which nothing is stored`);
@@ -398,8 +412,11 @@ export class Checker {
     const flights = machine.in_flight.filter(
       ({ generation, track }) => generation === machine.generation && !this.#lost.has(track.delivery_id),
     );
-    if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
-    if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
+    // What machines have in hand holds no connection, and counts against no limit.
+    if (machine.ack_timeout_ms === null) {
+      if (in_flight >= this.#settings.max_in_flight) this.fail(`${what}: too many in flight over all`);
+      if (flights.length >= this.#settings.instance_concurrency) this.fail(`${what}: too many in flight to it`);
+    }
     if (flights.some((flight) => flight.track === track)) this.fail(`${what}: it is in flight already`);
     if (track.end !== null) this.fail(`${what}: again, after its end (${track.end})`);
     if (row.state === 'delivered' || row.state === 'failed') this.fail(`${what}: it is stored as ${row.state}`);
@@ -431,16 +448,28 @@ export class Checker {
     track.pushed = true;
     track.attempts++;
     if (!this.isAside(track)) lane.head = track;
-    return this.#begin(track, machine, node, url);
+    return this.#begin(track, machine, node, url, attempt);
   }
 
-  #begin(track: Track, machine: Machine, node: number, url: string): Flight {
+  #begin(track: Track, machine: Machine, node: number, url: string, attempt: number): Flight {
     const { generation, ops_total, instance_id } = machine;
     const term = this.#termOf(instance_id);
-    const flight: Flight = { track, machine, generation, node, term, url, started_at: this.#now(), ops_total };
+    const started_at = this.#now();
+    const flight: Flight = {
+      track,
+      machine,
+      generation,
+      node,
+      term,
+      url,
+      started_at,
+      ops_total,
+      attempt,
+      left: machine.ack_timeout_ms === null,
+    };
     machine.in_flight.push(flight);
     track.terms.set(node, term);
-    this.#in_flight.set(node, (this.#in_flight.get(node) ?? 0) + 1);
+    if (machine.ack_timeout_ms === null) this.#in_flight.set(node, (this.#in_flight.get(node) ?? 0) + 1);
     return flight;
   }
 
@@ -470,6 +499,8 @@ export class Checker {
       const { latest = 0 } = this.#replies.get(delivery_id) ?? {};
       const row = this.#operations.deliveries.get(delivery_id, this.#now());
       if (row?.state !== 'delivered' || row.attempts.at(-1)?.detail !== '') continue;
+      // A store that went back may have lost the replies, and take the result of the push all the same.
+      if (this.#noticed_at > 0 && this.machines.get(row.instance_id)?.ack_timeout_ms !== null) continue;
       for (let place = 0; place < latest; place++) {
         if (!stored.has(`${delivery_id} ${place}`))
           this.fail(`${delivery_id} is delivered, and reply ${place} to it is not stored`);
@@ -505,10 +536,86 @@ export class Checker {
     this.checkReplied([...this.#replies.keys()].map((delivery_id) => ({ delivery_id })));
   }
 
-  /** The machine is done with it. */
-  pushEnds({ machine, node, ...flight }: Flight): void {
-    machine.in_flight = machine.in_flight.filter(({ track }) => track !== flight.track);
-    this.#in_flight.set(node, (this.#in_flight.get(node) ?? 1) - 1);
+  /** The attempt is over. */
+  pushEnds(flight: Flight): void {
+    const { machine, node } = flight;
+    machine.in_flight = machine.in_flight.filter((other) => other !== flight);
+    if (machine.ack_timeout_ms === null) this.#in_flight.set(node, (this.#in_flight.get(node) ?? 1) - 1);
+  }
+
+  // ── machines that pull ────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** A response with pushes left a node whole. */
+  pushLeft(node: number, instance_id: string, delivery_id: string, attempt: number): void {
+    for (const flight of this.machines.get(instance_id)?.in_flight ?? [])
+      if (flight.node === node && flight.track.delivery_id === delivery_id && flight.attempt === attempt)
+        flight.left = true;
+  }
+
+  /** A machine acted on a push. */
+  handledDelivery(delivery_id: string): void {
+    const track = this.#tracks.get(delivery_id) ?? this.#lost.get(delivery_id);
+    if (track !== undefined) track.handled = true;
+  }
+
+  /** A machine is about to report what became of an attempt. */
+  reports(delivery_id: string, attempt: number): void {
+    this.#reported.add(`${delivery_id} ${attempt}`);
+  }
+
+  /** A node says that a report counts. */
+  saysCounted(node: number, delivery_id: string, attempt: number): void {
+    this.#counted.add(`${node} ${delivery_id} ${attempt}`);
+  }
+
+  /** A push was given back: its attempt was not made. */
+  takenBack(flight: Flight): void {
+    const { machine, track } = flight;
+    if (!machine.in_flight.includes(flight)) return;
+    machine.in_flight = machine.in_flight.filter((other) => other !== flight);
+    if (this.#tracks.get(track.delivery_id) === track) track.attempts = flight.attempt - 1;
+  }
+
+  /**
+   * What was in hand has a result: one that was reported for this attempt, or none within its time.
+   *
+   * @param was_away whether its node was paused at some time, perhaps between a hand-out and its response
+   */
+  inHandEnds(flight: Flight, { outcome }: PushResult, was_away: boolean): void {
+    const { machine, track, attempt, node } = flight;
+    const what = `message ${track.sent.label} to ${machine.instance_id}, attempt ${attempt}`;
+    if (outcome === 'timeout') {
+      const rest_ms = flight.started_at + (machine.ack_timeout_ms ?? 0) - this.#now();
+      if (rest_ms > 0) this.fail(`${what}: timed out ${rest_ms} ms too soon`);
+      if (!flight.left && !was_away) this.fail(`${what}: timed out, and never left its node`);
+      if (this.#counted.has(`${node} ${track.delivery_id} ${attempt}`))
+        this.fail(`${what}: timed out, and its result had counted`);
+    } else if (!this.#reported.has(`${track.delivery_id} ${attempt}`))
+      this.fail(`${what}: has a result that nobody reported`);
+    this.pushEnds(flight);
+  }
+
+  /** What is written of a machine that pulls: no retry was spent and no back-off grew but by what it had in hand. */
+  checkSpent(settlements: readonly DeliverySettlement[], healths: readonly HealthSettlement[]): void {
+    const is_sure = this.#now() >= this.#noticed_at;
+    for (const { delivery_id, attempt_count, epoch } of settlements) {
+      const track = this.#tracks.get(delivery_id);
+      if (track?.is_unsure === true || !is_sure) continue;
+      const machine = track?.lane.machine;
+      if (machine !== undefined && (machine.ack_timeout_ms === null || this.#isStale(machine, epoch))) continue;
+      if (attempt_count > (track?.attempts ?? 0))
+        this.fail(`${delivery_id}: ${attempt_count} attempts are written, and nobody had it in hand so often`);
+    }
+    for (const { instance_id, backoff_step, consecutive_failures } of healths) {
+      const machine = this.machines.get(instance_id);
+      if (machine === undefined || machine.ack_timeout_ms === null) continue;
+      if (Math.max(backoff_step, consecutive_failures) > machine.failed_ever)
+        this.fail(`${instance_id} backs off, and failed only ${machine.failed_ever} times`);
+    }
+  }
+
+  #isStale({ instance_id }: Machine, epoch: number): boolean {
+    return epoch > 0 && epoch !== this.#termOf(instance_id);
   }
 
   /**
@@ -519,6 +626,7 @@ export class Checker {
   resultHeard(flight: Flight, result: PushResult, retry_after_ms: number): void {
     const { track, machine, term } = flight;
     const now = this.#now();
+    if (result.outcome !== 'ok') machine.failed_ever++;
     if (term !== this.#termOf(machine.instance_id)) return;
     track.last = result;
     const { outcome } = result;
@@ -676,6 +784,9 @@ export class Checker {
     for (const machine of this.machines.values()) {
       if (!concerns(machine)) continue;
       const { instance_id } = machine;
+      // A webhook responds within 5 s, and a lease lasts for 15: no such attempt outlives it. What a machine has in hand
+      // may: its node finds out when it renews, and until then the next owner hands the same push out again.
+      if (machine.ack_timeout_ms !== null) machine.in_flight = [];
       if (machine.in_flight.length > 0) this.fail(`${instance_id} is handed over with attempts in progress`);
       for (const lane of this.#lanes.values()) if (lane.machine === machine) lane.head = null;
       for (const track of this.#tracks.values())
@@ -739,11 +850,11 @@ export class Checker {
   }
 
   /** Called so long after a send was answered that others have taken over what any node left. */
-  checkHeard(sent: Sent, within_ms: number): void {
+  checkHeard(sent: Sent, within_ms: number, concerns: (machine: Machine) => boolean): void {
     // The store lost it.
     if (sent.told === null) return;
     for (const machine of this.machines.values()) {
-      if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;
+      if (!machine.untouched || !concerns(machine) || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: nobody took it over within ${within_ms} ms`);
@@ -755,7 +866,7 @@ export class Checker {
     if (this.disturbed_at >= sent_at || sent.told === null) return;
     if (answered_at - sent_at > PROMPT_MS) this.fail(`message ${sent.label}: its sender waited for too long`);
     for (const machine of this.machines.values()) {
-      if (!machine.untouched || !sent.must.has(machine.instance_id)) continue;
+      if (!machine.untouched || machine.ack_timeout_ms !== null || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: not sent ${PROMPT_MS} ms after it was accepted`);

@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { registerHooks } from 'node:module';
 import type { MakeWorld } from './run.ts';
-import type { World } from './world.ts';
+import type { World, WorldOptions } from './world.ts';
 
 interface PlantedEdit {
   /** Below the root of the repository. */
@@ -30,6 +30,16 @@ const PARTITIONS = 'src/delivery/cluster/partitions.ts';
 const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
 const DELIVERY = 'src/domain/delivery.ts';
+const PULL_TRANSPORT = 'src/delivery/transport/pull_transport.ts';
+const PULL_ROUTE = 'src/http/routes/pull.ts';
+
+/** Whoever wants two things of a lane at a time has to take these out first. */
+const ONE_THING_AT_A_TIME: PlantedEdit[] = [
+  { file: LANE, find: "assert(this.#state === 'idle' && !this.isEmpty,", replace: 'assert(true,' },
+  { file: LANE, find: "assert(this.isBusy, 'only what was begun ends');", replace: '' },
+  { file: LANE, find: "assert(this.#state === 'ready', 'only a ready lane takes a step');", replace: '' },
+  { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
+];
 
 /** A bug that so many worlds do not show, from seed 1 on, counts as not found: the rarest takes some 1,800. */
 export const SEEDS_PER_BUG = 3_000;
@@ -84,10 +94,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
       find: "lane !== undefined && lane.state === 'idle'",
       replace: "lane !== undefined && lane.state !== 'ready'",
     },
-    { file: LANE, find: "assert(this.#state === 'idle' && !this.isEmpty,", replace: 'assert(true,' },
-    { file: LANE, find: "assert(this.isBusy, 'only what was begun ends');", replace: '' },
-    { file: LANE, find: "assert(this.#state === 'ready', 'only a ready lane takes a step');", replace: '' },
-    { file: LANE, find: "assert(this.#state === 'idle', 'a lane does one thing at a time');", replace: '' },
+    ...ONE_THING_AT_A_TIME,
   ],
   'a lane goes on past a failing head': {
     file: RESULTS,
@@ -307,10 +314,66 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);',
     replace: '',
   },
+  'hands out two of one lane at a time': [
+    {
+      file: DISPATCHER,
+      find: "lane !== undefined && lane.state === 'idle'",
+      replace: "lane !== undefined && (lane.state === 'idle' || (recipient.in_hand > 0 && lane.state !== 'ready'))",
+    },
+    ...ONE_THING_AT_A_TIME,
+  ],
+  'a late result ends a newer attempt': {
+    file: PULL_TRANSPORT,
+    find: 'if (awaited === undefined || awaited.attempt !== result.attempt) return false;',
+    replace: 'if (awaited === undefined) return false;',
+  },
+  'nobody pulls, and a retry is spent': [
+    {
+      file: PULL_TRANSPORT,
+      find: 'return instance !== undefined && this.#takerOf(instance, updated_at) !== null;',
+      replace: 'return instance !== undefined || updated_at > 0;',
+    },
+    {
+      file: PULL_TRANSPORT,
+      find: 'if (pull === null) return Promise.resolve(null);',
+      replace:
+        "if (pull === null) return Promise.resolve({ outcome: 'timeout', status_code: null, detail: '', duration_ms: 0, stages: [], response_excerpt: '', retry_after: null });",
+    },
+  ],
+  'hands out on a lease that ran out': {
+    file: DISPATCHER,
+    find: 'if (!this.#partitions.isLeaseValid(now)) break;',
+    replace: '',
+  },
+  'keeps in hand what another node took over': {
+    file: REMOTE_CHANGES,
+    find: 'transport.handOver((instance_id) => this.#parts.partitions.of(instance_id) === null);',
+    replace: '',
+  },
+  'a result that counted is forgotten': {
+    file: PULL_TRANSPORT,
+    find: 'this.#settle(awaited, this.#resultOf(awaited, result));\n    return true;',
+    replace: 'if (result.attempt === 1) this.#settle(awaited, this.#resultOf(awaited, result));\n    return true;',
+  },
+  'what did not leave its node is waited for': {
+    file: PULL_ROUTE,
+    find: 'if (!this.writableFinished || this.statusCode !== 200) pull_transport.giveBack(pushes);',
+    replace: '',
+  },
+  'a node that stops loses the results that it was given': {
+    file: PULL_ROUTE,
+    find: 'if (pull_forwarder.is_draining && results.length === 0) return',
+    replace: 'if (pull_forwarder.is_draining) return',
+  },
+  'what a machine has in hand holds up its other meetings': {
+    file: RECIPIENT,
+    find: 'return this.in_flight - this.in_hand + this.loads < concurrency;',
+    replace: 'return this.in_flight + this.loads < concurrency;',
+  },
 };
 
 /** Bugs between several nodes. */
-export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
+const IN_CLUSTERS: readonly string[] = [
   'settles without the epoch',
   'ignores the run of a message',
   'starts attempts on a lease that ran out',
@@ -325,7 +388,26 @@ export const PLANTED_IN_CLUSTERS: ReadonlySet<string> = new Set([
   'ignores what other nodes change',
   'pushes before it knows what is paused',
   'remembers what the store has lost',
-]);
+  'hands out on a lease that ran out',
+  'keeps in hand what another node took over',
+  'a node that stops loses the results that it was given',
+];
+const WITH_PULLING_MACHINES: readonly string[] = [
+  'hands out two of one lane at a time',
+  'a late result ends a newer attempt',
+  'nobody pulls, and a retry is spent',
+  'hands out on a lease that ran out',
+  'keeps in hand what another node took over',
+  'a result that counted is forgotten',
+  'what did not leave its node is waited for',
+  'a node that stops loses the results that it was given',
+  'what a machine has in hand holds up its other meetings',
+];
+
+/** The worlds in which a bug can be found. */
+export function worldsFor(name: string): WorldOptions {
+  return { cluster: IN_CLUSTERS.includes(name), kind: WITH_PULLING_MACHINES.includes(name) ? 'pulling' : 'plain' };
+}
 
 const ROOT = new URL('../../', import.meta.url).href;
 let hooked = false;

@@ -7,10 +7,10 @@ import type { Share } from './worker.ts';
 const SEEDS_PER_SHARE = 512;
 
 /** Runs seeds on all cores, until one of them breaks a promise. */
-export async function runOnAllCores(first_seed: number, count: number, cluster?: boolean): Promise<Report> {
+export async function runOnAllCores(first_seed: number, count: number, options: Share['options']): Promise<Report> {
   const shares: Share[] = [];
   for (let done = 0; done < count; done += SEEDS_PER_SHARE) {
-    shares.push({ first: first_seed + done, count: Math.min(SEEDS_PER_SHARE, count - done), cluster });
+    shares.push({ first: first_seed + done, count: Math.min(SEEDS_PER_SHARE, count - done), options });
   }
   const reports: Report[] = [];
   let next = 0;

@@ -2,19 +2,17 @@
 import assert from 'node:assert/strict';
 import { parentPort } from 'node:worker_threads';
 import { run } from './run.ts';
-import { World } from './world.ts';
+import { World, type WorldOptions } from './world.ts';
 
 /** Seeds that follow each other. */
 export interface Share {
   first: number;
   count: number;
-  cluster: boolean | undefined;
+  options: Pick<WorldOptions, 'cluster' | 'kind'>;
 }
 
 assert(parentPort !== null, 'this module is the entry of a worker thread');
 const port = parentPort;
-port.on('message', async ({ first, count, cluster }: Share) => {
-  port.postMessage(
-    await run((seed, options) => new World(seed, options), first, count, cluster === undefined ? {} : { cluster }),
-  );
+port.on('message', async ({ first, count, options }: Share) => {
+  port.postMessage(await run((seed, of) => new World(seed, of), first, count, options));
 });

@@ -4,18 +4,29 @@
  * and go, are paused, or are cut off from the store. Then quiet, and the promises are checked. One seed is one world, to
  * the letter.
  */
+import type { Clock } from '../../src/delivery/clock.ts';
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
 import { Maintenance } from '../../src/delivery/maintenance.ts';
 import { Partitions } from '../../src/delivery/cluster/partitions.ts';
-import type { Push, PushResult, Transport } from '../../src/delivery/transport/transport.ts';
+import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
+import type { Push, PushResult, Transport, Way } from '../../src/delivery/transport/transport.ts';
+import { Transports } from '../../src/delivery/transport/transports.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import type { Store } from '../../src/store/store.ts';
-import { Checker, type Machine, promptWithin, type Sent } from './checker.ts';
+import { Checker, type Flight, type Machine, promptWithin, type Sent } from './checker.ts';
 import { ModelStore, type StoreOperations } from './model_store.ts';
 import { Random } from './random.ts';
 import { clustered, type Connection, ModelCluster, type OnHandOver } from './model_cluster.ts';
+import {
+  type Answer as Answered,
+  type ForwardedPull,
+  type PullBody,
+  PullEndpoint,
+  responseOf,
+} from './pull_endpoint.ts';
+import { PULL_MOODS, PullingMachine } from './pulling_machine.ts';
 import { simulatedStore, type StoreConditions } from './simulated_store.ts';
 import { SteppedClock } from './stepped_clock.ts';
 
@@ -61,6 +72,19 @@ const CLUSTER_RETRY_AFTERS = ['1', '90', '1e99', '-1', 'soon'];
 const CLUSTER_END_MS = 20 * MINUTE;
 /** How often a world of a cluster looks whether it has come to its end. */
 const LOOK_MS = 20 * SECOND;
+/** In worlds with machines that pull: how many of them do, and how long they may take for a result. */
+const PULLING = 0x70756c6c;
+const PULLING_SHARE = 0.7;
+const ACK_TIMEOUTS_MS = [5 * SECOND, 30 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE];
+const WAITS_S = [10, 30, 60];
+/** A machine that is always well waits no longer than this in a pull, so that it soon notices a node that is not. */
+const WAIT_S_WELL = 10;
+/** Whatever befell nodes, a machine that pulls and is well has found the one that delivers to it, and has what waited. */
+const FOUND_MS = 90 * SECOND;
+/** The timers of machines that pull are checked every 100 ms: here less often, and so all of them a little late. */
+const COARSE_MS = SECOND;
+/** What PullForwarder waits for a node, beside the wait of the pull. */
+const FORWARD_MS = 12 * SECOND;
 /** How long a call hangs on a connection that is gone. */
 const NOTICED_MS_MAX = 5 * SECOND;
 /** What a failing disk refused is tried again and written within this, once it is well. */
@@ -99,9 +123,27 @@ interface Life {
   deaf: boolean;
   /** When it has noticed that it is no longer paused or cut off. */
   well_from: number;
+  /** Null in a world without machines that pull. */
+  pulls: Pulls | null;
 }
 
+/** What a process does for machines that pull. */
+interface Pulls {
+  transport: PullTransport;
+  endpoint: PullEndpoint;
+  /** It takes no requests any more. */
+  is_closed: boolean;
+  /** What ends with it: its connections, and the requests that it forwarded. */
+  connections: Set<() => void>;
+  forwards: Set<() => void>;
+}
+
+/** `pulling`: machines that nobody can call ask for their pushes, and others are called. */
+export const KINDS = ['plain', 'pulling'] as const;
+export type Kind = (typeof KINDS)[number];
+
 export interface WorldOptions {
+  kind?: Kind;
   /** Makes the store's operations; the model in memory unless told. */
   operations?: (wall: () => number) => StoreOperations;
   /** Whether several nodes share the store; in a share of the worlds unless told. */
@@ -144,14 +186,21 @@ export class World {
   #goBack: (() => void) | null = null;
   /** When the disk has been well for so long that nothing waits for it any more. */
   #written_from = 0;
+  #is_healed = false;
   #crash_at: { name: string; when: 'before' | 'after' } | null = null;
   #labels = 0;
   /** The machines that may reply; what they say is drawn apart, so that other worlds are the same without them. */
   readonly #repliers = new Set<string>();
   readonly #reply_random: Random;
+  readonly #kind: Kind;
+  /** What concerns machines that pull is drawn apart, too. */
+  readonly #pull_random: Random;
+  readonly #pulling = new Map<string, PullingMachine>();
 
-  constructor(seed: number, { operations, cluster, onTrace }: WorldOptions = {}) {
+  constructor(seed: number, { operations, cluster, onTrace, kind = 'plain' }: WorldOptions = {}) {
     this.seed = seed;
+    this.#kind = kind;
+    this.#pull_random = new Random(seed ^ PULLING);
     this.#onTrace = onTrace;
     const random = new Random(seed);
     this.#random = random;
@@ -175,10 +224,9 @@ export class World {
           );
     this.#meetings = Array.from({ length: 1 + random.below(3) }, (_, k) => `m${k}`);
     this.#settings = {
-      retry_schedule_ms:
-        this.#cluster === null
-          ? [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE]
-          : CLUSTER_RETRY_SCHEDULE_MS,
+      retry_schedule_ms: this.#is_long
+        ? [10 * SECOND, 30 * SECOND, 2 * MINUTE, 10 * MINUTE, 30 * MINUTE]
+        : CLUSTER_RETRY_SCHEDULE_MS,
       expire_after_ms: 72 * HOUR,
       max_in_flight: random.chance(0.2) ? 1 + random.below(3) : 1_000,
       instance_concurrency: 1 + random.below(4),
@@ -200,8 +248,13 @@ export class World {
       this.#settle(`i${k}`, k > 0 && random.chance(0.4));
     }
     for (let k = 0; k < this.#nodes_max; k++) this.#begin();
-    if (this.#cluster === null) this.#plan();
-    else this.#planCluster();
+    if (this.#is_long) this.#plan();
+    else this.#planShort();
+  }
+
+  /** Days of one node; all other worlds are some minutes long. */
+  get #is_long(): boolean {
+    return this.#cluster === null && this.#kind === 'plain';
   }
 
   /** Moves to the next thing that happens; promises must come to rest in between. */
@@ -212,15 +265,18 @@ export class World {
 
   #settle(instance_id: string, untouched: boolean): void {
     const random = this.#random;
-    const machine = this.checker.add(instance_id, `http://${instance_id}.test/0`, untouched);
+    const pulls = this.#kind === 'pulling' && (instance_id === 'i0' || this.#pull_random.chance(PULLING_SHARE));
+    const ack_timeout_ms = pulls ? this.#pull_random.pick(ACK_TIMEOUTS_MS) : null;
+    const machine = this.checker.add(instance_id, `http://${instance_id}.test/0`, untouched, ack_timeout_ms);
     this.#moods.set(instance_id, untouched ? 'fine' : random.pick(MOODS));
     this.#operations.instances.register(this.#registration(machine), this.#wall());
     for (const meeting_id of this.#meetings)
       if (random.chance(0.8)) this.#operations.meetings.join(meeting_id, instance_id, ['a', instance_id], this.#wall());
     this.checker.look(machine);
+    if (ack_timeout_ms !== null) this.#connectMachine(machine, ack_timeout_ms);
   }
 
-  #registration({ instance_id, url }: Machine) {
+  #registration({ instance_id, url, ack_timeout_ms }: Machine) {
     return {
       instance_id,
       instance_name: instance_id,
@@ -231,6 +287,7 @@ export class World {
       new_secret: SECRET,
       success_statuses: undefined,
       replies: this.#repliers.has(instance_id),
+      ...(ack_timeout_ms !== null && { transport: 'pull' as const, ack_timeout_s: ack_timeout_ms / SECOND }),
     };
   }
 
@@ -273,6 +330,7 @@ export class World {
       told_at: 0,
       deaf: false,
       well_from: 0,
+      pulls: null,
     } as unknown as Life;
     const after = (delay_ms: number, run: () => void): (() => void) => {
       let cancelled = false;
@@ -306,6 +364,7 @@ export class World {
     const expiry = new Expiry(clock, this.#settings.expire_after_ms);
     expiry.begin(this.#operations.deliveries.timeNoted(), false);
     life.expiry = expiry;
+    if (this.#kind === 'pulling') life.pulls = this.#pullsOf(life, clock, partitions);
     life.engine = new Engine({
       clock,
       random: this.#random.next,
@@ -393,13 +452,14 @@ export class World {
 
   /** Whatever is settled as delivered has its replies stored. */
   #watched<Of extends StoreOperations>(operations: Of): Of {
-    if (this.#repliers.size === 0) return operations;
+    if (this.#repliers.size === 0 && this.#pulling.size === 0) return operations;
     const { settle } = operations.deliveries;
     return {
       ...operations,
       deliveries: {
         ...operations.deliveries,
         settle: (...[deliveries, healths]: Parameters<typeof settle>) => {
+          this.checker.checkSpent(deliveries, healths);
           settle(deliveries, healths);
           this.checker.checkReplied(deliveries);
         },
@@ -428,6 +488,7 @@ export class World {
     life.alive = false;
     this.#lives = this.#lives.filter((other) => other !== life);
     this.checker.nodeEnds(life.number, life.sends);
+    for (const breaks of [...(life.pulls?.connections ?? []), ...(life.pulls?.forwards ?? [])]) breaks();
     if (this.#cluster === null) {
       const steady_ahead_ms = this.#wall_ahead_ms;
       const stepped = steady_ahead_ms !== this.#steady_ahead_ms;
@@ -464,10 +525,18 @@ export class World {
     this.#fault();
     // What is sent meanwhile is stored.
     life.engine.drain();
+    life.pulls?.transport.drain();
+    for (const breaks of life.pulls?.forwards ?? []) breaks();
     this.#clock.after(this.#random.below(2 * SECOND), () => this.#in(life, () => this.#stopNow(life)));
   }
 
   #stopNow(life: Life): void {
+    if (life.pulls !== null) {
+      life.pulls.is_closed = true;
+      for (const breaks of life.pulls.connections) breaks();
+      // As src/convoke.ts does it.
+      life.pulls.transport.handOver(() => true);
+    }
     // Operations in progress are answered before the process ends, as the server does it.
     void life.engine.stop().then(() => {
       this.#clock.after(10 * SECOND, () => {
@@ -591,17 +660,27 @@ export class World {
   // ── the machines ──────────────────────────────────────────────────────────────────────────────────────────────────
 
   #transport(life: Life): Transport {
-    return {
+    const webhook: Transport = {
       push: (push) => (life.alive ? this.#push(life, push) : new Promise(() => {})),
       canPush: () => true,
       forget: () => {},
       handOver: () => {},
       close: async () => {},
     };
+    if (life.pulls === null) return webhook;
+    const { transport } = life.pulls;
+    const pull: Transport = {
+      push: (push, way) => this.#handOut(life, transport, push, way),
+      canPush: (instance_id, way) => transport.canPush(instance_id, way),
+      forget: (instance_id) => transport.forget(instance_id),
+      handOver: (isTaken) => transport.handOver(isTaken),
+      close: () => transport.close(),
+    };
+    return new Transports({ webhook, pull });
   }
 
-  #push(life: Life, push: Push): Promise<PushResult> {
-    const { instance_id, url, headers, body, success_statuses } = push;
+  /** An attempt begins. */
+  #begins(life: Life, { instance_id, url, headers, body }: Push) {
     const { message, meeting_id, target_agents } = JSON.parse(Buffer.from(body).toString()) as {
       message: { n: number };
       meeting_id: string;
@@ -614,6 +693,12 @@ export class World {
       this.checker.fail(`message ${message.n} to ${instance_id}: ${life.node_id} does not hold it`);
     const attempt = Number(headers['convoke-attempt']);
     const flight = this.checker.pushStarts(life.number, instance_id, delivery_id, message.n, attempt, url);
+    return { flight, message, delivery_id, target_agents };
+  }
+
+  #push(life: Life, push: Push): Promise<PushResult> {
+    const { instance_id, success_statuses } = push;
+    const { flight, message, delivery_id, target_agents } = this.#begins(life, push);
     const { says, after_ms, retry_after = null, handled } = this.#answer(instance_id);
     return new Promise((resolve) => {
       this.#clock.after(after_ms, () => {
@@ -645,6 +730,188 @@ export class World {
     });
   }
 
+  // ── the machines that pull ────────────────────────────────────────────────────────────────────────────────────────
+
+  #pullsOf(life: Life, clock: Clock, partitions: Partitions): Pulls {
+    const transport = new PullTransport({
+      clock: { ...clock, after: (delay_ms, run) => clock.after(Math.ceil(delay_ms / COARSE_MS) * COARSE_MS, run) },
+      onReady: (instance_id) => life.engine.isReady(instance_id),
+      onConnection: () => {},
+    });
+    const pull_forwarder = {
+      get is_draining() {
+        return life.stopping;
+      },
+      forward: (pull: ForwardedPull, onRequest: (cancel: () => void) => void) => this.#forward(life, pull, onRequest),
+      addressIn: async () => null,
+    };
+    const endpoint = new PullEndpoint({
+      store: life.store,
+      engine: { written: () => life.engine.written() },
+      pull_transport: transport,
+      clock,
+      limits: { addressOf: () => '' },
+      // As src/convoke.ts has it.
+      takesPullsOf: (instance_id) => partitions.of(instance_id) !== null && partitions.isLeaseValid(clock.now()),
+      pull_forwarder: this.#cluster === null ? null : pull_forwarder,
+    });
+    return { transport, endpoint, is_closed: false, connections: new Set(), forwards: new Set() };
+  }
+
+  #connectMachine({ instance_id, untouched }: Machine, ack_timeout_ms: number): void {
+    const random = this.#pull_random;
+    const options = {
+      instance_id,
+      ack_timeout_ms,
+      pullers: untouched ? 2 : 1 + random.below(3),
+      wait_s: untouched ? WAIT_S_WELL : random.pick(WAITS_S),
+      thinks_in: untouched ? this.#meetings[0]! : null,
+    };
+    const machine = new PullingMachine(options, {
+      random,
+      after: (delay_ms, run) => this.#clock.after(delay_ms, run),
+      nodes: () =>
+        this.#lives.map((life) => ({
+          node_id: life.node_id,
+          pull: (instance, body, hear) => this.#request(life, instance, body, false, hear),
+        })),
+      trace: (line) => this.#trace(line),
+      handled: (delivery_id) => this.checker.handledDelivery(delivery_id),
+      reports: ({ delivery_id, attempt }) => this.checker.reports(delivery_id, attempt),
+      bodyOf: (delivery_id, target_agents) => {
+        if (!this.#repliers.has(instance_id)) return '';
+        // A machine that forgot what it said says the same again: which of the two counts, nobody can tell.
+        const places = partitionOf(delivery_id) % (REPLIES_MAX + 1);
+        this.checker.replied(delivery_id, places);
+        return repliesTo(delivery_id, target_agents[0] as string, places);
+      },
+    });
+    if (!untouched) machine.mood = random.pick(PULL_MOODS);
+    this.#pulling.set(instance_id, machine);
+  }
+
+  /** A pull on its way to a node. @returns what closes its connection */
+  #request(
+    life: Life,
+    instance_id: string,
+    body: PullBody,
+    is_forwarded: boolean,
+    hear: (answer: Answered | null) => void,
+  ): () => void {
+    const pulls = life.pulls as Pulls;
+    const networkMs = (): number => this.#pull_random.below(10);
+    let is_over = false;
+    let end: (is_written: boolean) => void = () => {};
+    const hears = (answer: Answered | null): void => {
+      if (is_over) return;
+      is_over = true;
+      pulls.connections.delete(breaks);
+      hear(answer);
+    };
+    const breaks = (): void => {
+      this.#clock.after(networkMs(), () => hears(null));
+    };
+    pulls.connections.add(breaks);
+    this.#clock.after(networkMs(), () => {
+      if (!life.alive || pulls.is_closed) return breaks();
+      this.#in(life, () => {
+        if (is_over) return;
+        const exchange = pulls.endpoint.pull(instance_id, body, is_forwarded);
+        end = (is_written) => exchange.end(is_written);
+        void exchange.answered.then((answer) =>
+          this.#in(life, () =>
+            this.#answerPull(life, instance_id, answer, { end, hears, isOver: () => is_over, networkMs }),
+          ),
+        );
+      });
+    });
+    return () => {
+      is_over = true;
+      pulls.connections.delete(breaks);
+      this.#in(life, () => end(false));
+    };
+  }
+
+  #answerPull(
+    life: Life,
+    instance_id: string,
+    answer: Answered,
+    {
+      end,
+      hears,
+      isOver,
+      networkMs,
+    }: {
+      end: (is_written: boolean) => void;
+      hears: (answer: Answered | null) => void;
+      isOver: () => boolean;
+      networkMs: () => number;
+    },
+  ): void {
+    const { pushes, results } = answer.body ?? { pushes: [], results: [] };
+    for (const { delivery_id, attempt, became } of results)
+      if (became === 'counted' && !answer.is_passed_on) this.checker.saysCounted(life.number, delivery_id, attempt);
+    const random = this.#pull_random;
+    // A reader may be slow, and its connection break before it has everything.
+    const writes_ms = random.chance(0.1) ? random.below(SECOND) : 0;
+    this.#clock.after(writes_ms, () =>
+      this.#in(life, () => {
+        if (isOver()) return;
+        const is_written = writes_ms === 0 || this.#is_healed || random.chance(0.8);
+        end(is_written);
+        if (is_written)
+          for (const { delivery_id, attempt } of pushes)
+            this.checker.pushLeft(life.number, instance_id, delivery_id, attempt);
+        this.#clock.after(networkMs(), () => hears(is_written ? answer : null));
+      }),
+    );
+  }
+
+  /** As PullForwarder does it. */
+  #forward(life: Life, { instance_id, body, wait_ms }: ForwardedPull, onRequest: (cancel: () => void) => void) {
+    const { promise, resolve } = Promise.withResolvers<ReturnType<typeof responseOf> | null>();
+    const pulls = life.pulls as Pulls;
+    const owner = this.#lives.find(({ node_id }) => node_id === this.#cluster?.ownerOf(instance_id));
+    if (owner === undefined || owner === life || life.stopping) return Promise.resolve(null);
+    const over = (answer: Answered | null): void => {
+      pulls.forwards.delete(breaks);
+      stop();
+      this.#in(life, () => resolve(answer === null ? null : responseOf(answer)));
+    };
+    const breaks = (): void => {
+      cancel();
+      over(null);
+    };
+    const stop = this.#clock.after(wait_ms + FORWARD_MS, () => breaks());
+    const cancel = this.#request(owner, instance_id, JSON.parse(body) as PullBody, true, over);
+    pulls.forwards.add(breaks);
+    onRequest(breaks);
+    return promise;
+  }
+
+  /** The engine gives a push to the transport of machines that pull: it is handed out if one waits for it. */
+  #handOut(life: Life, transport: PullTransport, push: Push, way: Way): Promise<PushResult | null> {
+    if (!life.alive) return new Promise(() => {});
+    const { awaited } = transport.counts;
+    const pushing = transport.push(push, way);
+    let flight: Flight | null = null;
+    if (transport.counts.awaited > awaited) ({ flight } = this.#begins(life, push));
+    return new Promise((resolve) => {
+      void pushing.then((result) => {
+        if (!life.alive) return;
+        if (flight === null) {
+          if (result !== null) this.checker.fail(`${push.instance_id}: an attempt was made, and nobody pulled`);
+        } else if (result === null) this.checker.takenBack(flight);
+        else {
+          this.#trace(`${push.instance_id}: ${result.outcome} for ${flight.track.sent.label}`);
+          this.checker.inHandEnds(flight, result, life.disturbed);
+          this.checker.resultHeard(flight, result, askedFor(result.status_code, result.retry_after));
+        }
+        resolve(result);
+      });
+    });
+  }
+
   #answer(instance_id: string): Answer {
     const random = this.#random;
     switch (this.#moods.get(instance_id) as Mood) {
@@ -657,7 +924,7 @@ export class World {
       case 'bad':
         return {
           says: random.pick([503, 429]),
-          retry_after: random.pick(this.#cluster === null ? RETRY_AFTERS : CLUSTER_RETRY_AFTERS),
+          retry_after: random.pick(this.#is_long ? RETRY_AFTERS : CLUSTER_RETRY_AFTERS),
           after_ms: random.below(100),
         };
       case 'hung':
@@ -704,9 +971,7 @@ export class World {
     if (dice < 42) return this.#send();
     if (dice < 52) return this.#operate();
     if (dice < 62) {
-      const machine = this.#touchable();
-      if (machine !== null) this.#moods.set(machine.instance_id, random.pick(MOODS));
-      return;
+      return this.#changeMood();
     }
     if (dice < 74) return this.#operate();
     if (dice < 80) return this.#failForAWhile();
@@ -720,6 +985,7 @@ export class World {
     }
     if (dice < 93) return this.#stop(life);
     if (dice < 96) {
+      if (!this.#is_long) return this.#changeMood();
       const step_ms = random.pick([-HOUR, HOUR, -8 * HOUR, 96 * HOUR]);
       this.#wall_ahead_ms += step_ms;
       // What nobody believes takes nothing from any delivery's time.
@@ -729,7 +995,15 @@ export class World {
     void life.maintenance.run().catch(() => {});
   }
 
-  #planCluster(): void {
+  #changeMood(): void {
+    const machine = this.#touchable();
+    if (machine === null) return;
+    const pulling = this.#pulling.get(machine.instance_id);
+    if (pulling === undefined) this.#moods.set(machine.instance_id, this.#random.pick(MOODS));
+    else pulling.mood = this.#pull_random.pick(PULL_MOODS);
+  }
+
+  #planShort(): void {
     const random = this.#random;
     let at = random.below(5_000);
     for (let events = 8 + random.below(30); events > 0; events--) {
@@ -737,12 +1011,13 @@ export class World {
       if (dice < 0.5) at += random.below(20);
       else if (dice < 0.8) at += random.below(3_000);
       else at += random.below(25_000);
-      this.#clock.after(at, () => this.#eventInCluster());
+      this.#clock.after(at, () => (this.#cluster === null ? this.#event() : this.#eventInCluster()));
     }
     this.#planPauses(at);
     this.#clock.after(at + 20 * SECOND, () => this.#heal());
     this.#clock.after(at + 40 * SECOND, () => this.#registerAll());
-    this.#clock.after(at + MINUTE, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
+    const rest_ms = this.#pulling.size === 0 ? MINUTE : MINUTE + FOUND_MS;
+    this.#clock.after(at + rest_ms, () => this.#finishWhenQuiet(this.#clock.now + CLUSTER_END_MS));
   }
 
   /** In a share of the worlds, meetings are paused for a while, whatever else happens. */
@@ -817,9 +1092,7 @@ export class World {
     if (dice < 50) return this.#send();
     if (dice < 65) return this.#operate();
     if (dice < 70) {
-      const machine = this.#touchable();
-      if (machine !== null) this.#moods.set(machine.instance_id, random.pick(MOODS));
-      return;
+      return this.#changeMood();
     }
     if (dice < 72) return this.#failForAWhile();
     if (dice < 75) return this.#end(life, false);
@@ -933,7 +1206,9 @@ export class World {
         if (repeated || this.#settings.max_in_flight < 1_000) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
-        if (this.#cluster !== null) this.#checkPatience(sent, answered_at, wait_ms);
+        if (this.#cluster !== null) this.#checkPatience(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
+        if (this.#pulling.size > 0 && sent.meeting_id !== this.#meetings[0])
+          this.#checkPatience(sent, answered_at, FOUND_MS + wait_ms, (machine) => !isCalled(machine));
         if (dies) this.#end(life, false);
       },
       () => {
@@ -964,15 +1239,15 @@ export class World {
   }
 
   /** Whatever befell a node, the others have taken over what it left. */
-  #checkPatience(sent: Sent, answered_at: number, wait_ms: number): void {
-    const patience_ms = TAKEN_OVER_MS + wait_ms;
+  #checkPatience(sent: Sent, answered_at: number, patience_ms: number, concerns: (machine: Machine) => boolean): void {
     const due_at = Math.max(answered_at, this.#fault_at) + patience_ms;
     this.#clock.after(due_at - this.#steady(), () => {
-      if (this.#mayBePaused(sent.meeting_id)) return this.#checkPatience(sent, this.#steady(), wait_ms);
+      const again = (from: number): void => this.#checkPatience(sent, from, patience_ms, concerns);
+      if (this.#mayBePaused(sent.meeting_id)) return again(this.#steady());
       // As long as the store fails, or no node is well, there is nobody to do it.
       if (this.#failing || !this.#lives.some((life) => this.#isWell(life))) this.#fault_at = this.#steady();
-      if (this.#fault_at + patience_ms > due_at) this.#checkPatience(sent, answered_at, wait_ms);
-      else this.checker.checkHeard(sent, patience_ms);
+      if (this.#fault_at + patience_ms > due_at) again(answered_at);
+      else this.checker.checkHeard(sent, patience_ms, concerns);
     });
   }
 
@@ -1100,10 +1375,12 @@ export class World {
 
   #heal(): void {
     this.#trace('all is well again');
+    this.#is_healed = true;
     this.#goBack = null;
     this.#mendDisk();
     this.#crash_at = null;
     for (const instance_id of this.#moods.keys()) this.#moods.set(instance_id, 'fine');
+    for (const machine of this.#pulling.values()) machine.mood = 'fine';
     for (const life of this.#lives) {
       this.#resume(life);
       this.#connect(life);
@@ -1140,7 +1417,18 @@ export class World {
 const CHANNELS = new Set(['messages.accept', 'deliveries.settle']);
 
 /** They answer though the disk is full. */
-const READS = new Set(['instances.get', 'deliveries.countPending', 'meetings.settings', 'meetings.allSettings']);
+const READS = new Set([
+  'instances.get',
+  'deliveries.get',
+  'deliveries.countPending',
+  'meetings.settings',
+  'meetings.allSettings',
+]);
+
+/** Whether nodes call the machine: others pull. */
+function isCalled({ ack_timeout_ms }: Machine): boolean {
+  return ack_timeout_ms === null;
+}
 
 /** What a Retry-After in seconds asks for; the other forms are left out of account. */
 function askedFor(status_code: number | null, retry_after: string | null): number {

@@ -1,0 +1,120 @@
+/**
+ * The pull route of one simulated node: the real handler (src/http/routes/pull.ts) on requests and responses that are objects.
+ * Who may call, and how bytes travel, is left out; what is handed out, given back, counted and forwarded is the real thing.
+ */
+import type { IncomingMessage } from 'node:http';
+import { FORWARDED_HEADER, type ForwardedPull } from '../../src/delivery/cluster/pull_forwarder.ts';
+import type { App } from '../../src/http/context.ts';
+import { type PullContext, pullRoutes } from '../../src/http/routes/pull.ts';
+import { Problem } from '../../src/domain/problem.ts';
+
+/** A result, as a machine reports it. */
+export interface Reported {
+  delivery_id: string;
+  attempt: number;
+  status_code?: number;
+  not_reached?: string;
+  retry_after?: string;
+  body?: string;
+}
+
+export interface PullBody {
+  results: Reported[];
+  max: number;
+  wait_s: number;
+}
+
+export interface Pulled {
+  pushes: { delivery_id: string; attempt: number; headers: Record<string, string>; body: string }[];
+  results: (Pick<Reported, 'delivery_id' | 'attempt'> & { became: 'counted' | 'late' | 'repeated' | 'unknown' })[];
+}
+
+export interface Answer {
+  status: number;
+  body: Pulled | null;
+  /** Another node gave it, and this one passed it on. */
+  is_passed_on: boolean;
+}
+
+/** A response that is written, or whose connection breaks before. */
+class SimulatedResponse {
+  closed = false;
+  destroyed = false;
+  writableFinished = false;
+  statusCode = 200;
+  readonly #listeners: (() => void)[] = [];
+
+  on(_event: 'close', listener: () => void): void {
+    this.#listeners.push(listener.bind(this));
+  }
+
+  once(event: 'close', listener: () => void): void {
+    this.on(event, listener);
+  }
+
+  end(is_finished: boolean): void {
+    if (this.closed) return;
+    this.closed = true;
+    this.destroyed = true;
+    this.writableFinished = is_finished;
+    for (const listener of this.#listeners) listener();
+  }
+}
+
+/** One request at a node, and its connection. */
+export interface Exchange {
+  /** Resolves when the node has an answer; it still has to be written. */
+  answered: Promise<Answer>;
+  /** The answer left the node whole, or the connection broke before. */
+  end(is_written: boolean): void;
+}
+
+type Handler = (request: unknown, reply: unknown) => Promise<Pulled | Answer>;
+
+export class PullEndpoint {
+  #handler: Handler = () => Promise.reject(new Error('the route registers its handler'));
+
+  constructor(context: PullContext) {
+    const app = { post: (_path: string, _shape: unknown, handler: Handler) => void (this.#handler = handler) };
+    pullRoutes(app as unknown as App, context);
+  }
+
+  pull(instance_id: string, body: PullBody, is_forwarded: boolean): Exchange {
+    const response = new SimulatedResponse();
+    const request = {
+      params: { instance_id },
+      body,
+      principal: { owner_scope: null },
+      standing: { revocationReason: () => null },
+      headers: is_forwarded ? { [FORWARDED_HEADER]: '' } : {},
+      raw: { socket: { setTimeout() {} } },
+    };
+    const reply = {
+      raw: response,
+      header() {},
+      code: (status: number) => ({ send: (from: Answer) => ({ ...from, status, is_passed_on: true }) }),
+    };
+    const answered = this.#handler(request, reply).then(
+      (answer): Answer => ('status' in answer ? answer : { status: 200, body: answer, is_passed_on: false }),
+      (error: unknown): Answer => ({
+        status: error instanceof Problem ? error.status : 500,
+        body: null,
+        is_passed_on: false,
+      }),
+    );
+    return {
+      answered: answered.then((answer) => {
+        response.statusCode = answer.status;
+        return answer;
+      }),
+      end: (is_written) => response.end(is_written),
+    };
+  }
+}
+
+/** What the route takes for the response of the node that it forwarded to. */
+export function responseOf(answer: Answer): IncomingMessage {
+  return { ...answer, statusCode: answer.status, headers: {} } as unknown as IncomingMessage;
+}
+
+export type { ForwardedPull };
