@@ -362,7 +362,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'a node that stops loses the results that it was given': {
     file: PULL_ROUTE,
-    find: 'if (pull_forwarder.is_draining && results.length === 0) return',
+    find: 'if (pull_forwarder.is_draining && !brings_results) return',
     replace: 'if (pull_forwarder.is_draining) return',
   },
   'what a machine has in hand holds up its other meetings': {
