@@ -6,16 +6,31 @@ import os
 import re
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
-from convoke_agents import ConvokeClient
+from convoke_agents import ConvokeClient, ConvokeError
 
 ROOT = Path(__file__).parents[3]
 # Beyond any time that a busy machine takes.
 DEADLINE_S = 60.0
+
+T = TypeVar("T")
+
+
+def until(what: str, look: Callable[[], T | None]) -> T:
+    """What `look` finds, as soon as it is something."""
+    give_up_at_s = time.monotonic() + DEADLINE_S
+    while True:
+        found = look()
+        if found:
+            return found
+        assert time.monotonic() < give_up_at_s, f"never: {what}"
+        time.sleep(0.02)
 
 
 class Service:
@@ -91,3 +106,39 @@ def client(service: Service) -> Iterator[ConvokeClient]:
 @pytest.fixture
 def anyio_backend() -> str:
     return "asyncio"
+
+
+def enter(client: ConvokeClient, instance_id: str, meeting_id: str, *, ack_timeout_s: int = 60) -> str:
+    """Registers an instance that pulls and replies, lets it into a meeting, and returns its secret."""
+    registered = client.register(
+        instance_id=instance_id,
+        instance_name="A machine",
+        agent_ids=[instance_id],
+        transport="pull",
+        replies=True,
+        ack_timeout_s=ack_timeout_s,
+    )
+    client.join_meeting(instance_id=instance_id, meeting_id=meeting_id, agent_ids=[instance_id])
+    return registered.webhook_secret or ""
+
+
+def said(client: ConvokeClient, meeting_id: str, count: int) -> list[object]:
+    """The messages of a meeting, as soon as there are so many."""
+
+    def look() -> list[object] | None:
+        messages = [each.message.get("content") for each in client.all_messages(meeting_id)]
+        return messages if len(messages) >= count else None
+
+    return until(f"{count} messages in {meeting_id}", look)
+
+
+def joined(client: ConvokeClient, meeting_id: str) -> None:
+    """Waits for an instance in the meeting."""
+
+    def look() -> bool:
+        try:
+            return len(client.list_meeting_instances(meeting_id).data) > 0
+        except ConvokeError:
+            return False
+
+    until(f"somebody in {meeting_id}", look)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
 from convoke_agents.async_operations import AsyncOperations
 from convoke_agents.errors import ConvokeError
+from convoke_agents.events import FeedEvent, listen
+from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, InviteWithLink, Message, RedeemedInvite, SentMessage
+from convoke_agents.pull import AsyncPulling, OnConnection
 from convoke_agents.requests import TIMEOUT_S, AsyncRequests, Target, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
@@ -128,6 +131,38 @@ class AsyncConvokeClient(AsyncOperations):
         """Redeems the link of an invite, once, for a key: `ConvokeClient.redeem_invite`."""
         body = {"secret": self._target.secret_of(link)}
         return await self._requests.call("POST", "/api/v1/invites/redeem/", RedeemedInvite, body=body)
+
+    def pull(
+        self,
+        instance_id: str,
+        *,
+        concurrency: int = 1,
+        secret: str | Sequence[str] | None = None,
+        on_connection: OnConnection | None = None,
+    ) -> AsyncPulling:
+        """The pushes of an instance with the transport `pull`, as they arrive: `ConvokeClient.pull`.
+
+            async for push in client.pull("laptop-anna"):
+                await handle(push.message)
+                push.respond()
+
+        With a concurrency of more than one, do the work in tasks of your own, and not in the loop.
+        """
+        return AsyncPulling(
+            self._target, instance_id, concurrency=concurrency, secret=secret, on_connection=on_connection
+        )
+
+    def stream_events(
+        self,
+        *,
+        instance_id: str | None = None,
+        meeting_id: str | None = None,
+        last_event_id: str | None = None,
+        on_connection: OnConnection | None = None,
+    ) -> AsyncGenerator[FeedEvent, None]:
+        """Events as they happen, over as many connections as it takes: `ConvokeClient.stream_events`."""
+        query = given(instance_id=instance_id, meeting_id=meeting_id)
+        return listen(self._target, query, last_event_id, on_connection)
 
     async def fetch_backup(self, backup_id: str) -> BackupProgress | AsyncIterator[bytes]:
         """How far the copy is; or the copy itself, once, in pieces: `ConvokeClient.fetch_backup`."""

@@ -7,9 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
+from convoke_agents.blocking import Pulling, blocking
 from convoke_agents.errors import ConvokeError
+from convoke_agents.events import FeedEvent, listen
+from convoke_agents.given import given
 from convoke_agents.models import BackupProgress, InviteWithLink, Message, RedeemedInvite, SentMessage
 from convoke_agents.operations import Operations
+from convoke_agents.pull import AsyncPulling, OnConnection
 from convoke_agents.requests import TIMEOUT_S, Requests, Target, read, segment
 from convoke_agents.sending import (
     SEND_ATTEMPTS_MAX,
@@ -159,6 +163,55 @@ class ConvokeClient(Operations):
         """
         body = {"secret": self._target.secret_of(link)}
         return self._requests.call("POST", "/api/v1/invites/redeem/", RedeemedInvite, body=body)
+
+    def pull(
+        self,
+        instance_id: str,
+        *,
+        concurrency: int = 1,
+        secret: str | Sequence[str] | None = None,
+        on_connection: OnConnection | None = None,
+    ) -> Pulling:
+        """The pushes of an instance with the transport `pull`, as they arrive. Each has to be given its result.
+
+        When the connection is lost it is made again; it raises when it is refused for good.
+
+            for push in client.pull("laptop-anna"):
+                handle(push.message)
+                push.respond()
+
+        :param concurrency: How many pushes you can have in your hands at a time, each of another meeting. With more than
+            one, do the work in threads of your own, and not in the loop.
+        :param secret: The webhook_secret of the instance: then each push is verified, and one that is not genuine refused.
+        :param on_connection: Called when the service responds, and when it is lost and will be asked again.
+        """
+        target = self._target
+        return Pulling(
+            lambda: AsyncPulling(
+                target,
+                instance_id,
+                concurrency=concurrency,
+                secret=secret,
+                on_connection=on_connection,
+            )
+        )
+
+    def stream_events(
+        self,
+        *,
+        instance_id: str | None = None,
+        meeting_id: str | None = None,
+        last_event_id: str | None = None,
+        on_connection: OnConnection | None = None,
+    ) -> Iterator[FeedEvent]:
+        """Events as they happen. When the connection is lost, it connects again and continues after the last event.
+
+        If events are missing all the same, an event `gap` says so. It raises when the service refuses it for good.
+
+        :param last_event_id: The id of the event to go on after.
+        """
+        query = given(instance_id=instance_id, meeting_id=meeting_id)
+        return blocking(lambda: listen(self._target, query, last_event_id, on_connection))
 
     def fetch_backup(self, backup_id: str) -> BackupProgress | Iterator[bytes]:
         """How far the copy is; or the copy itself, once, when it is complete, in pieces.

@@ -63,7 +63,7 @@ class ConvokeError(Exception):
         """Whether the failure may pass by itself. A wrong key, for example, stays wrong."""
         if self.status is None:
             return self.code in ("unreachable", "timeout")
-        return self.status == 429 or self.status >= 500
+        return self.status in (408, 429) or self.status >= 500
 
 
 def error_from_response(response: httpx.Response, text: str, url: str) -> ConvokeError:

@@ -47,7 +47,7 @@ class VerificationError(Exception):
         self.reason = reason
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Push:
     """A push: one message, for the agents of this instance that are to receive it."""
 
@@ -244,10 +244,7 @@ def _is_push(value: Any) -> bool:
 
 
 def _are_texts(value: Any) -> bool:
-    if not isinstance(value, list):
-        return False
-    items: list[Any] = value
-    return all(isinstance(each, str) for each in items)
+    return isinstance(value, list) and all(isinstance(each, str) for each in cast("list[object]", value))
 
 
 def lower(headers: Mapping[str, str]) -> dict[str, str]:

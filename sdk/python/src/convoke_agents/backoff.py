@@ -1,0 +1,45 @@
+"""How long to wait for a service that is not there."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from convoke_agents.errors import ConvokeError
+
+_PAUSE_FIRST_S = 0.1
+_PAUSE_S_MAX = 5.0
+# For so long after it was lost, a service that is not there is asked for often: a restart takes seconds.
+_SOON_S = 60.0
+_PAUSE_SOON_S_MAX = 0.5
+
+
+class Backoff:
+    """The pauses before a request is made again: 0.1 s, doubling to 5 s, or what the service asked for.
+
+    While nothing is there that could respond, they stay at 0.5 s for a minute. Such a request costs the service nothing,
+    and it is asked again within half a second of its return. One that responds, and is too busy, is left alone for
+    longer and longer. Up to half of each pause is left out by chance, so that not all machines return at once.
+    """
+
+    def __init__(self, now: Callable[[], float] = time.monotonic, chance: Callable[[], float] = random.random) -> None:
+        self._now = now
+        self._chance = chance
+        self.reset()
+
+    def reset(self) -> None:
+        """The service has responded."""
+        self._pause_s = _PAUSE_FIRST_S
+        self._lost_at_s: float | None = None
+
+    def pause_after_s(self, error: ConvokeError) -> float:
+        """How long to pause after a request that failed."""
+        if self._lost_at_s is None:
+            self._lost_at_s = self._now()
+        # Nothing took the request: there was no connection, or a proxy found nothing behind it.
+        is_away = error.code == "unreachable" or error.status == 502
+        is_soon = is_away and self._now() - self._lost_at_s < _SOON_S
+        pause_s = min(self._pause_s, _PAUSE_SOON_S_MAX if is_soon else _PAUSE_S_MAX)
+        self._pause_s = pause_s * 2
+        return max(pause_s * (0.5 + self._chance() / 2), error.retry_after_s or 0)

@@ -1,0 +1,115 @@
+"""Async iterators for programs that block: an event loop in a thread of its own runs them."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterator
+from concurrent.futures import Future
+from types import TracebackType
+from typing import Any, Final, TypeVar
+
+from convoke_agents.pull import AsyncPulling, PushInHand
+
+T = TypeVar("T")
+_END: Final = object()
+
+
+class _LoopThread:
+    """An event loop in a thread, for as long as the `with` takes."""
+
+    def __enter__(self) -> _LoopThread:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="convoke", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work. When this thread is interrupted, the work is cancelled and waited for."""
+        started: Future[asyncio.Task[T]] = Future()
+        done: Future[T] = Future()
+
+        def settle(task: asyncio.Task[T]) -> None:
+            if task.cancelled():
+                done.set_exception(asyncio.CancelledError())
+            elif (error := task.exception()) is not None:
+                done.set_exception(error)
+            else:
+                done.set_result(task.result())
+
+        def start() -> None:
+            task = self._loop.create_task(work)
+            task.add_done_callback(settle)
+            started.set_result(task)
+
+        self._loop.call_soon_threadsafe(start)
+        try:
+            return done.result()
+        except BaseException:
+            if not done.done():
+                self._loop.call_soon_threadsafe(started.result().cancel)
+                done.exception()
+            raise
+
+
+def blocking(make: Callable[[], AsyncGenerator[T, None]]) -> Generator[T, None, None]:
+    """The items of an async generator, each when it is asked for."""
+    with _LoopThread() as thread:
+
+        async def begin() -> AsyncGenerator[T, None]:
+            return make()
+
+        items = thread.run(begin())
+
+        async def following() -> T | object:
+            return await anext(items, _END)
+
+        try:
+            while True:
+                item = thread.run(following())
+                if item is _END:
+                    return
+                yield item  # type: ignore[misc]
+        finally:
+            thread.run(_closed(items))
+
+
+async def _closed(items: AsyncGenerator[Any, None]) -> None:
+    await items.aclose()
+
+
+class Pulling(Iterator[PushInHand]):
+    """The pushes of one instance, as they arrive: `for push in client.pull(…)`. Results may be given from any thread."""
+
+    def __init__(self, make: Callable[[], AsyncPulling]) -> None:
+        self._pulling = make()
+        self._pushes = blocking(self._pulling.__aiter__)
+
+    def stop(self) -> None:
+        """Wants no more pushes, from any thread.
+
+        The iteration ends as soon as the pushes in your hands have their results and these are handed in.
+        """
+        self._pulling.stop()
+
+    def close(self) -> None:
+        """Ends it as leaving the loop does: results that were given by now are handed in."""
+        self._pushes.close()
+
+    def __next__(self) -> PushInHand:
+        return next(self._pushes)
+
+    def __enter__(self) -> Pulling:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

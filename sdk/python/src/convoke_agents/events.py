@@ -1,0 +1,123 @@
+"""The live feed: server-sent events (WHATWG HTML, section 9.2), over as many connections as it takes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from convoke_agents.errors import ConvokeError, error_from_proxy, error_from_response
+from convoke_agents.json_text import parse_json
+from convoke_agents.pull import OnConnection
+from convoke_agents.requests import AsyncRequests, Target
+
+# The service sends something every 15 s: a connection that is silent for longer is dead.
+_SILENCE_S_MAX = 40.0
+_WAIT_FIRST_S = 0.5
+_WAIT_S_MAX = 15.0
+# Longer than any event is.
+_LINE_CHARS_MAX = 4 << 20
+
+
+@dataclass(frozen=True)
+class FeedEvent:
+    """An event of the live feed; docs/events.md has their names, and the data of each."""
+
+    name: str
+    data: dict[str, Any]
+    id: str
+    """Give it as `last_event_id` to go on after it."""
+
+
+async def listen(
+    target: Target,
+    query: Mapping[str, Any],
+    last_event_id: str | None,
+    on_connection: OnConnection | None,
+) -> AsyncGenerator[FeedEvent, None]:
+    """Follows the live feed. When the connection is lost, connects again and continues after the last event."""
+    url = target.url_of("/api/v1/events/", query)
+    failures = 0
+    # Connections of its own: those of a client may be closed before.
+    requests = AsyncRequests(target)
+    try:
+        while True:
+            failure: ConvokeError | None = None
+            try:
+                headers = {"accept": "text/event-stream"}
+                if last_event_id is not None:
+                    headers["last-event-id"] = last_event_id
+                async with requests.open("GET", url, headers=headers, timeout_s=_SILENCE_S_MAX) as response:
+                    if not response.is_success:
+                        text = (await response.aread()).decode(errors="replace")
+                        raise error_from_response(response, text, url)
+                    if not response.headers.get("content-type", "").startswith("text/event-stream"):
+                        raise error_from_proxy(response, url)
+                    failures = 0
+                    if on_connection is not None:
+                        on_connection("connected", None)
+                    parser = EventParser()
+                    async for piece in response.aiter_text():
+                        for event in parser.push(piece):
+                            last_event_id = event.id or last_event_id
+                            # These say why the connection closes. The next one shows whether that is final.
+                            if event.data and event.name not in ("end", "overflow"):
+                                yield FeedEvent(event.name, parse_json(event.data), last_event_id or "")
+            except ConvokeError as error:
+                if not error.may_pass:
+                    raise
+                failure = error
+            if on_connection is not None:
+                on_connection("reconnecting", failure)
+            wait_s = min(_WAIT_FIRST_S * float(2 ** min(failures, 20)), _WAIT_S_MAX) * random.uniform(0.5, 1)
+            failures += 1
+            await asyncio.sleep(max(wait_s, (failure and failure.retry_after_s) or 0))
+    finally:
+        await requests.aclose()
+
+
+@dataclass
+class RawEvent:
+    """One event, as the stream contains it."""
+
+    name: str
+    data: str
+    id: str | None
+
+
+class EventParser:
+    """Parses the events of a stream. The text may be cut into pieces anywhere."""
+
+    def __init__(self) -> None:
+        self._rest = ""
+        self._name = ""
+        self._data: list[str] = []
+        self._id: str | None = None
+
+    def push(self, text: str) -> list[RawEvent]:
+        """Takes the next piece. Returns the events that are now complete."""
+        *lines, self._rest = re.split(r"\r\n|\n|\r(?!$)", self._rest + text)
+        if len(self._rest) > _LINE_CHARS_MAX:
+            raise ConvokeError("unexpected_response", "a line of the live feed has no end")
+        events: list[RawEvent] = []
+        for line in lines:
+            if line != "":
+                self._take(line)
+                continue
+            if self._data or self._id is not None:
+                events.append(RawEvent(self._name or "message", "\n".join(self._data), self._id))
+            self._name, self._data, self._id = "", [], None
+        return events
+
+    def _take(self, line: str) -> None:
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            self._name = value
+        elif name == "data":
+            self._data.append(value)
+        elif name == "id":
+            self._id = value

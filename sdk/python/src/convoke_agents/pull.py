@@ -1,0 +1,457 @@
+"""The pushes of an instance that pulls, as an async iterator."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict, deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta, timezone
+from email.utils import parsedate_to_datetime
+from types import TracebackType
+from typing import Any, Literal, TypeAlias
+
+import httpx
+
+from convoke_agents.answers import Answer, reply_body
+from convoke_agents.backoff import Backoff
+from convoke_agents.errors import ConvokeError
+from convoke_agents.json_text import json_text
+from convoke_agents.models import Pulled, PulledPush
+from convoke_agents.remembered import Remembered
+from convoke_agents.requests import AsyncRequests, Target, read, segment
+from convoke_agents.results import Result, ResultQueue, is_success, not_reached_result, response_result
+from convoke_agents.verify import Push, VerificationError, decode_secrets, read_push, verify_signature
+
+# How long the service keeps a request without pushes. A connection that died in silence is noticed after that and the grace.
+_WAIT_S = 20
+_GRACE_S = 5.0
+# While a machine sleeps, timers stand still and the wall clock does not: so it is looked at as often as this.
+_LOOK_S = 1.0
+# How long an iteration that ends tries to hand in its results.
+_HAND_IN_S_MAX = 10.0
+# Pushes that one request asks for.
+_PUSHES_MAX = 32
+# A success whose settlement was lost in a crash of the service is asked for again: once for a lane, and soon.
+_REMEMBER_S = 3600.0
+_REMEMBERED_MAX = 1_000
+# Pushes that never got a result; the oldest is forgotten first.
+_LATE_MAX = 1_000
+_ENDED = "the program that pulls has ended"
+
+Connection: TypeAlias = Literal["connected", "reconnecting"]
+OnConnection: TypeAlias = Callable[[Connection, "ConvokeError | None"], None]
+"""Called when the service responds, and, with the error, when it is lost and will be asked again."""
+
+
+@dataclass
+class _Hand:
+    """A push in the hands of the caller."""
+
+    attempt: int
+    deadline: asyncio.TimerHandle | None = None
+    is_late: bool = False
+    """The deadline has passed: the service makes a new attempt later, and this one takes no room."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PushInHand(Push):
+    """A push that this machine pulled, and has to give a result for. It may be given from any thread."""
+
+    delivery_id: str
+    headers: Mapping[str, str] = field(repr=False)
+    """The headers that a webhook would get, the signature included."""
+    deadline_at: datetime
+    """By the clock of this machine."""
+    _give: Callable[[Result], None] = field(repr=False, compare=False)
+    _is_late: Callable[[], bool] = field(repr=False, compare=False)
+
+    @property
+    def is_late(self) -> bool:
+        """True when the service waits for the result no longer; it hands the push out again later."""
+        return self._is_late()
+
+    def respond(
+        self,
+        status_code: int = 200,
+        *,
+        reply: Answer = None,
+        body: str | None = None,
+        retry_after: str | int | None = None,
+    ) -> None:
+        """Gives the result, as a webhook would respond. It is handed in at once; a second one counts for nothing.
+
+        :param reply: What the agent says in the meeting, if its instance is registered with `replies=True`.
+        :param body: What people see of the response; at most 64 KiB, and cut there. Instead of `reply`.
+        :param retry_after: The value of a header Retry-After: seconds, or a date.
+        :raises ValueError: the reply is too long
+        """
+        self._give(response_result(status_code, reply_body(reply) if body is None else body, retry_after))
+
+    def give_back(self, why: str) -> None:
+        """Says that the push did not get as far as the agent: it keeps its place, and no retry is spent."""
+        self._give(not_reached_result(why))
+
+
+class AsyncPulling:
+    """The pushes of one instance, pulled over as many requests as it takes: `async for push in client.pull(…)`.
+
+    Who leaves the loop by `break` uses `async with client.pull(…) as pulling:` around it. Then the last results are handed
+    in before the program goes on.
+
+    One request waits at the service for pushes while there is room for them. A result given meanwhile goes with a second
+    request that waits for nothing. Both bring results, and take the pushes that are there.
+
+    A push that is handed out again, because its result was lost or late, is not given to the caller twice: it gets the
+    result of the call that runs, or the success that is remembered.
+    """
+
+    def __init__(
+        self,
+        target: Target,
+        instance_id: str,
+        *,
+        concurrency: int,
+        secret: str | Sequence[str] | None,
+        on_connection: OnConnection | None,
+    ) -> None:
+        if concurrency < 1:
+            raise ValueError("concurrency must be 1 or more")
+        if secret is not None:
+            decode_secrets(secret)
+        self._target = target
+        self._url = target.url_of(f"/api/v1/instances/{segment(instance_id)}/pull/", None)
+        self._concurrency = concurrency
+        self._secret = secret
+        self._on_connection = on_connection
+        self._loop: asyncio.AbstractEventLoop | None = None
+        # In the hands of the caller, or waiting in the queue for them; late ones included, in the order of their arrival.
+        self._held: OrderedDict[str, _Hand] = OrderedDict()
+        self._queue: deque[PushInHand] = deque()
+        self._successes: Remembered[Result] = Remembered(_REMEMBER_S, _REMEMBERED_MAX, time.monotonic)
+        self._results = ResultQueue()
+        self._late = 0
+        # Room that open requests asked to fill.
+        self._asked = 0
+        self._is_waiting = False
+        self._is_handing_in = False
+        self._is_backing_off = False
+        self._is_connected = False
+        self._is_lost = False
+        self._backoff = Backoff()
+        self._ending = asyncio.Event()
+        self._hand_in_until_s = float("inf")
+        self._error: BaseException | None = None
+        self._is_over = False
+        self._wake = asyncio.Event()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._kept: AsyncGenerator[PushInHand, None] | None = None
+
+    def stop(self) -> None:
+        """Wants no more pushes, from any thread.
+
+        The iteration ends as soon as the pushes in your hands have their results and these are handed in.
+        """
+        if self._loop is None:
+            self._ending.set()
+        else:
+            _in_loop(self._loop, self._end)
+
+    def __aiter__(self) -> AsyncGenerator[PushInHand, None]:
+        # Nothing here keeps the generator: a loop that is left ends it.
+        return self._pushes() if self._kept is None else self._kept
+
+    async def __aenter__(self) -> AsyncPulling:
+        self._kept = self._pushes()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._kept is not None:
+            await self._kept.aclose()
+
+    async def _pushes(self) -> AsyncGenerator[PushInHand, None]:
+        self._loop = asyncio.get_running_loop()
+        # Connections of its own: those of a client may be closed before.
+        self._requests = AsyncRequests(self._target)
+        try:
+            self._step()
+            while True:
+                push = await self._next()
+                if push is None:
+                    return
+                yield push
+        finally:
+            try:
+                await self._close()
+            finally:
+                # Also when this is cancelled, as at the end of an event loop.
+                for task in list(self._tasks):
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
+                await self._requests.aclose()
+
+    async def _next(self) -> PushInHand | None:
+        while True:
+            if self._queue:
+                return self._queue.popleft()
+            if self._error is not None:
+                raise self._error
+            if self._is_over:
+                return None
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _end(self) -> None:
+        """Wants no more pushes; those that nobody has seen go back."""
+        if self._ending.is_set():
+            return
+        self._ending.set()
+        while self._queue:
+            self._queue.popleft().give_back(_ENDED)
+        self._step()
+
+    async def _close(self) -> None:
+        """The caller has left the loop: nobody waits for results that were not given by now."""
+        self._end()
+        for hand in self._held.values():
+            if hand.deadline is not None:
+                hand.deadline.cancel()
+        self._held.clear()
+        self._late = 0
+        self._step()
+        while not self._is_over and self._error is None:
+            self._wake.clear()
+            await self._wake.wait()
+
+    def _step(self) -> None:
+        """Starts the requests that there is a reason for."""
+        if self._is_over or self._error is not None:
+            return
+        held = len(self._held) - self._late
+        is_ending = self._ending.is_set()
+        now_s = time.monotonic()
+        if is_ending and held == 0:
+            self._hand_in_until_s = min(self._hand_in_until_s, now_s + _HAND_IN_S_MAX)
+        if not self._is_backing_off:
+            if self._room() > 0 and not self._is_waiting and not is_ending:
+                # The first request of a connection waits for nothing: its response says that the service is there.
+                self._is_waiting = True
+                self._ask(min(self._room(), _PUSHES_MAX), _WAIT_S if self._is_connected else 0)
+            if len(self._results) > 0 and not self._is_handing_in:
+                self._is_handing_in = True
+                self._ask(0 if is_ending else min(self._room(), _PUSHES_MAX), None)
+        is_idle = not self._is_waiting and not self._is_handing_in
+        if is_ending and is_idle and held == 0 and (len(self._results) == 0 or now_s > self._hand_in_until_s):
+            self._is_over = True
+            self._wake.set()
+
+    def _room(self) -> int:
+        return max(0, self._concurrency - (len(self._held) - self._late) - self._asked)
+
+    def _ask(self, room: int, wait_s: int | None) -> None:
+        """Begins one request, with the results that there are now.
+
+        :param wait_s: None for a request that hands in results, and is not given up when the iteration ends.
+        """
+        self._asked += room
+        self._start(self._exchange(self._results.take(), room, wait_s))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _exchange(self, results: list[dict[str, Any]], room: int, wait_s: int | None) -> None:
+        try:
+            response = await self._response({"results": results, "max": room, "wait_s": wait_s or 0}, wait_s)
+            pulled = read(response, response.content.decode(errors="replace"), self._url, Pulled)
+            results = []
+            self._succeed()
+            for push in pulled.pushes:
+                self._take(push, _left_s(push, response))
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            # Nobody knows whether they arrived; the service takes each once.
+            self._results.put_back(results)
+            if not (wait_s is not None and self._ending.is_set()):
+                self._fail(error)
+        finally:
+            self._asked -= room
+            if wait_s is None:
+                self._is_handing_in = False
+            else:
+                self._is_waiting = False
+        # Pushes that just arrived may have their results in a moment: they go with the next request.
+        await asyncio.sleep(0)
+        self._step()
+
+    async def _response(self, body: dict[str, Any], wait_s: int | None) -> httpx.Response:
+        timeout_s = (wait_s or 0) + _GRACE_S
+        over_at_s = time.time() + timeout_s
+        request = asyncio.ensure_future(self._requests.ask("POST", self._url, json_text(body), None, timeout_s))
+        ending = asyncio.ensure_future(self._ending.wait()) if wait_s is not None else None
+        try:
+            while True:
+                watched = {request} if ending is None else {request, ending}
+                await asyncio.wait(watched, timeout=_LOOK_S, return_when=asyncio.FIRST_COMPLETED)
+                if request.done():
+                    return request.result()
+                if ending is not None and ending.done():
+                    raise ConvokeError("unreachable", _ENDED)
+                if time.time() > over_at_s:
+                    detail = f"no response from {self._url} in time; this machine may have slept"
+                    raise ConvokeError("timeout", detail)
+        finally:
+            for each in (request, ending):
+                if each is not None:
+                    each.cancel()
+            await asyncio.gather(request, return_exceptions=True)
+
+    def _take(self, handed_out: PulledPush, left_s: float) -> None:
+        loop = asyncio.get_running_loop()
+        delivery_id, attempt = handed_out.delivery_id, handed_out.attempt
+        success = self._successes.get(delivery_id)
+        if success is not None:
+            self._results.add(delivery_id, attempt, success[0])
+            return
+        running = self._held.get(delivery_id)
+        if running is not None:
+            if running.deadline is not None:
+                running.deadline.cancel()
+            if running.is_late:
+                self._late -= 1
+            running.is_late = False
+            running.attempt = attempt
+            running.deadline = loop.call_later(left_s, self._expire, delivery_id)
+            return
+        try:
+            if self._secret is not None:
+                verify_signature(handed_out.body, handed_out.headers, self._secret)
+            push = read_push(handed_out.body, handed_out.headers)
+        except VerificationError as error:
+            status_code = 400 if error.reason == "invalid_body" else 401
+            self._results.add(delivery_id, attempt, response_result(status_code, str(error), None))
+            return
+        hand = _Hand(attempt, loop.call_later(left_s, self._expire, delivery_id))
+        self._held[delivery_id] = hand
+        in_hand = self._in_hand(push, loop, handed_out, hand, left_s)
+        if self._ending.is_set():
+            in_hand.give_back(_ENDED)
+        else:
+            self._queue.append(in_hand)
+            self._wake.set()
+
+    def _in_hand(
+        self, push: Push, loop: asyncio.AbstractEventLoop, handed_out: PulledPush, hand: _Hand, left_s: float
+    ) -> PushInHand:
+        return PushInHand(
+            **{each.name: getattr(push, each.name) for each in fields(push)},
+            delivery_id=handed_out.delivery_id,
+            headers=handed_out.headers,
+            deadline_at=datetime.now(timezone.utc) + timedelta(seconds=left_s),
+            _give=lambda result: _in_loop(loop, lambda: self._respond(handed_out.delivery_id, hand, result)),
+            _is_late=lambda: hand.is_late,
+        )
+
+    def _respond(self, delivery_id: str, hand: _Hand, result: Result) -> None:
+        if is_success(result):
+            self._successes.set(delivery_id, result)
+        if self._held.get(delivery_id) is not hand:
+            return
+        if hand.deadline is not None:
+            hand.deadline.cancel()
+        del self._held[delivery_id]
+        if hand.is_late:
+            self._late -= 1
+        else:
+            self._results.add(delivery_id, hand.attempt, result)
+        # What is answered in the same turn of the event loop goes together.
+        asyncio.get_running_loop().call_soon(self._step)
+
+    def _expire(self, delivery_id: str) -> None:
+        """The service counts on the result no longer. Until it is given, the next attempt joins this one."""
+        hand = self._held.get(delivery_id)
+        if hand is None:
+            return
+        waiting = next((each for each in self._queue if each.delivery_id == delivery_id), None)
+        hand.is_late = True
+        if waiting is None:
+            self._late += 1
+        else:
+            self._queue.remove(waiting)
+            del self._held[delivery_id]
+        if self._late > _LATE_MAX:
+            self._forget_oldest_late()
+        self._step()
+
+    def _forget_oldest_late(self) -> None:
+        oldest = next(key for key, hand in self._held.items() if hand.is_late)
+        del self._held[oldest]
+        self._late -= 1
+
+    def _succeed(self) -> None:
+        self._backoff.reset()
+        self._is_lost = False
+        if not self._is_connected:
+            self._is_connected = True
+            self._say("connected", None)
+
+    def _fail(self, error: Exception) -> None:
+        # A network that was just joined may respond with a page of its own.
+        is_passing = isinstance(error, ConvokeError) and (error.may_pass or error.code == "unexpected_response")
+        if not isinstance(error, ConvokeError) or not is_passing:
+            if self._error is None:
+                self._error = error
+            self._ending.set()
+            self._wake.set()
+            return
+        if time.monotonic() > self._hand_in_until_s:
+            return
+        if not self._is_lost:
+            self._is_lost = True
+            self._say("reconnecting", error)
+        self._is_connected = False
+        if not self._is_backing_off:
+            self._is_backing_off = True
+            self._start(self._back_off(self._backoff.pause_after_s(error)))
+
+    async def _back_off(self, pause_s: float) -> None:
+        if self._ending.is_set():
+            await asyncio.sleep(pause_s)
+        else:
+            # What ends has results to hand in, and cuts the pause short.
+            ending = asyncio.ensure_future(self._ending.wait())
+            await asyncio.wait({ending}, timeout=pause_s)
+            ending.cancel()
+        self._is_backing_off = False
+        self._step()
+
+    def _say(self, state: Connection, error: ConvokeError | None) -> None:
+        if self._on_connection is not None:
+            self._on_connection(state, error)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+    """Calls it in the loop: at once from within, and otherwise soon."""
+    try:
+        running: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
+    except RuntimeError:
+        running = None
+    if running is loop:
+        call()
+    elif not loop.is_closed():
+        loop.call_soon_threadsafe(call)
+
+
+def _left_s(push: PulledPush, response: httpx.Response) -> float:
+    """Until the deadline. It is by the clock of the service, and that of this machine may be wrong."""
+    try:
+        # In whole seconds.
+        sent_at = parsedate_to_datetime(response.headers.get("date", ""))
+    except (TypeError, ValueError):
+        sent_at = datetime.now(timezone.utc)
+    return max(0.0, (push.deadline_at - sent_at).total_seconds())

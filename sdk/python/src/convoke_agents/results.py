@@ -1,0 +1,73 @@
+"""What becomes of pushes: their results, as the service takes them."""
+
+from __future__ import annotations
+
+from typing import Any, TypedDict
+
+# What one request brings: so many results, or fewer when their bodies are long.
+_RESULTS_MAX = 32
+# The most characters of all bodies in a request: JSON makes six bytes of one at most, and a request has a megabyte. A
+# single result may have a body of RESULT_BODY_BYTES_MAX.
+_RESULTS_CHARS_MAX = 128 * 1024
+# The service takes no longer body of a result.
+RESULT_BODY_BYTES_MAX = 64 * 1024
+_WHY_CHARS_MAX = 500
+_RETRY_AFTER_CHARS_MAX = 200
+
+
+class Result(TypedDict, total=False):
+    """The response of the agent, or why there is none."""
+
+    status_code: int
+    body: str
+    retry_after: str
+    not_reached: str
+
+
+def response_result(status_code: int, body: str | None, retry_after: str | int | None) -> Result:
+    """A result as the service takes it: what is too long is cut."""
+    result: Result = {"status_code": status_code}
+    if body is not None:
+        # A character that is cut in the middle is left out.
+        result["body"] = body.encode(errors="replace")[:RESULT_BODY_BYTES_MAX].decode(errors="ignore")
+    if retry_after is not None and len(str(retry_after)) <= _RETRY_AFTER_CHARS_MAX:
+        result["retry_after"] = str(retry_after)
+    return result
+
+
+def not_reached_result(why: str) -> Result:
+    """That the push did not get as far as the agent."""
+    return {"not_reached": why[:_WHY_CHARS_MAX] or "no reason was given"}
+
+
+def is_success(result: Result) -> bool:
+    return 200 <= result.get("status_code", 0) < 300
+
+
+class ResultQueue:
+    """Results that are not handed in yet, the oldest first."""
+
+    def __init__(self) -> None:
+        self._results: list[dict[str, Any]] = []
+
+    def __len__(self) -> int:
+        return len(self._results)
+
+    def add(self, delivery_id: str, attempt: int, result: Result) -> None:
+        self._results.append({"delivery_id": delivery_id, "attempt": attempt, **result})
+
+    def take(self) -> list[dict[str, Any]]:
+        """Those of one request."""
+        chars = 0
+        count = 0
+        for result in self._results[:_RESULTS_MAX]:
+            chars += len(result.get("body", ""))
+            if count > 0 and chars > _RESULTS_CHARS_MAX:
+                break
+            count += 1
+        taken, self._results = self._results[:count], self._results[count:]
+        return taken
+
+    def put_back(self, results: list[dict[str, Any]]) -> None:
+        """Those of a request that failed."""
+        self._results = results + self._results

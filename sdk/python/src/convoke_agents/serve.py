@@ -1,0 +1,244 @@
+"""An agent as a function, which takes part in meetings from wherever it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import os
+import signal
+import threading
+from collections.abc import Awaitable, Callable, Generator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from convoke_agents.answers import Agent
+from convoke_agents.async_client import AsyncConvokeClient
+from convoke_agents.backoff import Backoff
+from convoke_agents.errors import ConvokeError
+from convoke_agents.pull import OnConnection, PushInHand
+from convoke_agents.verify import Push
+
+_DEFAULT_URL = "http://127.0.0.1:8080"
+# A turn of a language model takes up to two minutes.
+TURN_S = 120
+CONCURRENCY = 16
+
+OnError = Callable[[BaseException, Push], None]
+
+T = TypeVar("T")
+_log = logging.getLogger("convoke_agents")
+
+
+def serve_agent(
+    agent: Agent,
+    *,
+    agent_id: str,
+    meetings: Sequence[str] = (),
+    base_url: str | None = None,
+    api_key: str | None = None,
+    instance_id: str | None = None,
+    instance_name: str | None = None,
+    turn_s: int = TURN_S,
+    concurrency: int = CONCURRENCY,
+    secret: str | None = None,
+    on_error: OnError | None = None,
+    on_connection: OnConnection | None = None,
+) -> None:
+    """Lets an agent take part in meetings from wherever it runs, behind a firewall too.
+
+    Registers it as an instance that pulls, joins its meetings, and says what it answers, as a reply, in the meeting of
+    the push.
+
+        serve_agent(lambda push: think(push.message), agent_id="anna", meetings=["standup-42"])
+
+    Waits for a service that cannot be reached, at the start and later. SIGTERM and SIGINT end it when what is in progress
+    has its answer; a second one ends the process.
+
+    :param agent: A function, `def` or `async def`, from a `Push` to an `Answer`: a text, a message, several, or None. It
+        runs once for a push; when it raises, the push repeats later. A `def` runs in a thread.
+    :param meetings: Meetings to join at the start. It stays in those that it was in.
+    :param base_url: Where Convoke listens; the variable CONVOKE_URL when absent, or else http://127.0.0.1:8080.
+    :param api_key: The variable CONVOKE_API_KEY when absent.
+    :param instance_id: The agent_id when absent. The same at every start, so that what waited meanwhile arrives.
+    :param instance_name: What people see; the instance_id when absent.
+    :param turn_s: How long the agent may take for a push, 600 at most. After that the push arrives again later.
+    :param concurrency: How many meetings are answered at a time. Messages of one arrive one after the other.
+    :param secret: `whsec_` and the base64 of 24 to 64 bytes: registers with it, and verifies every push.
+    :param on_error: Called with what the agent raised; the logger `convoke_agents` has it when absent.
+    :param on_connection: Called when the service responds, and when it is lost; the logger has it when absent.
+    :raises ConvokeError: the service refuses it
+    """
+    asyncio.run(
+        serve_agent_async(
+            agent,
+            agent_id=agent_id,
+            meetings=meetings,
+            base_url=base_url,
+            api_key=api_key,
+            instance_id=instance_id,
+            instance_name=instance_name,
+            turn_s=turn_s,
+            concurrency=concurrency,
+            secret=secret,
+            on_error=on_error,
+            on_connection=on_connection,
+        )
+    )
+
+
+async def serve_agent_async(
+    agent: Agent,
+    *,
+    agent_id: str,
+    meetings: Sequence[str] = (),
+    base_url: str | None = None,
+    api_key: str | None = None,
+    instance_id: str | None = None,
+    instance_name: str | None = None,
+    turn_s: int = TURN_S,
+    concurrency: int = CONCURRENCY,
+    secret: str | None = None,
+    on_error: OnError | None = None,
+    on_connection: OnConnection | None = None,
+    stop: asyncio.Event | None = None,
+) -> None:
+    """`serve_agent` in an event loop that runs already.
+
+    :param stop: Ends it when it is set, as a signal does otherwise.
+    """
+    instance_id = agent_id if instance_id is None else instance_id
+    say = _log_connection if on_connection is None else on_connection
+    client = AsyncConvokeClient(
+        base_url or os.environ.get("CONVOKE_URL") or _DEFAULT_URL,
+        api_key=api_key or os.environ.get("CONVOKE_API_KEY") or None,
+    )
+    ending = asyncio.Event() if stop is None else stop
+    answering: set[asyncio.Task[None]] = set()
+    threads = ThreadPoolExecutor(concurrency, thread_name_prefix="convoke-agent")
+    try:
+        with _ended_by_signals(ending, stop is None):
+            entering = partial(_enter, client, instance_id, agent_id, meetings, say, ending)
+            if not await entering(instance_name or instance_id, turn_s, secret):
+                return
+            async with client.pull(instance_id, concurrency=concurrency, secret=secret, on_connection=say) as pulling:
+                stopping = asyncio.ensure_future(_stop_when(ending, pulling.stop))
+                try:
+                    async for push in pulling:
+                        task = asyncio.ensure_future(_respond(push, agent, threads, on_error or _log_error))
+                        answering.add(task)
+                        task.add_done_callback(answering.discard)
+                finally:
+                    stopping.cancel()
+    finally:
+        for task in answering:
+            task.cancel()
+        threads.shutdown(wait=False, cancel_futures=True)
+        await client.aclose()
+
+
+async def _enter(
+    client: AsyncConvokeClient,
+    instance_id: str,
+    agent_id: str,
+    meetings: Sequence[str],
+    say: OnConnection,
+    ending: asyncio.Event,
+    instance_name: str,
+    turn_s: int,
+    secret: str | None,
+) -> bool:
+    """Registers and joins, as often as it takes. False when it ended before."""
+
+    async def register() -> object:
+        return await client.register(
+            instance_id=instance_id,
+            instance_name=instance_name,
+            agent_ids=[agent_id],
+            transport="pull",
+            replies=True,
+            ack_timeout_s=turn_s,
+            webhook_secret=secret,
+        )
+
+    async def join(meeting_id: str) -> object:
+        return await client.join_meeting(instance_id=instance_id, meeting_id=meeting_id, agent_ids=[agent_id])
+
+    calls: list[Callable[[], Awaitable[object]]] = [register, *(partial(join, meeting_id) for meeting_id in meetings)]
+    for call in calls:
+        backoff, is_lost = Backoff(), False
+        while not ending.is_set():
+            try:
+                await call()
+                break
+            except ConvokeError as error:
+                if not error.may_pass:
+                    raise
+                if not is_lost:
+                    say("reconnecting", error)
+                is_lost = True
+                waiting = asyncio.ensure_future(ending.wait())
+                await asyncio.wait({waiting}, timeout=backoff.pause_after_s(error))
+                waiting.cancel()
+    return not ending.is_set()
+
+
+async def _respond(push: PushInHand, agent: Agent, threads: ThreadPoolExecutor, on_error: OnError) -> None:
+    try:
+        push.respond(reply=None if push.test else cast("Any", await call_agent(agent, push, threads)))
+    except Exception as error:
+        push.respond(500, body="the agent failed; its log has the reason")
+        on_error(error, push)
+
+
+async def call_agent(agent: Callable[[Push], Any], push: Push, threads: ThreadPoolExecutor | None) -> object:
+    """What the agent answers. A `def` blocks, so it runs in a thread, with the context variables of here."""
+    called = getattr(agent, "__call__", agent)  # noqa: B004 - the method of an object may be the one that is async
+    if inspect.iscoroutinefunction(agent) or inspect.iscoroutinefunction(called):
+        return await cast("Awaitable[object]", agent(push))
+    context = contextvars.copy_context()
+    answer = await asyncio.get_running_loop().run_in_executor(threads, lambda: context.run(agent, push))
+    return await cast("Awaitable[object]", answer) if inspect.isawaitable(answer) else answer
+
+
+async def _stop_when(ending: asyncio.Event, stop: Callable[[], None]) -> None:
+    await ending.wait()
+    stop()
+
+
+@contextmanager
+def _ended_by_signals(ending: asyncio.Event, is_wanted: bool) -> Generator[None, None, None]:
+    """The first SIGTERM or SIGINT sets it, a second one ends the process. Only the main thread gets signals."""
+    if not is_wanted or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    loop = asyncio.get_running_loop()
+    names = (signal.SIGTERM, signal.SIGINT)
+    before = {name: signal.getsignal(name) for name in names}
+
+    def end(number: int, _: object) -> None:
+        for name in names:
+            signal.signal(name, signal.SIG_DFL)
+        loop.call_soon_threadsafe(ending.set)
+
+    try:
+        for name in names:
+            signal.signal(name, end)
+        yield
+    finally:
+        for name in names:
+            signal.signal(name, before[name] or signal.SIG_DFL)
+
+
+def _log_error(error: BaseException, push: Push) -> None:
+    _log.error("the agent failed in %s, at #%s", push.meeting_id, push.seq, exc_info=error)
+
+
+def _log_connection(state: str, error: ConvokeError | None) -> None:
+    if error is None:
+        _log.info("%s", state)
+    else:
+        _log.warning("%s: %s", state, error)

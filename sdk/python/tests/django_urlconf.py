@@ -1,0 +1,3 @@
+"""Filled by test_receiver.py."""
+
+urlpatterns: list[object] = []

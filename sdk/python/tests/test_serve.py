@@ -1,0 +1,225 @@
+"""An agent as a function takes part in meetings, against the real service."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from conftest import Service, joined, said, until
+
+from convoke_agents import Agent, Answer, ConvokeClient, ConvokeError, Push, Reply, serve_agent_async
+
+pytestmark = pytest.mark.anyio
+
+
+@asynccontextmanager
+async def served(agent: Agent, url: str, **options: Any) -> AsyncIterator[None]:
+    """Serves an agent while the test runs, and then has it end as a signal does."""
+    stop = asyncio.Event()
+    serving = asyncio.ensure_future(serve_agent_async(agent, base_url=url, stop=stop, **options))
+    try:
+        yield
+    finally:
+        stop.set()
+        await serving
+
+
+async def away(call: Callable[..., Any], *args: Any) -> Any:
+    """A call that blocks, beside the agent."""
+    return await asyncio.to_thread(call, *args)
+
+
+async def test_it_registers_joins_and_says_what_the_agent_answers(service: Service, client: ConvokeClient) -> None:
+    async def agent(push: Push) -> Answer:
+        return {"content": f"You said: {push.message['content']}"}
+
+    async with served(agent, service.url, agent_id="five-lines", meetings=["five-lines"]):
+        await away(joined, client, "five-lines")
+        client.send_message("five-lines", {"content": "Good morning"})
+        assert await away(said, client, "five-lines", 2) == ["Good morning", "You said: Good morning"]
+    first, second = client.list_messages("five-lines").data
+    assert (second.from_agent, second.in_reply_to) == ("five-lines", first.message_id)
+
+
+@pytest.mark.parametrize(
+    ("answer", "contents"),
+    [
+        ("a text", ["a text"]),
+        ({"content": "a message"}, ["a message"]),
+        (["one", {"content": "two"}, Reply("three", target_agents=["ben"])], ["one", "two", "three"]),
+        (None, []),
+        ("", []),
+    ],
+    ids=["text", "message", "several", "none", "empty"],
+)
+async def test_what_an_agent_may_say(
+    service: Service, client: ConvokeClient, answer: Answer, contents: list[str], request: pytest.FixtureRequest
+) -> None:
+    name = request.node.name
+    async with served(lambda _: answer, service.url, agent_id=name, meetings=[name]):
+        await away(joined, client, name)
+        client.send_message(name, {"content": "question"})
+        await away(until, "its end", lambda: client.list_deliveries(meeting_id=name, state="delivered").data)
+        assert said(client, name, 1 + len(contents)) == ["question", *contents]
+
+
+async def test_meetings_do_not_wait_for_each_other_and_each_is_in_order(
+    service: Service, client: ConvokeClient
+) -> None:
+    seen: dict[str, list[Any]] = {"side-a": [], "side-b": []}
+    b_is_done = threading.Event()
+
+    def agent(push: Push) -> None:
+        if push.meeting_id == "side-a":
+            assert b_is_done.wait(60)
+        seen[push.meeting_id].append(push.message["content"])
+        if len(seen["side-b"]) == 3:
+            b_is_done.set()
+
+    async with served(agent, service.url, agent_id="side", meetings=["side-a", "side-b"]):
+        await away(joined, client, "side-b")
+        for number in range(3):
+            for meeting_id in seen:
+                client.send_message(meeting_id, {"content": number})
+        await away(until, "all of a", lambda: len(seen["side-a"]) == 3)
+    assert seen == {"side-a": [0, 1, 2], "side-b": [0, 1, 2]}
+
+
+def settled(client: ConvokeClient, meeting_id: str, attempts: int) -> None:
+    """Waits until so many attempts of the only delivery are settled."""
+    until("it waits", lambda: client.list_deliveries(meeting_id=meeting_id).data[0].attempt_count == attempts)
+
+
+async def test_an_agent_that_raises_runs_again_and_what_it_raised_is_reported(
+    service: Service, client: ConvokeClient
+) -> None:
+    errors: list[tuple[str, str]] = []
+    runs: list[str] = []
+
+    def agent(push: Push) -> Answer:
+        runs.append(push.webhook_id)
+        if len(runs) == 1:
+            raise RuntimeError("no")
+        if len(runs) == 2:
+            return 42  # type: ignore[return-value]
+        return "better"
+
+    async with served(
+        agent,
+        service.url,
+        agent_id="raises",
+        meetings=["raises"],
+        on_error=lambda error, push: errors.append((str(error), push.meeting_id)),
+    ):
+        await away(joined, client, "raises")
+        client.send_message("raises", {"content": "question"})
+        for count in (1, 2):
+            await away(until, "a failure", lambda count=count: len(errors) == count)
+            await away(settled, client, "raises", count)
+            client.retry_delivery(client.list_deliveries(meeting_id="raises").data[0].delivery_id)
+        assert await away(said, client, "raises", 2) == ["question", "better"]
+    assert len(set(runs)) == 1
+    assert errors == [
+        ("no", "raises"),
+        ("an agent answers with a text, a mapping, a Reply, a list of these, or None, not int", "raises"),
+    ]
+
+
+async def test_it_waits_for_a_service_that_is_not_there_yet(own_service: Service) -> None:
+    own_service.stop()
+    async with served(lambda push: "here", own_service.url, agent_id="early", meetings=["early"]):
+        await asyncio.sleep(0)
+        own_service.start()
+        with ConvokeClient(own_service.url) as client:
+            await away(joined, client, "early")
+            client.send_message("early", {"content": "question"})
+            assert await away(said, client, "early", 2) == ["question", "here"]
+
+
+async def test_what_waits_for_a_service_can_be_ended(own_service: Service) -> None:
+    own_service.stop()
+    try:
+        async with served(lambda push: None, own_service.url, agent_id="ended", meetings=["ended"]):
+            pass
+    finally:
+        own_service.start()
+
+
+async def test_what_is_refused_is_raised(own_service: Service) -> None:
+    with ConvokeClient(own_service.url) as client:
+        client.create_key(scopes=["admin"])
+    with pytest.raises(ConvokeError) as caught:
+        await serve_agent_async(lambda _: None, agent_id="x", base_url=own_service.url)
+    assert caught.value.status == 401
+
+
+async def test_with_a_secret_of_its_own_it_verifies(service: Service, client: ConvokeClient) -> None:
+    secret = "whsec_AQgPFh0kKzI5QEdOVVxjanF4f4aNlJuiqbC3vsXM09o="
+    async with served(lambda _: "genuine", service.url, agent_id="own", meetings=["own"], secret=secret):
+        await away(joined, client, "own")
+        client.send_message("own", {"content": "question"})
+        assert await away(said, client, "own", 2) == ["question", "genuine"]
+
+
+PROGRAM = """
+import sys
+from convoke_agents import serve_agent
+
+def answer(push):
+    print("asked", flush=True)
+    return sys.stdin.readline().strip()
+
+serve_agent(answer, agent_id=sys.argv[1], meetings=[sys.argv[1]])
+print("ended", flush=True)
+"""
+
+
+def program(service: Service, name: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, name],
+        env={**os.environ, "CONVOKE_URL": service.url},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a program cannot be asked to end there")
+@pytest.mark.parametrize("signal_name", ["SIGTERM", "SIGINT"])
+async def test_a_signal_lets_the_answers_in_progress_reach_the_meeting(
+    service: Service, client: ConvokeClient, signal_name: str
+) -> None:
+    with program(service, signal_name) as running:
+        assert running.stdin is not None
+        assert running.stdout is not None
+        await away(joined, client, signal_name)
+        client.send_message(signal_name, {"content": "question"})
+        assert await away(running.stdout.readline) == "asked\n"
+        running.send_signal(signal.Signals[signal_name])
+        running.stdin.write("an answer in time\n")
+        running.stdin.flush()
+        assert await away(running.stdout.readline) == "ended\n"
+    assert running.returncode == 0
+    assert said(client, signal_name, 2) == ["question", "an answer in time"]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a program cannot be asked to end there")
+async def test_a_second_signal_ends_the_process(service: Service, client: ConvokeClient) -> None:
+    with program(service, "twice") as running:
+        assert running.stdout is not None
+        await away(joined, client, "twice")
+        client.send_message("twice", {"content": "question"})
+        assert await away(running.stdout.readline) == "asked\n"
+        # It answers nothing, so only a second signal can end it; the first one may not have arrived yet.
+        while running.poll() is None:
+            running.send_signal(signal.SIGTERM)
+            await asyncio.sleep(0.05)
+    assert running.returncode == -signal.SIGTERM
