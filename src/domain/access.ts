@@ -97,12 +97,17 @@ export function assertScope(principal: Principal, any_of: readonly Scope[]): voi
  *
  * @throws Problem `not_permitted` for a meeting outside the key's limit
  */
-export function assertMeeting({ meeting_ids }: Principal, meeting_id: string): void {
-  if (meeting_ids === null || meeting_ids.has(meeting_id)) return;
+export function assertMeeting(principal: Principal, meeting_id: string): void {
+  if (maySeeMeeting(principal, meeting_id)) return;
   throw new Problem(
     'not_permitted',
     `This key is limited to certain meetings, and ${JSON.stringify(meeting_id)} is none of them.`,
   );
+}
+
+/** Whether what belongs to a meeting is there for this principal. */
+export function maySeeMeeting({ meeting_ids }: Principal, meeting_id: string): boolean {
+  return meeting_ids === null || meeting_ids.has(meeting_id);
 }
 
 /** For responses about the whole service. @throws Problem `not_permitted` when the key is limited to meetings */

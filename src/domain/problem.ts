@@ -100,6 +100,11 @@ export const PROBLEMS = {
     title: 'No such meeting',
     advice: 'A meeting exists as soon as an instance joins it or a message is sent in it; ids are compared exactly.',
   },
+  message_does_not_exist: {
+    status: 404,
+    title: 'No such message',
+    advice: 'The history of its meeting lists its messages; they are removed when their retention ends.',
+  },
   delivery_does_not_exist: {
     status: 404,
     title: 'No such delivery',

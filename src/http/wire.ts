@@ -5,11 +5,12 @@ import { healthOf } from '../domain/instance.ts';
 import { type Invite, inviteState } from '../domain/invite.ts';
 import { type GuardLimits, limitsInForce } from '../domain/guard_rule.ts';
 import { TIMEOUT_S } from '../domain/runtimes/runtimes.ts';
+import { saidFields } from '../domain/said.ts';
 import { isoTime, isoTimeOrNull } from '../domain/time.ts';
 import type { Static } from 'typebox';
 import type { DeliveryRow } from '../store/contract/deliveries.ts';
 import type { InstanceRow } from '../store/contract/instances.ts';
-import type { AcceptedMessage } from '../store/contract/messages.ts';
+import type { AcceptedMessage, MessageRow } from '../store/contract/messages.ts';
 import type { MeetingInstance, MeetingRow, Membership } from '../store/contract/meetings.ts';
 import type { NodeRow } from '../store/contract/cluster.ts';
 import type { ApiKeySchema } from './schemas/api_keys.ts';
@@ -135,6 +136,13 @@ export function wireDelivery({ attempts, ...row }: DeliveryRow): Static<typeof D
 
 export function wireDeliveryWithAttempts(row: DeliveryRow): Static<typeof DeliveryWithAttemptsSchema> {
   return { ...wireDelivery(row), attempts: row.attempts };
+}
+
+/** The response has the message as it was sent: JSON.parse would change it. */
+export function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
+  const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
+  const fields = JSON.stringify({ ...head, ...saidFields(said) });
+  return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
 export function wireSent(message: AcceptedMessage): Static<typeof SentMessageSchema> {

@@ -76,6 +76,7 @@ const TABLE: Record<string, string> = {
   'sendMessage':                  'yes    -     -      -      yes   yes    -      -     -       -      -',
   'sendMessage (as an agent)':    'yes    -     -      -      yes   yes    -      yes   -       -      -',
   'listMessages':                 'yes    yes   yes    -      -     -      -      -     -       -      -',
+  'getMessage':                   'yes    yes   yes    no     -     -      -      -     -       -      -',
   'listDeliveries':               'yes    yes   yes    no     -     -      -      yes   yes     no     no',
   'listDeliveries (meeting)':     'yes    yes   yes    -      -     -      -      yes   -       no     no',
   'getDelivery':                  'yes    yes   yes    no     -     -      -      yes   yes     no     no',
@@ -121,6 +122,7 @@ interface Ids {
   instance_id: string;
   agent_id: string;
   meeting_id: string;
+  message_id: string;
   delivery_id: string;
   key_id: string;
   session_id: string;
@@ -196,6 +198,7 @@ const ASKS: Record<string, (ids: Ids) => Ask> = {
     body: { message: {}, target_agents: ['nobody'], from_agent: agent_id },
   }),
   listMessages: ({ meeting_id }) => ({ method: 'GET', path: messagesPath(meeting_id) }),
+  getMessage: ({ message_id }) => ({ method: 'GET', path: `/api/v1/messages/${message_id}/` }),
   listDeliveries: ({ instance_id }) => ({ method: 'GET', path: `/api/v1/deliveries/?instance_id=${instance_id}` }),
   'listDeliveries (meeting)': ({ instance_id }) => ({
     method: 'GET',
@@ -274,6 +277,7 @@ const MISSING: Ids = {
   instance_id: 'missing-0000',
   agent_id: 'missing-a000',
   meeting_id: 'meeting-0',
+  message_id: `msg_${'0'.repeat(19)}`,
   delivery_id: `dlv_${'0'.repeat(19)}`,
   key_id: 'nosuchkey000',
   session_id: '0'.repeat(20),
@@ -343,10 +347,10 @@ class House {
     assert.equal(registered.status, 201, registered.text);
     if (owner === null) await this.service.patch(ids.instance_id, { owner_key_id: null });
     await this.service.join(HERE, ids.instance_id, [ids.agent_id]);
-    if (!row.includes('Deliver')) return ids;
+    if (!row.includes('Deliver') && row !== 'getMessage') return ids;
     const sent = await this.service.send(HERE, {}, [ids.agent_id]);
     const [delivery] = await this.service.deliveriesOf(sent);
-    return { ...ids, delivery_id: delivery!.delivery_id };
+    return { ...ids, message_id: sent.message_id, delivery_id: delivery!.delivery_id };
   }
 
   /** What the answer to a column is, in the words of the table. */

@@ -64,6 +64,7 @@ describe('every code that a caller can bring about:', { concurrency: true }, () 
     route_does_not_exist: () => service.get('/api/v1/nothing/'),
     instance_does_not_exist: () => service.get('/api/v1/instances/nobody/'),
     meeting_does_not_exist: () => service.get('/api/v1/meetings/nowhere/messages/'),
+    message_does_not_exist: () => service.get('/api/v1/messages/nothing/'),
     delivery_does_not_exist: () => service.get('/api/v1/deliveries/nothing/'),
     idempotency_key_reused: async () => {
       await send({ message: { n: 1 } }, { 'idempotency-key': 'k' });

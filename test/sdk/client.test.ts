@@ -133,6 +133,7 @@ describe('every method makes the request of the wire contract:', () => {
       'GET',
       '/api/v1/meetings/m/instances/?include_left=true',
     ],
+    ['getMessage', (c) => c.getMessage('msg_1', { limit: 2 }), 'GET', '/api/v1/messages/msg_1/?limit=2'],
     [
       'explain',
       (c) => c.explain('m', { target_agents: ['a', 'b&'], from_agent: undefined }),

@@ -18,7 +18,9 @@ import type { Operations } from '../../src/store/sqlite/operations.ts';
 import {
   type Accepted,
   type AcceptedMessage,
+  EXCERPT_CHARS,
   IDEMPOTENCY_MS,
+  type MessageBrief,
   type MessageHead,
   type NewMessage,
 } from '../../src/store/contract/messages.ts';
@@ -552,6 +554,29 @@ export class ModelStore implements StoreOperations {
       }));
       return { data, has_more };
     },
+    get: (message_id) => {
+      const row = this.#messages.get(message_id);
+      if (row === undefined) return null;
+      const { meeting_id, deliveries_queued, seq, accepted_at, target_agents, said, message } = row;
+      return { message_id, meeting_id, deliveries_queued, seq, accepted_at, target_agents, said, message };
+    },
+    answeredBy: (message_id, limit) => {
+      const chain: Message[] = [];
+      for (let row = this.#messages.get(message_id); row !== undefined && chain.length <= limit;) {
+        chain.push(row);
+        const answered = this.#messages.get(row.said?.in_reply_to ?? '');
+        row = answered?.meeting_id === row.meeting_id ? answered : undefined;
+      }
+      return chain.slice(1).map(briefOf);
+    },
+    answersTo: (message_id, meeting_id, after_seq, scan) => {
+      const found = [...this.#messages.values()]
+        .filter((row) => row.meeting_id === meeting_id && row.seq > after_seq)
+        .toSorted((a, b) => a.seq - b.seq)
+        .slice(0, scan);
+      const data = found.filter(({ said }) => said?.in_reply_to === message_id).map(briefOf);
+      return { data, next_seq: found.length < scan ? null : (found.at(-1) as Message).seq };
+    },
     last: () => [...this.#messages.values()].at(-1)?.message_id ?? null,
     since: (after, { meeting_ids, instance_id, limit, chars_max }) => {
       const found = [...this.#messages.values()].filter(
@@ -843,6 +868,10 @@ export class ModelStore implements StoreOperations {
   #isUnconnected({ instance_id, transport }: Instance): boolean {
     return transport === 'pull' && !this.#connections.has(instance_id);
   }
+}
+
+function briefOf({ message_id, seq, accepted_at, said, message }: Message): MessageBrief {
+  return { message_id, seq, accepted_at, said, excerpt: [...message].slice(0, EXCERPT_CHARS).join('') };
 }
 
 function replace<V>(map: Map<string, V>, entries: Iterable<readonly [string, V]>): void {

@@ -174,4 +174,36 @@ function storesWhoSays(engine: EngineUnderTest): void {
     assert.deepEqual(said((await store.messages.since(null, { limit: 9, chars_max: 1e9 })).data), expected);
     assert.deepEqual(said(await lane(store, 'i', 'm')), expected);
   });
+
+  test('a message leads to what it answers and to its answers, within its meeting', async (t) => {
+    const store = await engine.open(t);
+    const long = `{"text":"${'\u{1F600}'.repeat(300)}"}`;
+    const { message } = await accepted(store, newMessage('m', { message: long }));
+    const in_reply_to = message.message_id;
+    const answer = (await accepted(store, newMessage('m', { said: by('a', { in_reply_to }) }))).message.message_id;
+    await send(store, newMessage('m'), newMessage('m', { said: by('b', { in_reply_to: answer }) }), newMessage('n'));
+    const last = (await accepted(store, newMessage('m', { said: by('c', { in_reply_to }) }))).message.message_id;
+    const found = await store.messages.get(answer);
+    assert.deepEqual([found?.meeting_id, found?.seq, found?.said?.from_agent], ['m', 2, 'a']);
+    assert.equal(await store.messages.get('msg_none'), null);
+    const chain = await store.messages.answeredBy(answer, 9);
+    assert.deepEqual(
+      chain.map(({ seq, excerpt }) => [seq, excerpt]),
+      [[1, [...long].slice(0, 200).join('')]],
+    );
+    const answers = await store.messages.answersTo(in_reply_to, 'm', 1, 9);
+    assert.deepEqual(
+      answers.data.map(({ message_id }) => message_id),
+      [answer, last],
+    );
+    assert.equal(answers.next_seq, null);
+    const first = await store.messages.answersTo(in_reply_to, 'm', 1, 2);
+    assert.deepEqual([first.data.length, first.next_seq], [1, 3]);
+    assert.deepEqual(await store.messages.answersTo('msg_none', 'n', 0, 9), { data: [], next_seq: null });
+    const beneath = await store.messages.answersTo(answer, 'm', 2, 9);
+    const deepest = beneath.data[0]!.message_id;
+    const distances = (await store.messages.answeredBy(deepest, 9)).map(({ seq }) => seq);
+    assert.deepEqual(distances, [2, 1]);
+    assert.equal((await store.messages.answeredBy(deepest, 1)).length, 1, 'a limit ends the chain');
+  });
 }

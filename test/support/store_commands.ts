@@ -315,6 +315,15 @@ const COMMANDS = {
       ...(d.flag(4) && { after_seq: d.limit }),
       ...(d.flag(5) && { before_seq: 3 * d.limit }),
     }),
+  trace: async (store, d) => {
+    const found = await store.messages.get(d.message_id);
+    const meeting_id = found?.meeting_id ?? d.meeting_id;
+    return [
+      found,
+      await store.messages.answeredBy(d.message_id, d.limit),
+      await store.messages.answersTo(d.message_id, meeting_id, d.flag(2) ? d.limit : 0, 2 * d.limit),
+    ];
+  },
   'last message': (store) => store.messages.last(),
   since: (store, d) =>
     store.messages.since(d.flag(0) ? d.message_id : null, {

@@ -22,6 +22,7 @@ import type {
   ExplainQuery,
   Explanation,
   FeedEvent,
+  GetMessageQuery,
   Instance,
   Invite,
   InviteWithLink,
@@ -41,6 +42,7 @@ import type {
   Membership,
   Message,
   MessagePage,
+  MessageTrace,
   OpenSession,
   Page,
   PageQuery,
@@ -199,6 +201,11 @@ export class ConvokeClient {
     options?: CallOptions,
   ): Promise<MessagePage> {
     return this.#requests.call('GET', ['meetings', meeting_id, 'messages'], { ...options, query });
+  }
+
+  /** One message, the chain that led to it, what answers it, and each of its deliveries with its outcome. */
+  getMessage(message_id: string, query: GetMessageQuery = {}, options?: CallOptions): Promise<MessageTrace> {
+    return this.#requests.call('GET', ['messages', message_id], { ...options, query });
   }
 
   /** Every message of a meeting after `after_seq` (0, the beginning, when absent), in order, page after page. */

@@ -520,12 +520,51 @@ export interface Message {
   message: JsonObject;
 }
 
+/** A message of a thread, with the beginning of its text. */
+export interface MessageBrief {
+  /** The key of a message. */
+  message_id: string;
+  /** The number of the message in its meeting, from 1. */
+  seq: number;
+  /** When it was stored. */
+  accepted_at: string;
+  /** The agent that says it; absent: a person, or a program that is no agent. */
+  from_agent?: string;
+  /** The message_id that it answers; absent: the sender named none. That message may be gone. */
+  in_reply_to?: string;
+  /**
+   * How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+   * from_agent nor in_reply_to.
+   */
+  hops?: number;
+  /** The first 200 characters of its JSON text. */
+  excerpt: string;
+}
+
 /** Messages that follow each other. */
 export interface MessagePage {
   /** In the order of seq. */
   data: Message[];
   /** Whether there are more in the direction that was asked for. */
   has_more: boolean;
+}
+
+/** A message, the chain that led to it, what answers it, and each of its deliveries. */
+export interface MessageTrace extends Message {
+  /** The key of a meeting. */
+  meeting_id: string;
+  /** To how many instances it went. */
+  deliveries_queued: number;
+  /** What it answers, what that one answers, and so on: the nearest first, at most 50. */
+  answered: MessageBrief[];
+  /** What answers it, in the order of seq, among 1,000 messages of its meeting. */
+  answers: MessageBrief[];
+  /** Give it as answers_after to look for answers in the messages that follow; null when there are none. */
+  next_answers_after: number | null;
+  /** Its deliveries, newest first. */
+  deliveries: Delivery[];
+  /** Give it as cursor when you list the deliveries of this message, to get the others; null when there are none. */
+  deliveries_cursor: string | null;
 }
 
 /** Somebody is signed in on a page. */
@@ -996,6 +1035,8 @@ export interface ExplainQuery {
   target_agents?: string[] | undefined;
   /** The agent that says it; absent: a person, or a program that is no agent. */
   from_agent?: string | undefined;
+  /** The message_id, in the same meeting, that it answers. */
+  in_reply_to?: string | undefined;
   /**
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */
@@ -1014,6 +1055,16 @@ export interface ListMessagesQuery {
    * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
    */
   limit?: number | undefined;
+}
+
+/** The query of the operation `getMessage`. */
+export interface GetMessageQuery {
+  /**
+   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
+   */
+  limit?: number | undefined;
+  /** Look for answers in the messages that follow this seq; its own when absent. */
+  answers_after?: number | undefined;
 }
 
 /** The query of the operation `listDeliveries`. */

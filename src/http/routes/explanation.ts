@@ -2,7 +2,7 @@ import type { Clock } from '../../delivery/clock.ts';
 import { assertMeeting } from '../../domain/access.ts';
 import { explained, type Imagined, isGuarded, notifiedOf } from '../../domain/explanation.ts';
 import { type GuardLimits, limitsInForce } from '../../domain/guard_rule.ts';
-import { hopsOf } from '../../domain/said.ts';
+import { hopsOf, refusalOf } from '../../domain/said.ts';
 import type { DeliveryStore } from '../../store/contract/deliveries.ts';
 import { type MeetingStore, NO_SETTINGS } from '../../store/contract/meetings.ts';
 import type { MessageStore } from '../../store/contract/messages.ts';
@@ -21,7 +21,7 @@ const BEFORE_ROWS_MAX = 2_000;
 export interface ExplanationContext {
   store: {
     meetings: Pick<MeetingStore, 'candidates' | 'settings'>;
-    messages: Pick<MessageStore, 'list'>;
+    messages: Pick<MessageStore, 'list' | 'get'>;
     deliveries: Pick<DeliveryStore, 'saidBefore'>;
   };
   clock: Clock;
@@ -50,6 +50,8 @@ const EXPLAIN = {
   },
 } satisfies RouteShape;
 
+type Query = RequestFor<typeof EXPLAIN>['query'];
+
 async function explain(
   context: ExplanationContext,
   { params: { meeting_id }, query, principal }: RequestFor<typeof EXPLAIN>,
@@ -59,18 +61,14 @@ async function explain(
 }
 
 /** A page of what a send would do now. @throws Problem `meeting_does_not_exist` */
-export async function explanationsOf(
-  context: ExplanationContext,
-  meeting_id: string,
-  query: RequestFor<typeof EXPLAIN>['query'],
-) {
+export async function explanationsOf(context: ExplanationContext, meeting_id: string, query: Query) {
   const { store, clock, limits_of_meetings } = context;
   const { target_agents, cursor, limit = 50 } = query;
   const from_agent = query.from_agent ?? null;
   const settings = (await store.meetings.settings(meeting_id)) ?? NO_SETTINGS;
   const limits = limitsInForce(settings, limits_of_meetings);
   const accepted_at = clock.wall();
-  const hops = await hopsNow(context, meeting_id, from_agent, accepted_at);
+  const hops = await hopsNow(context, meeting_id, query, accepted_at);
   const message: Imagined = { targets: target_agents ? new Set(target_agents) : null, from_agent, hops, accepted_at };
   const is_guarded = isGuarded(message, limits);
   const page = await store.meetings.candidates(
@@ -105,12 +103,20 @@ async function saidTo(
   return before.map((said) => ({ ...said, target_agents: JSON.parse(said.target_agents) as string[] }));
 }
 
+/** @throws Problem `invalid_fields`, as a send with this in_reply_to would */
 async function hopsNow(
   { store }: ExplanationContext,
   meeting_id: string,
-  from_agent: string | null,
+  query: Query,
   wall_ms: number,
 ): Promise<number> {
+  const { in_reply_to } = query;
+  const from_agent = query.from_agent ?? null;
+  if (in_reply_to !== undefined) {
+    const answered = await store.messages.get(in_reply_to);
+    if (answered?.meeting_id !== meeting_id) throw refusalOf('in_reply_to');
+    return hopsOf(from_agent, answered.said?.hops ?? 0, null, wall_ms);
+  }
   if (from_agent === null) return 0;
   const before = (await store.messages.list(meeting_id, { limit: 1, chars_max: 1 }))?.data[0];
   const newest = before && { hops: before.said?.hops ?? 0, accepted_at: before.accepted_at };

@@ -5,12 +5,10 @@ import { assertMaySpeak, assertMeeting, type Principal, speakerScope } from '../
 import { assertAddressable, uniqueIds } from '../../domain/id.ts';
 import { timestampOf } from '../../domain/push_body.ts';
 import { invalidField, Problem } from '../../domain/problem.ts';
-import { saidFields } from '../../domain/said.ts';
-import { isoTime } from '../../domain/time.ts';
-import type { MessageRow, MessageStore, NewSaid } from '../../store/contract/messages.ts';
+import type { MessageStore, NewSaid } from '../../store/contract/messages.ts';
 import { meetingNotFound } from './meetings.ts';
 import { responses } from '../responses.ts';
-import { wireSent } from '../wire.ts';
+import { messageText, wireSent } from '../wire.ts';
 import type { App, RequestFor, RouteShape } from '../context.ts';
 import { LIST_BODY_BYTES_MAX } from '../schemas/fields.ts';
 import { MeetingParams } from '../schemas/meetings.ts';
@@ -128,13 +126,6 @@ async function listMessages(
   return reply
     .serializer((text: string) => text)
     .send(`{"data":[${page.data.map(messageText).join(',')}],"has_more":${page.has_more}}` as never);
-}
-
-/** The response has the message as it was sent: JSON.parse would change it. */
-function messageText({ message_id, seq, accepted_at, target_agents, said, message }: MessageRow): string {
-  const head = { message_id, seq, accepted_at: isoTime(accepted_at), target_agents };
-  const fields = JSON.stringify({ ...head, ...saidFields(said) });
-  return `${fields.slice(0, -1)},"message":${message}}`;
 }
 
 type SendInput = RequestFor<typeof SEND_MESSAGE>['body'];

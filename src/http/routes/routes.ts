@@ -10,6 +10,7 @@ import { type ExplanationContext, explanationRoutes } from './explanation.ts';
 import { type InstanceContext, instanceRoutes } from './instances.ts';
 import { type InviteContext, inviteRoutes } from './invites.ts';
 import { type MeetingContext, meetingRoutes } from './meetings.ts';
+import { type MessageTraceContext, messageTraceRoutes } from './message_trace.ts';
 import { type MessageContext, messageRoutes } from './messages.ts';
 import { type NodeContext, nodeRoutes } from './nodes.ts';
 import { documentRoute } from './openapi.ts';
@@ -31,6 +32,7 @@ export type RoutesContext = ApiKeyContext &
   InviteContext &
   MeetingContext &
   MessageContext &
+  MessageTraceContext &
   NodeContext &
   PullContext &
   ReplyContext &
@@ -45,6 +47,7 @@ export function allRoutes(context: RoutesContext): (app: App) => void {
     meetingRoutes(app, context);
     explanationRoutes(app, context);
     messageRoutes(app, context);
+    messageTraceRoutes(app, context);
     replyRoutes(app, context);
     deliveryRoutes(app, context);
     eventRoutes(app, context);

@@ -1,6 +1,6 @@
 import Type from 'typebox';
 import { PUSHED, WHY_NOT_NOW } from '../../domain/explanation.ts';
-import { agentId, agentIds, AgentIds, enumOf, InstanceId, named, nullable } from './fields.ts';
+import { agentId, agentIds, AgentIds, enumOf, InstanceId, madeId, named, nullable } from './fields.ts';
 import { InstanceName } from './instances.ts';
 import { cursor, limit } from './page.ts';
 
@@ -34,6 +34,7 @@ export const ExplainQuery = Type.Object(
       ),
     ),
     from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),
+    in_reply_to: Type.Optional(madeId('The message_id, in the same meeting, that it answers.')),
     limit,
     cursor,
   },

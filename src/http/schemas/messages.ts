@@ -95,7 +95,7 @@ export const MessagePageSchema = Type.Object(
   named('MessagePage', 'Messages that follow each other.'),
 );
 
-const seq = (description: string) =>
+export const seqGiven = (description: string) =>
   Type.Optional(
     Type.Integer({
       minimum: 0,
@@ -107,8 +107,8 @@ const seq = (description: string) =>
 
 export const ListMessagesQuery = Type.Object(
   {
-    after_seq: seq('The messages that follow this one.'),
-    before_seq: seq('The messages that come just before this one. Neither: the latest.'),
+    after_seq: seqGiven('The messages that follow this one.'),
+    before_seq: seqGiven('The messages that come just before this one. Neither: the latest.'),
     limit,
   },
   { additionalProperties: false },

@@ -79,6 +79,25 @@ export interface MessageHead extends AcceptedMessage {
   said: Said | null;
 }
 
+/** A message with its meeting. */
+export interface FoundMessage extends MessageRow {
+  meeting_id: string;
+  deliveries_queued: number;
+}
+
+/** A message of a thread, with the beginning of its text. */
+export interface MessageBrief {
+  message_id: string;
+  seq: number;
+  accepted_at: number;
+  said: Said | null;
+  /** The first EXCERPT_CHARS of its JSON text. */
+  excerpt: string;
+}
+
+/** The characters of an excerpt. */
+export const EXCERPT_CHARS = 200;
+
 export interface MessageStore {
   /** Stores a batch of messages with their deliveries and idempotency records; results in the order of the batch. */
   accept(batch: NewMessage[]): Promise<Accepted[]>;
@@ -90,6 +109,20 @@ export interface MessageStore {
     meeting_id: string,
     filter: { after_seq?: number | undefined; before_seq?: number | undefined; limit: number; chars_max: number },
   ): Promise<{ data: MessageRow[]; has_more: boolean } | null>;
+  /** Null when there is no such message. */
+  get(message_id: string): Promise<FoundMessage | null>;
+  /** What a message answers, what that one answers, and so on, as far as they are kept: the nearest first, at most `limit`. */
+  answeredBy(message_id: string, limit: number): Promise<MessageBrief[]>;
+  /**
+   * What answers a message, in order, among the `scan` messages of its meeting that follow `after_seq`; `next_seq` is
+   * where to continue, null when these were the last. Nothing finds answers faster: they have no index.
+   */
+  answersTo(
+    message_id: string,
+    meeting_id: string,
+    after_seq: number,
+    scan: number,
+  ): Promise<{ data: MessageBrief[]; next_seq: number | null }>;
   /** The message_id of the latest message, of all meetings; null when there is none. */
   last(): Promise<string | null>;
   /**

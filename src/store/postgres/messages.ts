@@ -1,6 +1,19 @@
 import type { IdCodec } from '../../domain/id.ts';
 import type { MessageStore } from '../contract/messages.ts';
-import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
+import {
+  ANSWERED_CHAIN,
+  ANSWERS,
+  briefOf,
+  type BriefRow,
+  foundMessageOf,
+  type FoundRow,
+  type HeadRow,
+  pageOfHeads,
+  type PagedRow,
+  pageOfMessages,
+  SCANNED,
+  type Scanned,
+} from '../rows/messages.ts';
 import { type Session, statement } from './database.ts';
 
 const EXISTS = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id');
@@ -37,10 +50,19 @@ const HEADS_SINCE = statement(`
       ORDER BY message_no LIMIT $limit) page) cut
   WHERE chars_before <= $chars_max ORDER BY message_no`);
 
+const FIND = statement(`
+  SELECT meeting_id, deliveries_queued, message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops
+  FROM messages WHERE message_no = $message_no`);
+const ANSWERED_BY = statement(ANSWERED_CHAIN);
+const LAST_SCANNED = statement(SCANNED);
+const ANSWERS_TO = statement(ANSWERS);
+
 const FORWARD = list('ASC');
 const BACKWARD = list('DESC');
 
 export function messageOperations(session: Session, { ids }: { ids: IdCodec }): Omit<MessageStore, 'accept'> {
+  const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
+
   return {
     async list(meeting_id, { after_seq, before_seq, limit, chars_max }) {
       if ((await session.one(EXISTS, { meeting_id })) === undefined) return null;
@@ -53,6 +75,21 @@ export function messageOperations(session: Session, { ids }: { ids: IdCodec }): 
         chars_max,
       });
       return pageOfMessages(rows, { limit, chars_max, forward }, ids);
+    },
+    async get(message_id) {
+      const row = await session.one<FoundRow>(FIND, { message_no: numberOf(message_id) });
+      return row === undefined ? null : foundMessageOf(row, ids);
+    },
+    async answeredBy(message_id, limit) {
+      const rows = await session.all<BriefRow>(ANSWERED_BY, { message_no: numberOf(message_id), limit });
+      return rows.map((row) => briefOf(row, ids));
+    },
+    async answersTo(message_id, meeting_id, after_seq, scan) {
+      const { scanned, last_seq } = (await session.one<Scanned>(LAST_SCANNED, { meeting_id, after_seq, scan }))!;
+      if (last_seq === null) return { data: [], next_seq: null };
+      const values = { meeting_id, after_seq, last_seq, message_no: numberOf(message_id) };
+      const rows = await session.all<BriefRow>(ANSWERS_TO, values);
+      return { data: rows.map((row) => briefOf(row, ids)), next_seq: scanned < scan ? null : last_seq };
     },
     async last() {
       const { last } = (await session.one<{ last: number | null }>(LAST))!;

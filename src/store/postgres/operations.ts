@@ -69,7 +69,7 @@ const MAKERS: { [Noun in keyof Operations]: (session: Session, parts: Parts) => 
 const READS: Readonly<Partial<Record<string, readonly string[]>>> = {
   instances: ['get', 'load', 'list', 'webhookUrls'],
   meetings: ['get', 'list', 'instances', 'settings', 'allSettings', 'candidates'],
-  messages: ['list', 'last', 'since'],
+  messages: ['list', 'get', 'answeredBy', 'answersTo', 'last', 'since'],
   deliveries:
     'loadLanes loadAside saidBefore pendingLanes pendingAside get list countWaiting countPending oldestPending timeNoted'.split(
       ' ',

@@ -1,6 +1,7 @@
 /** Messages as both engines read them. */
 import type { Said } from '../../domain/said.ts';
 import type { IdCodec } from '../../domain/id.ts';
+import { EXCERPT_CHARS, type FoundMessage, type MessageBrief } from '../contract/messages.ts';
 import type { MessageHead, MessageRow } from '../contract/messages.ts';
 import { storedCount, storedObjectJson, storedTextsOrNull } from './stored_values.ts';
 import type { MessagesTable } from './tables.ts';
@@ -34,18 +35,66 @@ export function pageOfMessages(
     chars += message.length;
     has_more = data.length === limit || (chars > chars_max && data.length > 0);
     if (has_more) break;
-    data.push({
-      message_id: ids.encode('msg', message_no),
-      seq,
-      accepted_at,
-      target_agents: targetsOf(target_agents, message_no),
-      said: saidOf(said, message_no, ids),
-      message: storedObjectJson(message, 'messages', 'message', String(message_no)),
-    });
+    data.push(messageOf({ message_no, seq, accepted_at, target_agents, message, ...said }, ids));
   }
   if (!forward) data.reverse();
   return { data, has_more };
 }
+
+function messageOf(
+  { message_no, seq, accepted_at, target_agents, message, ...said }: PagedRow,
+  ids: IdCodec,
+): MessageRow {
+  return {
+    message_id: ids.encode('msg', message_no),
+    seq,
+    accepted_at,
+    target_agents: targetsOf(target_agents, message_no),
+    said: saidOf(said, message_no, ids),
+    message: storedObjectJson(message, 'messages', 'message', String(message_no)),
+  };
+}
+
+export type FoundRow = PagedRow & Pick<MessagesTable, 'meeting_id' | 'deliveries_queued'>;
+
+export function foundMessageOf({ meeting_id, deliveries_queued, ...row }: FoundRow, ids: IdCodec): FoundMessage {
+  return { meeting_id, deliveries_queued, ...messageOf(row, ids) };
+}
+
+export type BriefRow = SaidColumns & Pick<MessagesTable, 'message_no' | 'seq' | 'accepted_at'> & { excerpt: string };
+
+/** The columns of a BriefRow of the messages `m`. Both engines count code points. */
+export const BRIEF_COLUMNS = `m.message_no, m.seq, m.accepted_at, m.from_agent, m.in_reply_to, m.hops, substr(m.message, 1, ${EXCERPT_CHARS}) AS excerpt`;
+
+export function briefOf({ message_no, seq, accepted_at, excerpt, ...said }: BriefRow, ids: IdCodec): MessageBrief {
+  return { message_id: ids.encode('msg', message_no), seq, accepted_at, said: saidOf(said, message_no, ids), excerpt };
+}
+
+/** The last of the messages that are looked through for answers. */
+export const SCANNED = `
+  SELECT count(*) AS scanned, max(seq) AS last_seq FROM (
+    SELECT seq FROM messages WHERE meeting_id = $meeting_id AND seq > $after_seq ORDER BY seq LIMIT $scan) page`;
+
+export interface Scanned {
+  scanned: number;
+  last_seq: number | null;
+}
+
+export const ANSWERS = `
+  SELECT ${BRIEF_COLUMNS} FROM messages m
+  WHERE m.meeting_id = $meeting_id AND m.seq > $after_seq AND m.seq <= $last_seq AND m.in_reply_to = $message_no
+  ORDER BY m.seq`;
+
+/** A message of another meeting is none that it answers. */
+export const ANSWERED_CHAIN = `
+  WITH RECURSIVE chain AS (
+    SELECT 0 AS distance, message_no, meeting_id, in_reply_to FROM messages WHERE message_no = $message_no
+    UNION ALL
+    SELECT chain.distance + 1, m.message_no, m.meeting_id, m.in_reply_to FROM chain
+      JOIN messages m ON m.message_no = chain.in_reply_to AND m.meeting_id = chain.meeting_id
+    WHERE chain.distance < $limit)
+  SELECT ${BRIEF_COLUMNS} FROM chain JOIN messages m ON m.message_no = chain.message_no
+  WHERE chain.distance > 0 ORDER BY chain.distance`;
 
 export type HeadRow = Omit<MessagesTable, 'timestamp' | 'message'>;
 

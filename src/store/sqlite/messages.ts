@@ -8,7 +8,20 @@ import { isOfTheStorage } from './errors.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
 import type { Sync } from './sync.ts';
 import type { Recipients } from './meeting_recipients.ts';
-import { type HeadRow, pageOfHeads, type PagedRow, pageOfMessages } from '../rows/messages.ts';
+import {
+  ANSWERED_CHAIN,
+  ANSWERS,
+  briefOf,
+  type BriefRow,
+  foundMessageOf,
+  type FoundRow,
+  type HeadRow,
+  pageOfHeads,
+  type PagedRow,
+  pageOfMessages,
+  SCANNED,
+  type Scanned,
+} from '../rows/messages.ts';
 import { storedObjectJson, reportDamaged } from '../rows/stored_values.ts';
 
 /** The previous version stored keys without their senders: for one day such a key counts for every sender. */
@@ -59,12 +72,16 @@ const HEADS_SINCE = `
 
 const MESSAGE_COLUMNS = 'message_no, seq, accepted_at, target_agents, message, from_agent, in_reply_to, hops';
 
+const FIND = `SELECT meeting_id, deliveries_queued, ${MESSAGE_COLUMNS} FROM messages WHERE message_no = ?`;
+
 export function messageOperations(
   db: Database,
   numbers: NumberSource,
   ids: IdCodec,
   recipients: Recipients,
 ): Sync<MessageStore> {
+  const numberOf = (message_id: string): number => ids.decode('msg', message_id) ?? 0;
+
   /**
    * Returns the field for which the message is refused; otherwise the number and the hops of the message that it
    * answers.
@@ -191,6 +208,21 @@ export function messageOperations(
         )
         .iterate(meeting_id, after_seq ?? 0, before_seq ?? Number.MAX_SAFE_INTEGER, limit + 1);
       return pageOfMessages(rows as Iterable<PagedRow>, { limit, chars_max, forward }, ids);
+    },
+    get(message_id) {
+      const row = db.prepare(FIND).get(numberOf(message_id)) as unknown as FoundRow | undefined;
+      return row === undefined ? null : foundMessageOf(row, ids);
+    },
+    answeredBy(message_id, limit) {
+      const rows = db.prepare(ANSWERED_CHAIN).all({ message_no: numberOf(message_id), limit });
+      return (rows as unknown as BriefRow[]).map((row) => briefOf(row, ids));
+    },
+    answersTo(message_id, meeting_id, after_seq, scan) {
+      const { scanned, last_seq } = db.prepare(SCANNED).get({ meeting_id, after_seq, scan }) as unknown as Scanned;
+      if (last_seq === null) return { data: [], next_seq: null };
+      const values = { meeting_id, after_seq, last_seq, message_no: numberOf(message_id) };
+      const rows = db.prepare(ANSWERS).all(values) as unknown as BriefRow[];
+      return { data: rows.map((row) => briefOf(row, ids)), next_seq: scanned < scan ? null : last_seq };
     },
     last() {
       const { last } = db.prepare('SELECT max(message_no) AS last FROM messages').get() as { last: number | null };

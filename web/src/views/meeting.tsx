@@ -18,6 +18,7 @@ import { Members, membersOf } from './memberships.tsx';
 import { Foreign } from '../parts/foreign.tsx';
 import { readable } from './readable.ts';
 import { Answered, Answers, type Thread, threadsOf } from './thread.tsx';
+import { Trace } from './trace.tsx';
 
 /**
  * For a message to more instances than this, the page counts them by state, and marks only those that need attention.
@@ -129,6 +130,7 @@ function MessageView(props: MessageViewProps): JSX.Element {
   const { seq, accepted_at, target_agents, from_agent, in_reply_to, message, message_id } = record;
   const [opened, setOpened] = useState<string | null>(null);
   const [is_raw, setRaw] = useState(false);
+  const [is_traced, setTraced] = useState(false);
   const { from, text } = readable(message);
   const open = deliveries?.find(({ delivery_id }) => delivery_id === opened);
   const place = useRef<HTMLElement>(null);
@@ -152,6 +154,9 @@ function MessageView(props: MessageViewProps): JSX.Element {
           <button type="button" class="bare text" aria-pressed={is_raw} onClick={() => setRaw(!is_raw)}>
             JSON<span class="unseen"> of message {seq}</span>
           </button>
+          <button type="button" class="bare text" aria-expanded={is_traced} onClick={() => setTraced(!is_traced)}>
+            Trace<span class="unseen"> message {seq}</span>
+          </button>
           <Copy text={message_id} what={`the id of message ${seq}`} />
         </span>
       </header>
@@ -165,6 +170,7 @@ function MessageView(props: MessageViewProps): JSX.Element {
       )}
       {thread !== null && thread.answers.length > 0 && <Answers answers={thread.answers} onJump={onJump} />}
       <Marks deliveries={deliveries} names={names} message_id={message_id} opened={opened} onOpen={setOpened} />
+      {is_traced && <Trace message_id={message_id} seq={seq} />}
       {open !== undefined && (
         <DeliveryDetail delivery_id={open.delivery_id} name={names.get(open.instance_id) ?? open.instance_id} />
       )}

@@ -49,7 +49,9 @@ __all__ = [
     "MeetingPage",
     "Membership",
     "Message",
+    "MessageBrief",
     "MessagePage",
+    "MessageTrace",
     "OpenSession",
     "OpenSessionPage",
     "Outcome",
@@ -705,6 +707,26 @@ class Message(Model):
     message: JsonObject
 
 
+class MessageBrief(Model):
+    """A message of a thread, with the beginning of its text."""
+
+    message_id: str
+    """The key of a message."""
+    seq: int
+    """The number of the message in its meeting, from 1."""
+    accepted_at: datetime
+    """When it was stored."""
+    from_agent: str | None = None
+    """The agent that says it; absent: a person, or a program that is no agent."""
+    in_reply_to: str | None = None
+    """The message_id that it answers; absent: the sender named none. That message may be gone."""
+    hops: int | None = None
+    """How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+    from_agent nor in_reply_to."""
+    excerpt: str
+    """The first 200 characters of its JSON text."""
+
+
 class MessagePage(Model):
     """Messages that follow each other."""
 
@@ -712,6 +734,41 @@ class MessagePage(Model):
     """In the order of seq."""
     has_more: bool
     """Whether there are more in the direction that was asked for."""
+
+
+class MessageTrace(Model):
+    """A message, the chain that led to it, what answers it, and each of its deliveries."""
+
+    message_id: str
+    """The key of a message."""
+    seq: int
+    """The number of the message in its meeting, from 1."""
+    accepted_at: datetime
+    """When it was stored."""
+    target_agents: list[str] | None
+    """The agents it was for; null when it went to all of the meeting."""
+    from_agent: str | None = None
+    """The agent that says it; absent: a person, or a program that is no agent."""
+    in_reply_to: str | None = None
+    """The message_id that it answers; absent: the sender named none. That message may be gone."""
+    hops: int | None = None
+    """How many messages of agents in a row led to it, itself included; 0 for a person. Absent when it has neither
+    from_agent nor in_reply_to."""
+    message: JsonObject
+    meeting_id: str
+    """The key of a meeting."""
+    deliveries_queued: int
+    """To how many instances it went."""
+    answered: list[MessageBrief]
+    """What it answers, what that one answers, and so on: the nearest first, at most 50."""
+    answers: list[MessageBrief]
+    """What answers it, in the order of seq, among 1,000 messages of its meeting."""
+    next_answers_after: int | None
+    """Give it as answers_after to look for answers in the messages that follow; null when there are none."""
+    deliveries: list[Delivery]
+    """Its deliveries, newest first."""
+    deliveries_cursor: str | None
+    """Give it as cursor when you list the deliveries of this message, to get the others; null when there are none."""
 
 
 class OpenSession(Model):

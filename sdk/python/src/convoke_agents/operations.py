@@ -38,6 +38,7 @@ from convoke_agents.models import (
     MeetingPage,
     Membership,
     MessagePage,
+    MessageTrace,
     OpenSession,
     OpenSessionPage,
     Recovered,
@@ -572,6 +573,7 @@ class Operations:
         *,
         target_agents: Sequence[str] | None = None,
         from_agent: str | None = None,
+        in_reply_to: str | None = None,
         limit: int | None = None,
         cursor: str | None = None,
     ) -> ExplanationPage:
@@ -584,6 +586,7 @@ class Operations:
         :param target_agents: Whom it is for; repeat the parameter for more agents. Absent: all agents of the
             meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
+        :param in_reply_to: The message_id, in the same meeting, that it answers.
         :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
             next_cursor leads on.
         :param cursor: next_cursor of the page before; from the beginning when absent.
@@ -595,6 +598,7 @@ class Operations:
             query=given(
                 target_agents=target_agents,
                 from_agent=from_agent,
+                in_reply_to=in_reply_to,
                 limit=limit,
                 cursor=cursor,
             ),
@@ -606,6 +610,7 @@ class Operations:
         *,
         target_agents: Sequence[str] | None = None,
         from_agent: str | None = None,
+        in_reply_to: str | None = None,
         limit: int | None = None,
     ) -> Iterator[Explanation]:
         """Each item of `explain`, asking for the next page when it is needed. `limit` is the size of a page."""
@@ -615,6 +620,7 @@ class Operations:
                 meeting_id,
                 target_agents=target_agents,
                 from_agent=from_agent,
+                in_reply_to=in_reply_to,
                 limit=limit,
                 cursor=cursor,
             )
@@ -649,6 +655,32 @@ class Operations:
                 after_seq=after_seq,
                 before_seq=before_seq,
                 limit=limit,
+            ),
+        )
+
+    def get_message(
+        self,
+        message_id: str,
+        *,
+        limit: int | None = None,
+        answers_after: int | None = None,
+    ) -> MessageTrace:
+        """One message: what led to it, what answers it, and whom it woke.
+
+        What it answers, step by step; what answers it; and its deliveries, newest first, each with its outcome.
+
+        :param message_id: The key of a message.
+        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
+            next_cursor leads on.
+        :param answers_after: Look for answers in the messages that follow this seq; its own when absent.
+        """
+        return self._requests.call(
+            "GET",
+            f"/api/v1/messages/{segment(message_id)}/",
+            MessageTrace,
+            query=given(
+                limit=limit,
+                answers_after=answers_after,
             ),
         )
 

@@ -20,15 +20,22 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
 
 const STYLES = { now: 'green', later: 'yellow', no: 'dim' } as const;
 
+interface ExplainOptions extends ApiOptions {
+  to?: string[];
+  from?: string;
+  replyTo?: string;
+}
+
 export function explainCommand(): Command {
   const command = new Command('explain')
     .description('who would hear a message that is sent now, and why the others would not; sends nothing')
     .argument('<meeting_id>')
     .option('--to <agent_id>', 'an agent it is for; repeat it for more; all agents when absent', collect)
     .option('--from <agent_id>', 'the agent that says it; a person when absent')
-    .action(async (meeting_id: string, { to, from, ...options }: ApiOptions & { to?: string[]; from?: string }) => {
+    .option('--reply-to <message_id>', 'the message of this meeting that it answers')
+    .action(async (meeting_id: string, { to, from, replyTo, ...options }: ExplainOptions) => {
       const client = clientFor(options);
-      const query = { target_agents: to, from_agent: from };
+      const query = { target_agents: to, from_agent: from, in_reply_to: replyTo };
       const rows = await listed({ ...options, limit: 500, all: true }, (page) =>
         client.explain(meeting_id, { ...query, ...page }),
       );

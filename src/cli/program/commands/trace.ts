@@ -1,0 +1,67 @@
+import type { MessageTrace } from '@convoke/sdk';
+import { Command } from 'commander';
+import { wallNow } from '../../../wall_clock.ts';
+import { type ApiOptions, clientFor, withApi } from '../api.ts';
+import { withExamples } from '../examples.ts';
+import { ago, listInWords, STATE_STYLES, stateInWords } from '../format.ts';
+import { note, print, printFields, printJson, printTable } from '../terminal.ts';
+
+const DELIVERIES_MAX = 500;
+
+type Brief = MessageTrace['answered'][number];
+
+export function traceCommand(): Command {
+  const command = new Command('trace')
+    .description('one message: what led to it, what answers it, and whom it woke')
+    .argument('<message_id>')
+    .action(async (message_id: string, options: ApiOptions) => {
+      const trace = await clientFor(options).getMessage(message_id, { limit: DELIVERIES_MAX });
+      if (options.json) printJson(trace);
+      else printTrace(trace);
+    });
+  return withExamples(withApi(command), {
+    'convoke trace msg_7f3k9q2m00r3vljl5tg00': 'the chain that led to it, and what became of each delivery',
+  });
+}
+
+function printTrace(trace: MessageTrace): void {
+  const now_ms = wallNow();
+  const { answered, answers, deliveries, target_agents, hops } = trace;
+  printFields({
+    message: `${trace.message_id}, number ${trace.seq} of ${trace.meeting_id}`,
+    sent: `${trace.accepted_at} (${ago(trace.accepted_at, now_ms)})`,
+    from: trace.from_agent ?? 'a person, or a program that is no agent',
+    to: target_agents === null ? 'everybody' : listInWords(target_agents),
+    ...(hops !== undefined && { hops: String(hops) }),
+    text: JSON.stringify(trace.message),
+  });
+  if (trace.in_reply_to !== undefined)
+    printBriefs('The chain that led to it, its beginning first:', answered.toReversed());
+  if (answers.length > 0) printBriefs('What answers it:', answers);
+  if (trace.next_answers_after !== null) note('Later messages of the meeting may answer it as well.');
+  print();
+  if (deliveries.length === 0) {
+    print('It woke nobody, or its deliveries are removed by now.');
+    return;
+  }
+  printTable(deliveries, [
+    { title: 'INSTANCE', text: (row) => row.instance_id },
+    { title: 'AGENTS', text: (row) => listInWords(row.target_agents), gives_way: true },
+    { title: 'DELIVERY', text: (row) => row.delivery_id },
+    { title: 'ATTEMPTS', text: (row) => String(row.attempt_count) },
+    { title: 'STATE', text: stateInWords, style: ({ state }) => STATE_STYLES[state], gives_way: true },
+  ]);
+  if (trace.deliveries_cursor !== null) note(`These are the latest ${DELIVERIES_MAX} deliveries; there are more.`);
+}
+
+function printBriefs(title: string, briefs: readonly Brief[]): void {
+  print(`\n${title}`);
+  if (briefs.length === 0) print('it is removed by now');
+  else
+    printTable(briefs, [
+      { title: 'SEQ', text: (row) => String(row.seq) },
+      { title: 'FROM', text: (row) => row.from_agent ?? '-' },
+      { title: 'MESSAGE', text: (row) => row.message_id },
+      { title: 'TEXT', text: (row) => row.excerpt, gives_way: true },
+    ]);
+}

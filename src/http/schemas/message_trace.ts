@@ -1,0 +1,51 @@
+import Type from 'typebox';
+import { DeliverySchema } from './deliveries.ts';
+import { madeId, MeetingId, named, nullable, time } from './fields.ts';
+import { MessageSchema, seqGiven } from './messages.ts';
+import { limit } from './page.ts';
+
+const { message_id, seq, from_agent, in_reply_to, hops } = MessageSchema.properties;
+
+const MessageBriefSchema = Type.Object(
+  {
+    message_id,
+    seq,
+    accepted_at: time('When it was stored.'),
+    from_agent,
+    in_reply_to,
+    hops,
+    excerpt: Type.String({ description: 'The first 200 characters of its JSON text.' }),
+  },
+  named('MessageBrief', 'A message of a thread, with the beginning of its text.'),
+);
+
+export const MessageTraceSchema = Type.Object(
+  {
+    ...MessageSchema.properties,
+    meeting_id: MeetingId,
+    deliveries_queued: Type.Integer({ description: 'To how many instances it went.' }),
+    answered: Type.Array(MessageBriefSchema, {
+      description: 'What it answers, what that one answers, and so on: the nearest first, at most 50.',
+    }),
+    answers: Type.Array(MessageBriefSchema, {
+      description: 'What answers it, in the order of seq, among 1,000 messages of its meeting.',
+    }),
+    next_answers_after: nullable(
+      Type.Integer({ description: 'A seq.' }),
+      'Give it as answers_after to look for answers in the messages that follow; null when there are none.',
+    ),
+    deliveries: Type.Array(DeliverySchema, { description: 'Its deliveries, newest first.' }),
+    deliveries_cursor: nullable(
+      Type.String({ description: 'A place in the list.' }),
+      'Give it as cursor when you list the deliveries of this message, to get the others; null when there are none.',
+    ),
+  },
+  named('MessageTrace', 'A message, the chain that led to it, what answers it, and each of its deliveries.'),
+);
+
+export const MessageParams = Type.Object({ message_id: madeId('The key of a message.') });
+
+export const GetMessageQuery = Type.Object(
+  { limit, answers_after: seqGiven('Look for answers in the messages that follow this seq; its own when absent.') },
+  { additionalProperties: false },
+);

@@ -1,0 +1,74 @@
+import type { JSX } from 'preact';
+import type { MessageTrace } from '@convoke/sdk';
+import { counted, some, whyInWords } from '../format.ts';
+import { StateMark } from '../parts/mark.tsx';
+import { Foreign } from '../parts/foreign.tsx';
+import { Failure, Skeleton } from '../parts/states.tsx';
+import { useQuery } from '../queries.ts';
+import { addressOf } from '../router.ts';
+import { client } from '../service.ts';
+
+type Brief = MessageTrace['answered'][number];
+
+/** What led to a message, what answers it, and whom it woke. */
+export function Trace({ message_id, seq }: { message_id: string; seq: number }): JSX.Element {
+  const { value, problem, again } = useQuery(
+    `trace ${message_id}`,
+    () => client.getMessage(message_id),
+    (event) => event.name === 'message.accepted' || event.name.startsWith('delivery.'),
+  );
+  return (
+    <div class="delivery-detail" role="group" aria-label={`Trace of message ${seq}`}>
+      {problem !== null && value === null && <Failure problem={problem} again={again} />}
+      {value === null && problem === null && <Skeleton lines={2} />}
+      {value !== null && (
+        <>
+          <Briefs title="What led to it" empty="It answers nothing." briefs={value.answered.toReversed()} />
+          <Briefs title="What answers it" empty="Nothing answers it yet." briefs={value.answers} />
+          <Woken trace={value} />
+        </>
+      )}
+    </div>
+  );
+}
+
+function Briefs({ title, empty, briefs }: { title: string; empty: string; briefs: readonly Brief[] }): JSX.Element {
+  return (
+    <>
+      <h4>{title}</h4>
+      {briefs.length === 0 && <p class="faint">{empty}</p>}
+      {briefs.map(({ message_id, seq, from_agent, excerpt }) => (
+        <p key={message_id} class="thread">
+          #{seq} {from_agent !== undefined && <Foreign class="clip">{from_agent}</Foreign>}
+          <Foreign class="clip">{excerpt}</Foreign>
+        </p>
+      ))}
+    </>
+  );
+}
+
+function Woken({ trace: { deliveries, deliveries_queued, message_id } }: { trace: MessageTrace }): JSX.Element {
+  return (
+    <>
+      <h4>Whom it woke</h4>
+      {deliveries_queued === 0 && <p class="faint">It went to nobody.</p>}
+      {deliveries.map((delivery) => (
+        <p key={delivery.delivery_id} class="thread">
+          <StateMark state={delivery.state} />
+          <a href={addressOf(['deliveries', delivery.delivery_id])}>
+            <Foreign class="clip">{delivery.instance_id}</Foreign>
+          </a>
+          <Foreign class="clip">{some(delivery.target_agents, 4)}</Foreign>
+          <span class="faint">
+            {delivery.state} {whyInWords(delivery)}
+          </span>
+        </p>
+      ))}
+      {deliveries_queued > deliveries.length && (
+        <a href={addressOf(['deliveries'], { message_id })}>
+          All of them: it went to {counted(deliveries_queued, 'instance')}
+        </a>
+      )}
+    </>
+  );
+}
