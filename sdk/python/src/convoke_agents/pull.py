@@ -41,7 +41,7 @@ _LATE_MAX = 1_000
 _ENDED = "the program that pulls has ended"
 
 Connection: TypeAlias = Literal["connected", "reconnecting"]
-OnConnection: TypeAlias = Callable[[Connection, "ConvokeError | None"], None]
+OnConnection: TypeAlias = Callable[[Connection, "ConvokeError | None"], object]
 """Called when the service responds, and, with the error, when it is lost and will be asked again."""
 
 
