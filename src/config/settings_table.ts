@@ -9,7 +9,7 @@ export function settingsTable(): string {
   return (
     '# Settings\n\n' +
     'Each setting is an environment variable and a flag of `convoke serve`; the flag wins. A secret has no flag, because\n' +
-    'every user of a host can read a command line. `convoke config` prints what is in effect and where it comes from,\n' +
+    'every user of a host can read a command line. `convoke config` prints the values in effect and where each is from,\n' +
     'but no secret. An environment variable that is empty counts as not set; one that starts with\n' +
     '`CONVOKE_` and is not listed here is an error, so that a typing mistake cannot go unnoticed.\n\n' +
     '| variable | flag | default | value | meaning |\n| --- | --- | --- | --- | --- |\n' +

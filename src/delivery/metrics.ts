@@ -40,14 +40,14 @@ export class Metrics {
     });
     this.#queued = new Counter({
       name: 'convoke_deliveries_queued_total',
-      help: 'Deliveries made of accepted messages.',
+      help: 'Deliveries made for accepted messages.',
       registers,
     });
     // Counted here and exported on request: a counter of the library takes long to find the place of its labels.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',
-      help: 'Attempts by how they ended.',
+      help: 'Attempts that ended, by outcome.',
       labelNames: ['outcome'],
       registers,
       collect() {
@@ -58,7 +58,7 @@ export class Metrics {
     const settled = this.#settled;
     new Counter({
       name: 'convoke_deliveries_settled_total',
-      help: 'Deliveries that came to their end, by what became of them.',
+      help: 'Deliveries that ended, by state and reason.',
       labelNames: ['state', 'reason'],
       registers,
       collect() {

@@ -25,7 +25,7 @@ export function adviceFor(result: { outcome: Outcome; status_code: number | null
     case 'timeout':
       return 'The receiver took the request and did not respond within 5 seconds: respond first, and let the agents work afterwards.';
     case 'broken_response':
-      return `What came back was not a whole HTTP response (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
+      return `The response was not complete HTTP (${result.detail}): check that webhook_url names an HTTP server and not some other service.`;
     case 'connect_refused':
       return 'Nothing listens at that address and port: start the runtime, and check the port in webhook_url.';
     case 'connect_timeout':
@@ -51,7 +51,7 @@ function adviceForStatus(status: number): string {
   if (status === 415)
     return '415: the runtime does not take application/json at this path; check the path in webhook_url.';
   if (status === 429)
-    return '429: the runtime asks for fewer requests; pushes go on after the time it named in Retry-After.';
+    return '429: the runtime asks for fewer requests; pushes continue after the time in its Retry-After.';
   if (status >= 300 && status < 400) {
     return `${status}: redirects are never followed; put the address that it points to into webhook_url.`;
   }

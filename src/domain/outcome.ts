@@ -9,7 +9,7 @@ export const OUTCOMES = {
   connect_timeout: { reached: false, says: 'no connection was made in time' },
   unreachable: { reached: false, says: 'the receiver could not be reached' },
   tls_failed: { reached: false, says: 'the TLS handshake failed' },
-  timeout: { reached: true, says: 'connected, but no status line came in time' },
+  timeout: { reached: true, says: 'connected, but no status line arrived in time' },
   broken_response: { reached: true, says: 'connected, but the response was cut off or was not HTTP' },
   bad_status: { reached: true, says: 'answered with a status that is no success' },
   gone: { reached: true, says: 'answered 410: the webhook was switched off' },

@@ -21,9 +21,9 @@ export const PROBLEMS = {
   },
   api_key_malformed: {
     status: 401,
-    title: 'This is no whole API key',
+    title: 'This is not a complete API key',
     advice:
-      'A key is cvk_, 12 characters, _ and 49 characters, the last of them a checksum: it was mistyped or cut short, so copy it again.',
+      'A key is cvk_, 12 characters, _ and 49 characters, the last of them a checksum. This one was mistyped or cut short: copy it again.',
   },
   api_key_unknown: {
     status: 401,
@@ -42,14 +42,14 @@ export const PROBLEMS = {
   },
   reply_token_not_valid: {
     status: 401,
-    title: 'This is no token to reply with',
+    title: 'This token cannot be used to reply',
     advice:
-      'Send the header convoke-reply-token as it came with the push, within 24 hours. A change of the data key of the service ends tokens earlier.',
+      'Send the header convoke-reply-token as the push had it, within 24 hours. A change of the data key of the service ends tokens earlier.',
   },
   session_ended: {
     status: 401,
     title: 'This session has ended',
-    advice: 'Sign in again: sessions last for 12 hours, and no longer than the key that they were begun with.',
+    advice: 'Sign in again: a session lasts for 12 hours, and no longer than the key with which it began.',
   },
   sign_in_link_not_valid: {
     status: 401,
@@ -60,12 +60,12 @@ export const PROBLEMS = {
     status: 403,
     title: 'The header convoke-csrf is missing or wrong',
     advice:
-      'With a session, every request takes the header convoke-csrf with the csrf_token that was answered when somebody signed in. Sign in again if it is lost. Programs use a key, and need none.',
+      'With a session, every request needs the header convoke-csrf, with the csrf_token from the response to signing in. If it is lost, sign in again. Programs use a key, and do not need it.',
   },
   not_permitted: {
     status: 403,
     title: 'This API key does not permit that',
-    advice: 'The detail says which scope or limit stands against it; ask an admin for a key that fits.',
+    advice: 'The detail says which scope or limit forbids it; ask an admin for a key that permits it.',
   },
   replies_not_allowed: {
     status: 403,
@@ -75,13 +75,13 @@ export const PROBLEMS = {
   },
   host_not_allowed: {
     status: 403,
-    title: 'The Host header is not one this service answers to',
+    title: 'The service does not answer to this Host header',
     advice:
       'Without keys, Convoke answers only requests made to a loopback name: use http://127.0.0.1:PORT or http://localhost:PORT, or make a key (docs/keys.md).',
   },
   origin_not_allowed: {
     status: 403,
-    title: 'The request comes from a web page of another origin',
+    title: 'A web page of another origin made the request',
     advice:
       'Without keys, web pages may call the API only from a loopback address, and with a session only pages of the service itself; a program should send no Origin header.',
   },
@@ -114,7 +114,7 @@ export const PROBLEMS = {
     status: 404,
     title: 'No such backup',
     advice:
-      'It was handed over, or it failed, or nobody asked for it for a minute: begin another with POST /api/v1/backups/.',
+      'It was fetched, or it failed, or no call asked for it for a minute: begin another with POST /api/v1/backups/.',
   },
   method_not_allowed: {
     status: 405,
@@ -130,7 +130,7 @@ export const PROBLEMS = {
   session_does_not_exist: {
     status: 404,
     title: 'There is no such session',
-    advice: 'It ended, or was ended. GET /api/v1/sessions/ lists those that there are.',
+    advice: 'It has ended. GET /api/v1/sessions/ lists the sessions.',
   },
   key_does_not_exist: {
     status: 404,
@@ -147,12 +147,12 @@ export const PROBLEMS = {
     status: 410,
     title: 'This invite cannot be redeemed any more',
     advice:
-      'A link can be redeemed once, and until its invite expires. Ask the person who sent it for another one; if it was redeemed and not by you, say so: they can revoke the key.',
+      'A link can be redeemed once, before its invite expires. Ask the person who sent it for another one. If somebody else redeemed it, say so: they can revoke the key.',
   },
   invite_redeemed: {
     status: 409,
     title: 'This invite was redeemed',
-    advice: 'Revoke the key that it was redeemed for: key_id of the invite, DELETE /api/v1/keys/{key_id}/.',
+    advice: 'Revoke the key that it gave (key_id of the invite): DELETE /api/v1/keys/{key_id}/.',
   },
   instance_id_taken: {
     status: 409,
@@ -162,7 +162,7 @@ export const PROBLEMS = {
   first_key_not_admin: {
     status: 409,
     title: 'The first key must be an admin key',
-    advice: 'Nobody could make a second one otherwise: make one with the scope admin and without expires_at first.',
+    advice: 'Otherwise nobody could make a second one: first make one with the scope admin and without expires_at.',
   },
   last_admin_key: {
     status: 409,
@@ -187,8 +187,8 @@ export const PROBLEMS = {
   },
   quota_exceeded: {
     status: 409,
-    title: 'There are as many as the operator permits',
-    advice: 'Remove what is not needed any more, or ask the operator to raise the setting that the detail names.',
+    title: 'The maximum that the operator permits is reached',
+    advice: 'Remove some that are no longer needed, or ask the operator to raise the setting that the detail names.',
   },
   encryption_key_given: {
     status: 409,
@@ -199,7 +199,8 @@ export const PROBLEMS = {
   backup_under_way: {
     status: 409,
     title: 'A backup is being made',
-    advice: 'One is made at a time; begin yours when that one was handed over, or a minute after it was given up.',
+    advice:
+      'One backup is made at a time: begin yours when that one was fetched, or a minute after the last call that asked for it.',
   },
   backup_not_made_here: {
     status: 409,
@@ -210,7 +211,7 @@ export const PROBLEMS = {
     status: 409,
     title: 'The demo cannot run in this service',
     advice:
-      'Its agents listen on 127.0.0.1, and the egress policy lets no push go there. `convoke demo` shows the same on a service of its own.',
+      'Its agents listen on 127.0.0.1, and the egress policy forbids pushes to that address. `convoke demo` shows the same on a service of its own.',
   },
   body_too_large: {
     status: 413,
@@ -259,9 +260,9 @@ export const PROBLEMS = {
   },
   storage_unavailable: {
     status: 503,
-    title: 'The storage did not answer',
+    title: 'The storage did not respond',
     advice:
-      'Nothing was accepted, unless the detail says that it is in doubt, or the database was lost in the middle of it: then nobody knows. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should look at free disk space, or at the database.',
+      'Nothing was accepted, unless the detail says that the result is in doubt or that the connection to the database was lost. Send again after the time in Retry-After, with the same Idempotency-Key, so that nothing is stored twice. The operator should check the free disk space, or the database.',
   },
   overloaded: {
     status: 503,
@@ -277,7 +278,7 @@ export const PROBLEMS = {
   shutting_down: {
     status: 503,
     title: 'The service is stopping',
-    advice: 'Nothing was accepted. Try again in a moment, when it has been started again.',
+    advice: 'Nothing was accepted. Try again in a moment, when the service has started again.',
   },
 } as const satisfies Record<string, { status: number; title: string; advice: string }>;
 

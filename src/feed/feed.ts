@@ -132,7 +132,7 @@ export class Feed {
   async open({ viewer, last_event_id, standing }: FeedRequest): Promise<OpenedFeed> {
     if (this.#is_stopped) throw new Problem('shutting_down', undefined, { retry_after_s: RETRY_AFTER_S });
     if (this.#listeners.size + this.#opening >= this.#parts.listeners_max) {
-      throw new Problem('overloaded', 'As many listen to the live feed as CONVOKE_MAX_FEED_LISTENERS permits.', {
+      throw new Problem('overloaded', 'The live feed has the most listeners that CONVOKE_MAX_FEED_LISTENERS permits.', {
         retry_after_s: RETRY_AFTER_S,
       });
     }

@@ -99,7 +99,7 @@ export interface AuditEntry {
   /** The address of the client; the /64 of an anonymous IPv6 client. Null for a local command. */
   address: string | null;
   action: AuditAction;
-  /** To what kind of thing. */
+  /** The kind of the target. */
   target_kind: 'instance' | 'meeting' | 'delivery' | 'key' | 'invite' | 'session' | 'service';
   /** To what; null where it was not said. */
   target_id: string | null;
@@ -107,9 +107,9 @@ export interface AuditEntry {
   outcome: 'done' | 'refused';
   /** Why it was refused: the code of the problem; null when it was done. */
   code: string | null;
-  /** Names of the fields that were given, and the like. Never a secret. */
+  /** The names of the given fields and similar facts. Never a secret. */
   details: Record<string, string | number | boolean | null | string[]>;
-  /** The hash of the entry before; 64 zeros before the first. */
+  /** The hash of the previous entry; 64 zeros in the first one. */
   prev_hash: string;
   /** SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON. */
   hash: string;
@@ -125,7 +125,7 @@ export interface Backup {
 export interface BackupProgress {
   /** Pages of the data file; 0 while nothing is copied. */
   pages_total: number;
-  /** Those that are not copied yet. */
+  /** Pages that are not copied yet. */
   pages_left: number;
 }
 
@@ -158,7 +158,7 @@ export interface CreateInviteInput {
 export interface CreateKeyInput {
   /** What the key may be used for. */
   scopes: Scope[];
-  /** What people know it by. */
+  /** A name for people. */
   name?: string | undefined;
   /** Limits sending, reading and joining to these meetings. At most 1000. */
   meeting_ids?: string[] | undefined;
@@ -230,7 +230,7 @@ export interface Demo {
 
 /** What a webhook test found, stage by stage. */
 export interface Diagnosis {
-  /** Whether a delivery with this answer would be delivered. */
+  /** Whether a delivery with this response would count as delivered. */
   success: boolean;
   /** The status of the response; null when no status line arrived. */
   status_code: number | null;
@@ -297,7 +297,7 @@ export interface Explanation {
 export interface FieldError {
   /** The field, dotted: `agent_ids.3`; empty for the body as a whole. */
   path: string;
-  /** What is expected of it. */
+  /** What the value must be. */
   message: string;
 }
 
@@ -343,12 +343,12 @@ export interface Instance {
   connected?: Connection | null;
   /** Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given. */
   webhook_url: string;
-  /** Whether pushes are sent; false after an answer of 410. */
+  /** Whether pushes are sent; false after a response of 410. */
   webhook_enabled: boolean;
   /** Whether the instance takes part at all. */
   is_active: boolean;
   success_statuses: SuccessStatuses;
-  /** True when what it answers to a push is sent in the meeting; absent otherwise. */
+  /** True when its replies to pushes are sent in the meeting; absent otherwise. */
   replies?: boolean;
   /** The names of the headers sent with every push; no response contains their values. */
   webhook_header_names: string[];
@@ -399,7 +399,7 @@ export interface Invite {
 
 /** An invite with its link, which only the response that makes it contains. */
 export interface InviteWithLink extends Invite {
-  /** Redeems the invite once. It is not shown again. It begins with the address that this request was made to. */
+  /** The link redeems the invite once, and is not shown again. It begins with the address of this request. */
   link: string;
 }
 
@@ -459,7 +459,7 @@ export interface Meeting {
   agent_count: number;
   /** Deliveries of its messages that are not settled yet. */
   pending_deliveries: number;
-  /** Whether its deliveries wait until somebody lets it go on. */
+  /** Whether its deliveries wait until somebody resumes it. */
   paused: boolean;
   /** The limit of messages in a row, as it was set for this meeting; null: it was not. */
   hop_limit: number | null;
@@ -545,7 +545,7 @@ export interface MessageBrief {
 export interface MessagePage {
   /** In the order of seq. */
   data: Message[];
-  /** Whether there are more in the direction that was asked for. */
+  /** Whether there are more in the requested direction. */
   has_more: boolean;
 }
 
@@ -569,7 +569,7 @@ export interface MessageTrace extends Message {
 
 /** Somebody is signed in on a page. */
 export interface OpenSession {
-  /** What it is ended by; it cannot be used to sign in. */
+  /** The id with which the session can be ended; it cannot be used to sign in. */
   session_id: string;
   /** The key that somebody signed in with; null for a link of convoke serve. */
   key_id: string | null;
@@ -602,7 +602,7 @@ export interface ProblemDetails {
   type: string;
   /** What the code means. */
   title: string;
-  /** The status of the answer. */
+  /** The status of the response. */
   status: number;
   /** What happened in this case, and what to do about it. */
   detail: string;
@@ -616,11 +616,9 @@ export interface ProblemDetails {
 export interface PullInput {
   /** Results of pushes that were handed out before: at most 256. */
   results?: PullResult[] | undefined;
-  /**
-   * How many pushes to answer with at most: 32 when absent, 256 at most. 0 brings results only, and waits for nothing.
-   */
+  /** How many pushes the response may have: 32 when absent, 256 at most. 0 only hands in results, and does not wait. */
   max?: number | undefined;
-  /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 answers at once. */
+  /** How long to wait for a push, in seconds: 30 when absent, 60 at most; 0 responds at once. */
   wait_s?: number | undefined;
 }
 
@@ -630,11 +628,11 @@ export interface PullResult {
   delivery_id: string;
   /** The number of the attempt, as it was handed out. */
   attempt: number;
-  /** The status that the runtime answered with, judged as that of a webhook: 200 is a success. */
+  /** The status that the runtime responded, judged as that of a webhook: 200 is a success. */
   status_code?: number;
-  /** The Retry-After of that answer. */
+  /** The Retry-After of that response. */
   retry_after?: string;
-  /** The body of that answer: at most 65536 bytes. */
+  /** The body of that response: at most 65536 bytes. */
   body?: string;
   /** Instead of status_code: why the runtime was not reached. Then the instance backs off. */
   not_reached?: string;
@@ -642,9 +640,12 @@ export interface PullResult {
 
 /** What a pull brought. */
 export interface Pulled {
-  /** In each meeting the next one in order; none when the time was up, or when the node stops: pull again. */
+  /**
+   * At most one push of each meeting, the next one in order. Empty when the time was up, or when the node stops: pull
+   * again.
+   */
   pushes: PulledPush[];
-  /** What became of each result, in the order of the request. */
+  /** Whether each result counted, in the order of the request. */
   results: TakenResult[];
 }
 
@@ -696,11 +697,11 @@ export interface RedeemedInvite {
 
 /** The result of one step of changing the data key. */
 export interface Reencryption {
-  /** The data key that secrets are encrypted under from now on. */
+  /** The data key that encrypts secrets from now on. */
   key_id: string;
   /** Instances whose secrets this call encrypted again. */
   rewritten: number;
-  /** Whether the data key before is dropped. While false, call again. */
+  /** Whether the previous data key is dropped. While false, call again. */
   done: boolean;
 }
 
@@ -755,8 +756,8 @@ export interface RegisteredInstance extends Instance {
   /** Only when it was just made: keep it, it is not shown again. */
   webhook_secret?: string;
   /**
-   * Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again: these are
-   * not sent any more.
+   * The headers that were dropped, because webhook_url has another origin or transport changed, and webhook_headers
+   * were not given again.
    */
   dropped_header_names?: string[];
 }
@@ -778,13 +779,13 @@ export interface ReplyMessage {
 
 /** How two tokens of a key overlap. */
 export interface RotateKeyInput {
-  /** How long the token before is taken as well; a day when absent, 30 days at most. */
+  /** How long the previous token is accepted as well; a day when absent, 30 days at most. */
   overlap_seconds?: number | undefined;
 }
 
 /** How two secrets overlap. */
 export interface RotateSecretInput {
-  /** How long the secret before signs as well; a day when absent, 30 days at most. */
+  /** How long the previous secret also signs; a day when absent, 30 days at most. */
   overlap_seconds?: number | undefined;
 }
 
@@ -818,23 +819,25 @@ export interface SentMessage {
   seq: number;
   /** When it was stored. */
   accepted_at: string;
-  /** To how many instances it goes. */
+  /** How many instances get it. */
   deliveries_queued: number;
 }
 
 /** One running process of the service. */
 export interface ServiceNode {
-  /** The name of its machine, and what tells this start of it from every other. */
+  /** The host name of the node, and a part that is new with every start. */
   node_id: string;
   /** The version of Convoke that it runs. */
   version: string;
-  /** Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says. */
+  /** The URL at which it serves requests: CONVOKE_ADVERTISED_URL, or the address that it listens on. */
   address: string;
   /** When it joined. */
   started_at: string;
   /** When it last renewed its lease: every 3 s. */
   last_seen_at: string;
-  /** `stopping`: it gives back what it holds; `lost`: not heard of for 15 s, and the others take over. */
+  /**
+   * `stopping`: it releases its partitions; `lost`: it has not renewed its lease for 15 s, and the others take over.
+   */
   state: 'up' | 'stopping' | 'lost';
   /** How many of the 64 partitions it holds. */
   partitions: number;
@@ -848,7 +851,7 @@ export interface Session {
   key_id: string | null;
   /** What people know that key by. */
   key_name: string | null;
-  /** What it permits. */
+  /** What the principal may do. */
   scopes: Scope[];
   /** The meetings that it is limited to; null: no limit. */
   meeting_ids: string[] | null;
@@ -880,9 +883,9 @@ export interface TakenResult {
   /** The number of the attempt. */
   attempt: number;
   /**
-   * `counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had passed;
-   * `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or a node that
-   * has stopped since handed it out: then the push is handed out again.
+   * `counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had passed;
+   * `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this instance, or a
+   * node that has stopped since handed it out: then the push is handed out again.
    */
   became: 'counted' | 'late' | 'repeated' | 'unknown';
   /**
@@ -929,8 +932,8 @@ export interface UpdateInstanceInput {
    */
   replies?: boolean | undefined;
   /**
-   * Hands the instance over to another key, or to nobody but admins. Only admins may. An instance that pulls loses its
-   * webhook_headers, unless they are given again.
+   * Hands the instance over to another key, or (null) leaves it to admins. Only admins may do that. An instance that
+   * pulls loses its webhook_headers, unless they are given again.
    */
   owner_key_id?: string | null | undefined;
 }
@@ -993,11 +996,9 @@ export interface ListInstancesQuery {
   health?: Health | undefined;
   /** Part of the id or the name. */
   q?: string | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1009,11 +1010,9 @@ export interface ListMeetingsQuery {
   instance_id?: string | undefined;
   /** With instance_id: also those that it has left. */
   include_left?: boolean | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1021,11 +1020,9 @@ export interface ListMeetingsQuery {
 export interface ListMeetingInstancesQuery {
   /** Also those that have left. */
   include_left?: boolean | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1037,11 +1034,9 @@ export interface ExplainQuery {
   from_agent?: string | undefined;
   /** The message_id, in the same meeting, that it answers. */
   in_reply_to?: string | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1051,17 +1046,13 @@ export interface ListMessagesQuery {
   after_seq?: number | undefined;
   /** The messages that come just before this one. Neither: the latest. */
   before_seq?: number | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
 }
 
 /** The query of the operation `getMessage`. */
 export interface GetMessageQuery {
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
   /** Look for answers in the messages that follow this seq; its own when absent. */
   answers_after?: number | undefined;
@@ -1077,11 +1068,9 @@ export interface ListDeliveriesQuery {
   message_id?: string | undefined;
   /** What became of a delivery; all but `pending` are its end. */
   state?: DeliveryState | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1097,21 +1086,17 @@ export interface EventsQuery {
 
 /** The query of the operation `listKeys`. */
 export interface PageQuery {
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
 /** The query of the operation `listInvites`. */
 export interface ListInvitesQuery {
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
@@ -1129,20 +1114,16 @@ export interface ListAuditQuery {
   until?: string | undefined;
   /** Which entry comes first; newest when absent. */
   order?: 'newest' | 'oldest' | undefined;
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }
 
 /** The query of the operation `listSessions`. */
 export interface ListSessionsQuery {
-  /**
-   * The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.
-   */
+  /** The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues. */
   limit?: number | undefined;
-  /** next_cursor of the page before; from the beginning when absent. */
+  /** next_cursor of the previous page; from the beginning when absent. */
   cursor?: string | undefined;
 }

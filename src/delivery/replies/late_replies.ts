@@ -58,7 +58,8 @@ export class LateReplies {
    */
   async send(delivery_id: string, reply: LateReply): Promise<{ message: AcceptedMessage; repeated: boolean }> {
     const delivery = await this.#store.deliveries.get(delivery_id, this.#clock.now());
-    if (delivery === null) throw new Problem('delivery_does_not_exist', 'What the token replies to is removed by now.');
+    if (delivery === null)
+      throw new Problem('delivery_does_not_exist', 'The message that the token replies to was removed.');
     const { instance_id, target_agents: agents } = delivery;
     const instance = await this.#store.instances.get(instance_id);
     // An instance that was deleted and registered again is another one.

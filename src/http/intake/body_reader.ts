@@ -156,7 +156,10 @@ export class BodyReader {
 }
 
 function tooLarge(body_bytes_max: number): Problem {
-  return new Problem('body_too_large', `The body has more than ${body_bytes_max} bytes, the most that is taken here.`);
+  return new Problem(
+    'body_too_large',
+    `The body has more than ${body_bytes_max} bytes, the most that this route takes.`,
+  );
 }
 
 function overloaded(): Problem {

@@ -89,7 +89,7 @@ export class Connections {
     server.on('checkExpectation', (request, response) => server.emit('request', request, response));
     server.on('connect', (_request, socket) => {
       socket.on('error', () => {});
-      socket.end(answerOf(new Problem('malformed_request', 'This is no proxy: CONNECT is not taken.')));
+      socket.end(answerOf(new Problem('malformed_request', 'This service is not a proxy: it does not take CONNECT.')));
     });
   }
 

@@ -108,7 +108,7 @@ function isOfApi(url: string): boolean {
 
 async function assertNoBody({ body }: FastifyRequest): Promise<void> {
   if (body === undefined || JSON.stringify(body) === '{}') return;
-  throw new Problem('malformed_request', 'Nothing is taken in the body here; leave it out, or send {}.');
+  throw new Problem('malformed_request', 'This route takes no body: leave it out, or send {}.');
 }
 
 function routeNotFound(request: FastifyRequest, reply: FastifyReply, methodsAt: (path: string) => string[]): Problem {

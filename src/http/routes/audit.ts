@@ -17,9 +17,9 @@ const LIST_AUDIT = {
   schema: {
     operationId: 'listAudit',
     tags: ['audit'],
-    summary: 'Who did what to what, from where and when',
+    summary: 'Who changed what, from where and when',
     description:
-      'Every change, and every request for one that was refused. Each entry carries the hash of the one before it: docs/audit.md says how to verify them.',
+      'Every change, and every refused request for a change. Each entry has the hash of the previous one: docs/audit.md says how to verify them.',
     querystring: ListAuditQuery,
     response: responses({ 200: ['A page of entries.', pageOf(AuditEntrySchema)], codes: ['invalid_fields'] }),
   },

@@ -31,8 +31,8 @@ const BEGIN_BACKUP = {
   schema: {
     operationId: 'beginBackup',
     tags: ['service'],
-    summary: 'Begin a copy of all data, while everything goes on',
-    description: 'It holds everything that was acknowledged before this call. Ask for it until it is complete.',
+    summary: 'Begin a copy of all data, while the service runs',
+    description: 'It contains everything that was accepted before this call. Ask for it until it is complete.',
     response: responses({
       201: ['It is being made.', BackupSchema],
       codes: ['backup_under_way', 'backup_no_room', 'backup_not_made_here'],
@@ -56,7 +56,7 @@ const FETCH_BACKUP = {
     tags: ['service'],
     summary: 'The copy, once',
     description:
-      'A SQLite file when it is complete; until then its progress. It can be fetched once, and is removed when nobody asks for it for a minute.',
+      'A SQLite file when the copy is complete; until then its progress. It can be fetched once, and is removed when no call asks for it for a minute.',
     params: BackupParams,
     response: responses({
       200: ['The file.', BackupFile],

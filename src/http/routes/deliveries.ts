@@ -37,7 +37,7 @@ const LIST_DELIVERIES = {
     operationId: 'listDeliveries',
     tags: ['deliveries'],
     summary: 'List deliveries, newest first',
-    description: 'What became of each message at each instance. Settled deliveries are removed after a while.',
+    description: 'The deliveries of messages to instances. Settled ones are removed when their retention ends.',
     querystring: ListDeliveriesQuery,
     response: responses({ 200: ['A page of deliveries.', pageOf(DeliverySchema)], codes: [] }),
   },
@@ -83,7 +83,7 @@ const RETRY_DELIVERY = {
     tags: ['deliveries'],
     summary: 'Queue a delivery again at once, with the same webhook-id',
     description:
-      'One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by its webhook-id.',
+      'A failed delivery, or a pending one that would be tried later. A receiver that has handled it skips it by its webhook-id.',
     params: DeliveryParams,
     response: responses({
       200: ['The delivery, pending.', DeliveryWithAttemptsSchema],
@@ -104,9 +104,9 @@ const DROP_DELIVERIES = {
   schema: {
     operationId: 'dropDeliveries',
     tags: ['deliveries'],
-    summary: 'Cancel what waits for an instance, or in a meeting',
+    summary: 'Cancel the waiting deliveries of an instance, or in a meeting',
     description:
-      'Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts them. What is sent meanwhile stays, and a push that is in flight may still arrive. A key without the scope admin drops only what waits for its own instances. When `done` is false, call it again.',
+      'Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts them. Messages that are sent meanwhile keep their deliveries, and a push that is in flight may still arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is false, call it again.',
     body: DropDeliveriesBody,
     response: responses({ 200: ['How many were dropped, or would be.', DroppedSchema], codes: [] }),
   },

@@ -38,7 +38,7 @@ const START_DEMO = {
     tags: ['service'],
     summary: 'Let two agents within the service talk in a meeting',
     description:
-      'They are instances as any other, on 127.0.0.1. They take a turn a second for 20 turns, and then answer what others say in the meeting. The demo ends with the service.',
+      'They are ordinary instances, on 127.0.0.1. They take a turn a second for 20 turns, and then answer the messages of others in the meeting. The demo ends with the service.',
     response: responses({
       201: ['It was started.', DemoSchema],
       200: ['It runs already.', DemoSchema],
@@ -62,7 +62,7 @@ const STOP_DEMO = {
     operationId: 'stopDemo',
     tags: ['service'],
     summary: 'Stop the demo and remove its instances',
-    description: 'What was said stays until its retention ends. Stopping what does not run is no error.',
+    description: 'The messages stay until their retention ends. Stopping the demo when it does not run is no error.',
     response: responses({ 204: ['It does not run.'], codes: [] }),
   },
 } satisfies RouteShape;

@@ -18,9 +18,9 @@ const REENCRYPT = {
   schema: {
     operationId: 'reencrypt',
     tags: ['service'],
-    summary: 'Change the data key that secrets are encrypted under at rest',
+    summary: 'Change the data key that encrypts stored secrets',
     description:
-      'Makes a new key and encrypts every secret again while everything goes on; continues a change that was begun. Call it until `done` is true.',
+      'Makes a new key and encrypts every secret again while the service runs; continues a change that was begun. Call it until `done` is true.',
     response: responses({ 200: ['The progress.', ReencryptionSchema], codes: ['encryption_key_given'] }),
   },
 } satisfies RouteShape;

@@ -202,7 +202,7 @@ const DELETE_INSTANCE = {
   schema: {
     operationId: 'deleteInstance',
     tags: ['instances'],
-    summary: 'Delete an instance; what is pending for it is cancelled',
+    summary: 'Delete an instance and cancel its pending deliveries',
     description: 'It leaves every meeting. The history of the meetings stays.',
     params: InstanceParams,
     response: responses({ 204: ['Deleted.'], codes: ['instance_does_not_exist'] }),
@@ -278,7 +278,7 @@ const RECOVER = {
     operationId: 'recover',
     tags: ['instances'],
     summary: 'Queue the failed deliveries of an instance again',
-    description: 'Those that failed at or after `since`, with the same webhook-id as before.',
+    description: 'The deliveries that failed at or after `since`, with the same webhook-id as before.',
     params: InstanceParams,
     body: RecoverBody,
     response: responses({
@@ -302,7 +302,7 @@ const TEST_WEBHOOK = {
     tags: ['instances'],
     summary: 'Push a sample message to an instance and report the result',
     description:
-      'One signed push with the header convoke-test to the stored address. A push that fails is no error here: the diagnosis has the result of each stage.',
+      'Makes one signed push with the header convoke-test to the stored address. A failed push is no error of this call: the diagnosis has the result of each stage.',
     body: WebhookTestBody,
     response: responses({
       200: ['The diagnosis, whether the push succeeded or not.', DiagnosisSchema],

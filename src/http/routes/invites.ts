@@ -180,7 +180,7 @@ const REDEEM = {
     tags: ['keys'],
     summary: 'Redeem an invite: get a key for one instance and its meetings',
     description:
-      'Needs no key: the end of the link is enough, once. Of several who redeem it at once, one gets a key. While no key was made the service needs none and gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
+      'Needs no key: the end of the link is enough, once. When several machines redeem it at once, one gets a key. While the service has no keys, it gives none: `api_key` is null. GET of the link itself shows a page for people and redeems nothing.',
     body: RedeemInviteBody,
     response: responses({
       200: ['What the machine needs.', RedeemedInviteSchema],

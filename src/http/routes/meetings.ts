@@ -87,7 +87,7 @@ const LEAVE_MEETING = {
     tags: ['meetings'],
     summary: 'Take an instance out of a meeting',
     description:
-      'What was sent before is still delivered. Leaving where there is nothing to leave is logged and is no error.',
+      'Earlier messages are still delivered. Leaving a meeting that the instance is not in is logged and is no error.',
     body: LeaveMeetingBody,
     response: responses({ 200: ['When it left.', LeftMeetingSchema], codes: [] }),
   },
@@ -129,7 +129,7 @@ const GET_MEETING = {
     operationId: 'getMeeting',
     tags: ['meetings'],
     summary: 'One meeting',
-    description: 'With how many take part, what is pending, and whether it is paused.',
+    description: 'With the number of instances and agents, the pending deliveries, and whether it is paused.',
     params: MeetingParams,
     response: responses({ 200: ['The meeting.', MeetingSchema], codes: ['meeting_does_not_exist'] }),
   },
@@ -151,9 +151,9 @@ const UPDATE_MEETING = {
   schema: {
     operationId: 'updateMeeting',
     tags: ['meetings'],
-    summary: 'Pause a meeting, let it go on, or set the limits of its loop guard',
+    summary: 'Pause a meeting, resume it, or set the limits of its loop guard',
     description:
-      'While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in flight ends as usual. The limits say when agents that answer each other are stopped.',
+      'While a meeting is paused, messages are accepted as always, and their deliveries wait: no attempt is made, and no retry is spent. After it is resumed, they are delivered in their order. A push that is in flight ends as usual. The limits say when agents that answer each other are stopped.',
     params: MeetingParams,
     body: UpdateMeetingBody,
     response: responses({

@@ -55,7 +55,7 @@ const PULL = {
     tags: ['instances'],
     summary: 'Wait for pushes, and report the results of earlier ones',
     description:
-      'For an instance with the transport `pull`: the machine asks, so nothing has to reach it. Responds as soon as there is a push, or empty after wait_s. Deliver each push to the runtime as a webhook would: the same headers and the same bytes. Report its result with one of the next pulls, before its deadline. While nobody pulls, nothing is attempted and no retry is spent. Several may pull for one instance.',
+      'For an instance with the transport `pull`: the machine asks, so no connection to it is needed. Responds as soon as there is a push, or empty after wait_s. Deliver each push to the runtime as a webhook would: the same headers and the same bytes. Report its result with one of the next pulls, before its deadline. While nobody pulls, no attempt is made and no retry is spent. Several machines may pull for one instance.',
     params: InstanceParams,
     body: PullBody,
     response: responses({

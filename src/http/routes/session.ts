@@ -52,7 +52,7 @@ const GET_SESSION = {
     tags: ['session'],
     summary: 'Who is signed in, and what they may do',
     description:
-      'Needs no key: a page asks it to know whether it has to ask for one. A session is shown only with its csrf_token in the header convoke-csrf.',
+      'Needs no key: a page uses it to find out whether a key is needed. A session is shown only with its csrf_token in the header convoke-csrf.',
     response: responses({ 200: ['The session, or that there is none.', SessionSchema, SessionHeaders], codes: [] }),
   },
 } satisfies RouteShape;
@@ -69,7 +69,7 @@ const SIGN_IN = {
     operationId: 'signIn',
     tags: ['session'],
     summary: 'Exchange a key for a session: a cookie, for pages',
-    description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
+    description: `Give the key as in every other request. ${COOKIE_IS_SET} While the API is open, no session is needed, and none is made.`,
     response: responses({
       201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
       200: ['Nothing was needed.', SessionSchema],
@@ -94,7 +94,7 @@ const SIGN_IN_BY_LINK = {
     operationId: 'signInByLink',
     tags: ['session'],
     summary: 'Sign in as an admin, by the link that convoke serve printed',
-    description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, nothing is needed and none is made.`,
+    description: `A link can be used once, within five minutes, and its session ends with the process that printed it. ${COOKIE_IS_SET} While the API is open, no session is needed, and none is made.`,
     body: UseLinkBody,
     response: responses({
       201: ['Signed in; the cookie is set.', SessionSchema, CookieHeaders],
@@ -142,7 +142,7 @@ const LIST_SESSIONS = {
     operationId: 'listSessions',
     tags: ['session'],
     summary: 'List the sessions of all pages, the latest first',
-    description: 'Each with the key that it stands on; null for a session that began with a sign-in link.',
+    description: 'Each with the key with which it began; null for a session that began with a sign-in link.',
     querystring: ListSessionsQuery,
     response: responses({ 200: ['A page of sessions.', pageOf(OpenSessionSchema)], codes: [] }),
   },
@@ -170,7 +170,7 @@ const END_SESSION = {
     tags: ['session'],
     summary: 'End any session, and every live feed that it opened',
     description:
-      'On every node within a second. The key that it was begun with stays valid: revoke or rotate that one too, if it leaked.',
+      'It ends on every node within a second. The key with which it began stays valid: if it leaked, revoke or rotate it too.',
     params: SessionParams,
     response: responses({ 204: ['Ended.'], codes: ['session_does_not_exist'] }),
   },

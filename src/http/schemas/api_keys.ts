@@ -42,7 +42,7 @@ const KEY_MEETINGS_MAX = 1000;
 
 const KeyName = Type.String({
   pattern: ID_PATTERN,
-  description: 'What people know it by.',
+  description: 'A name for people.',
   examples: ["Anna's laptop"],
   ...expected('must be a string of 1 to 200 characters without control characters'),
 });
@@ -108,7 +108,7 @@ export const RotateKeyBody = Type.Object(
       Type.Integer({
         minimum: 0,
         maximum: 2_592_000,
-        description: 'How long the token before is taken as well; a day when absent, 30 days at most.',
+        description: 'How long the previous token is accepted as well; a day when absent, 30 days at most.',
         default: 86_400,
       }),
     ),

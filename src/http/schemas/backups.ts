@@ -9,7 +9,7 @@ export const BackupSchema = Type.Object(
 export const BackupProgressSchema = Type.Object(
   {
     pages_total: Type.Integer({ description: 'Pages of the data file; 0 while nothing is copied.' }),
-    pages_left: Type.Integer({ description: 'Those that are not copied yet.' }),
+    pages_left: Type.Integer({ description: 'Pages that are not copied yet.' }),
   },
   named('BackupProgress', 'How far a copy is.'),
 );

@@ -3,9 +3,9 @@ import { named } from './fields.ts';
 
 export const ReencryptionSchema = Type.Object(
   {
-    key_id: Type.String({ description: 'The data key that secrets are encrypted under from now on.' }),
+    key_id: Type.String({ description: 'The data key that encrypts secrets from now on.' }),
     rewritten: Type.Integer({ description: 'Instances whose secrets this call encrypted again.' }),
-    done: Type.Boolean({ description: 'Whether the data key before is dropped. While false, call again.' }),
+    done: Type.Boolean({ description: 'Whether the previous data key is dropped. While false, call again.' }),
   },
   named('Reencryption', 'The result of one step of changing the data key.'),
 );

@@ -35,7 +35,7 @@ export const EventStream = Type.Unsafe<void>({
 
 /** Headers of the stream. */
 export const StreamHeaders = {
-  'cache-control': Type.String({ description: 'no-store: the stream is of this moment.' }),
-  'x-accel-buffering': Type.String({ description: 'no: a proxy must not gather events.' }),
-  'x-content-type-options': Type.String({ description: 'nosniff: it is what its type says.' }),
+  'cache-control': Type.String({ description: 'no-store: the stream must not be cached.' }),
+  'x-accel-buffering': Type.String({ description: 'no: a proxy must not buffer events.' }),
+  'x-content-type-options': Type.String({ description: 'nosniff: the content has the declared type.' }),
 };

@@ -170,11 +170,11 @@ export const InstanceSchema = Type.Object(
       description: 'Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given.',
       examples: ['http://127.0.0.1:9000/convoke'],
     }),
-    webhook_enabled: Type.Boolean({ description: 'Whether pushes are sent; false after an answer of 410.' }),
+    webhook_enabled: Type.Boolean({ description: 'Whether pushes are sent; false after a response of 410.' }),
     is_active: Type.Boolean({ description: 'Whether the instance takes part at all.' }),
     success_statuses: SuccessStatuses,
     replies: Type.Optional(
-      Type.Boolean({ description: 'True when what it answers to a push is sent in the meeting; absent otherwise.' }),
+      Type.Boolean({ description: 'True when its replies to pushes are sent in the meeting; absent otherwise.' }),
     ),
     webhook_header_names: Type.Array(Type.String(), {
       description: 'The names of the headers sent with every push; no response contains their values.',
@@ -207,7 +207,7 @@ export const RegisteredInstanceSchema = Type.Object(
     dropped_header_names: Type.Optional(
       Type.Array(Type.String(), {
         description:
-          'Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again: these are not sent any more.',
+          'The headers that were dropped, because webhook_url has another origin or transport changed, and webhook_headers were not given again.',
       }),
     ),
   },
@@ -261,7 +261,7 @@ export const PatchInstanceBody = Type.Object(
     owner_key_id: Type.Optional(
       Type.Union([KeyId, Type.Null()], {
         description:
-          'Hands the instance over to another key, or to nobody but admins. Only admins may. An instance that pulls loses its webhook_headers, unless they are given again.',
+          'Hands the instance over to another key, or (null) leaves it to admins. Only admins may do that. An instance that pulls loses its webhook_headers, unless they are given again.',
         ...expected('must be the key_id of a key, or null'),
       }),
     ),
@@ -280,7 +280,7 @@ export const RotateSecretBody = Type.Object(
       Type.Integer({
         minimum: 0,
         maximum: 2_592_000,
-        description: 'How long the secret before signs as well; a day when absent, 30 days at most.',
+        description: 'How long the previous secret also signs; a day when absent, 30 days at most.',
         default: 86_400,
       }),
     ),
@@ -337,7 +337,7 @@ const DiagnosisStage = Type.Object(
 
 export const DiagnosisSchema = Type.Object(
   {
-    success: Type.Boolean({ description: 'Whether a delivery with this answer would be delivered.' }),
+    success: Type.Boolean({ description: 'Whether a delivery with this response would count as delivered.' }),
     status_code: nullable(Type.Integer(), 'The status of the response; null when no status line arrived.'),
     outcome: OutcomeSchema,
     duration_ms: Type.Number({ description: 'How long all of it took.' }),

@@ -53,8 +53,7 @@ export const InviteSchema = Type.Object(
 );
 
 const link = Type.String({
-  description:
-    'Redeems the invite once. It is not shown again. It begins with the address that this request was made to.',
+  description: 'The link redeems the invite once, and is not shown again. It begins with the address of this request.',
   examples: ['https://convoke.example/invite/…'],
 });
 

@@ -101,7 +101,7 @@ export const MeetingSchema = Type.Object(
     instance_count: Type.Integer({ description: 'Instances in the meeting now.' }),
     agent_count: Type.Integer({ description: 'Agents in the meeting now, over all instances.' }),
     pending_deliveries: Type.Integer({ description: 'Deliveries of its messages that are not settled yet.' }),
-    paused: Type.Boolean({ description: 'Whether its deliveries wait until somebody lets it go on.' }),
+    paused: Type.Boolean({ description: 'Whether its deliveries wait until somebody resumes it.' }),
     hop_limit: ownLimit('The limit of messages in a row'),
     pair_limit: ownLimit('The limit of messages from one agent to one other'),
     pair_window_s: ownLimit('The window of pair_limit in seconds'),

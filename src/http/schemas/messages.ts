@@ -11,7 +11,7 @@ const MessageIdGiven = Type.String({
   maxLength: 100,
   pattern: '^msg_[0-9a-v]+$',
   description:
-    'The message_id, in the same meeting, that it answers. Pushes say it in the header `convoke-in-reply-to`.',
+    'The message_id of the message in the same meeting that it answers. Pushes have it in the header `convoke-in-reply-to`.',
   examples: ['msg_7f3k9q2m00r3vljl5tg00'],
   ...expected('must be the message_id of a message of this meeting'),
 });
@@ -33,7 +33,7 @@ export const SendMessageBody = Type.Object(
         minimum: 1,
         maximum: EXPIRES_IN_S_MAX,
         description:
-          'Seconds after which it is not pushed any more: a delivery that is pending then fails with the reason `expired`. The limit of the service (CONVOKE_EXPIRE_AFTER) holds when it is shorter.',
+          'After this many seconds it is no longer pushed: a delivery that is still pending fails with the reason `expired`. The limit of the service (CONVOKE_EXPIRE_AFTER) holds when it is shorter.',
         ...expected(`must be a whole number of seconds from 1 to ${EXPIRES_IN_S_MAX}`),
       }),
     ),
@@ -55,7 +55,7 @@ export const SentMessageSchema = Type.Object(
     meeting_id: MeetingId,
     seq: Type.Integer({ description: 'The number of the message in its meeting, from 1.' }),
     accepted_at: time('When it was stored.'),
-    deliveries_queued: Type.Integer({ description: 'To how many instances it goes.' }),
+    deliveries_queued: Type.Integer({ description: 'How many instances get it.' }),
   },
   named('SentMessage', 'The answer to a send: the message and its deliveries are on disk.'),
 );
@@ -90,7 +90,7 @@ export const MessageSchema = Type.Object(
 export const MessagePageSchema = Type.Object(
   {
     data: Type.Array(MessageSchema, { description: 'In the order of seq.' }),
-    has_more: Type.Boolean({ description: 'Whether there are more in the direction that was asked for.' }),
+    has_more: Type.Boolean({ description: 'Whether there are more in the requested direction.' }),
   },
   named('MessagePage', 'Messages that follow each other.'),
 );
@@ -128,6 +128,6 @@ export const SendHeaders = Type.Object({
 /** Headers of the response to a send. */
 export const SentHeaders = {
   'idempotency-replayed': enumOf(['true'] as const, {
-    description: 'There when the message was stored before, by a send with the same Idempotency-Key.',
+    description: 'Present when an earlier send with the same Idempotency-Key stored the message.',
   }),
 };

@@ -3,15 +3,16 @@ import { enumOf, named, time } from './fields.ts';
 
 export const NodeSchema = Type.Object(
   {
-    node_id: Type.String({ description: 'The name of its machine, and what tells this start of it from every other.' }),
+    node_id: Type.String({ description: 'The host name of the node, and a part that is new with every start.' }),
     version: Type.String({ description: 'The version of Convoke that it runs.' }),
     address: Type.String({
-      description: 'Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says.',
+      description: 'The URL at which it serves requests: CONVOKE_ADVERTISED_URL, or the address that it listens on.',
     }),
     started_at: time('When it joined.'),
     last_seen_at: time('When it last renewed its lease: every 3 s.'),
     state: enumOf(['up', 'stopping', 'lost'] as const, {
-      description: '`stopping`: it gives back what it holds; `lost`: not heard of for 15 s, and the others take over.',
+      description:
+        '`stopping`: it releases its partitions; `lost`: it has not renewed its lease for 15 s, and the others take over.',
     }),
     partitions: Type.Integer({ description: 'How many of the 64 partitions it holds.' }),
   },

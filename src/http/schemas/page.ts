@@ -6,7 +6,7 @@ import { expected, nullable } from './fields.ts';
 export const pageOf = <T extends TSchema & { title?: string }>(item: T) =>
   Type.Object(
     {
-      data: Type.Array(item, { description: 'What is on this page.' }),
+      data: Type.Array(item, { description: 'The items of this page.' }),
       next_cursor: nullable(
         Type.String({ description: 'A place in the list.' }),
         'Give it as cursor to get the next page; null on the last one.',
@@ -21,7 +21,7 @@ export const limit = Type.Optional(
     maximum: 500,
     default: 50,
     description:
-      'The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and next_cursor leads on.',
+      'The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and next_cursor continues.',
     ...expected('must be a whole number from 1 to 500'),
   }),
 );
@@ -31,7 +31,7 @@ export const cursor = Type.Optional(
     minLength: 1,
     maxLength: 2000,
     pattern: '^[A-Za-z0-9_-]*$',
-    description: 'next_cursor of the page before; from the beginning when absent.',
+    description: 'next_cursor of the previous page; from the beginning when absent.',
     ...expected('must be the next_cursor of a page made with the same filters'),
   }),
 );

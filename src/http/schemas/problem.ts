@@ -4,7 +4,7 @@ import { named } from './fields.ts';
 const FieldErrorSchema = Type.Object(
   {
     path: Type.String({ description: 'The field, dotted: `agent_ids.3`; empty for the body as a whole.' }),
-    message: Type.String({ description: 'What is expected of it.' }),
+    message: Type.String({ description: 'What the value must be.' }),
   },
   named('FieldError', 'One field that is not valid.'),
 );
@@ -13,7 +13,7 @@ export const ProblemSchema = Type.Object(
   {
     type: Type.String({ description: '`urn:convoke:problem:` and the code.' }),
     title: Type.String({ description: 'What the code means.' }),
-    status: Type.Integer({ description: 'The status of the answer.' }),
+    status: Type.Integer({ description: 'The status of the response.' }),
     detail: Type.String({ description: 'What happened in this case, and what to do about it.' }),
     code: Type.String({
       description: 'Stable: branch on this, and not on the text. docs/errors.md lists the codes.',
@@ -26,7 +26,7 @@ export const ProblemSchema = Type.Object(
 
 const retry_after = Type.Integer({
   minimum: 0,
-  description: 'How many seconds to wait before trying again; absent when that is not known.',
+  description: 'How many seconds to wait before trying again; absent when unknown.',
 });
 
 /** Headers that come with the problems of a status. */

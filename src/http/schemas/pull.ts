@@ -26,21 +26,21 @@ const ResultSchema = Type.Object(
       Type.Integer({
         minimum: 200,
         maximum: 599,
-        description: 'The status that the runtime answered with, judged as that of a webhook: 200 is a success.',
+        description: 'The status that the runtime responded, judged as that of a webhook: 200 is a success.',
         ...expected('must be a whole number from 200 to 599'),
       }),
     ),
     retry_after: Type.Optional(
       Type.String({
         maxLength: 200,
-        description: 'The Retry-After of that answer.',
+        description: 'The Retry-After of that response.',
         ...expected('must be a string of at most 200 characters'),
       }),
     ),
     body: Type.Optional(
       Type.String({
         maxLength: RESULT_BODY_BYTES_MAX,
-        description: `The body of that answer: at most ${RESULT_BODY_BYTES_MAX} bytes.`,
+        description: `The body of that response: at most ${RESULT_BODY_BYTES_MAX} bytes.`,
         ...expected(`must be a string of at most ${RESULT_BODY_BYTES_MAX} bytes`),
       }),
     ),
@@ -74,7 +74,7 @@ export const PullBody = Type.Object(
         minimum: 0,
         maximum: PUSHES.max,
         default: PUSHES.default,
-        description: `How many pushes to answer with at most: ${PUSHES.default} when absent, ${PUSHES.max} at most. 0 brings results only, and waits for nothing.`,
+        description: `How many pushes the response may have: ${PUSHES.default} when absent, ${PUSHES.max} at most. 0 only hands in results, and does not wait.`,
         ...expected(`must be a whole number from 0 to ${PUSHES.max}`),
       }),
     ),
@@ -83,7 +83,7 @@ export const PullBody = Type.Object(
         minimum: 0,
         maximum: WAIT_S.max,
         default: WAIT_S.default,
-        description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 answers at once.`,
+        description: `How long to wait for a push, in seconds: ${WAIT_S.default} when absent, ${WAIT_S.max} at most; 0 responds at once.`,
         ...expected(`must be a whole number from 0 to ${WAIT_S.max}`),
       }),
     ),
@@ -117,7 +117,7 @@ const TakenResultSchema = Type.Object(
     attempt: Type.Integer({ description: 'The number of the attempt.' }),
     became: enumOf(['counted', 'late', 'repeated', 'unknown'] as const, {
       description:
-        '`counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had passed; `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or a node that has stopped since handed it out: then the push is handed out again.',
+        '`counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had passed; `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this instance, or a node that has stopped since handed it out: then the push is handed out again.',
     }),
     state: nullable(
       enumOf(DELIVERY_STATES, { description: 'A state.' }),
@@ -131,9 +131,11 @@ export const PulledSchema = Type.Object(
   {
     pushes: Type.Array(HandedOutSchema, {
       description:
-        'In each meeting the next one in order; none when the time was up, or when the node stops: pull again.',
+        'At most one push of each meeting, the next one in order. Empty when the time was up, or when the node stops: pull again.',
     }),
-    results: Type.Array(TakenResultSchema, { description: 'What became of each result, in the order of the request.' }),
+    results: Type.Array(TakenResultSchema, {
+      description: 'Whether each result counted, in the order of the request.',
+    }),
   },
   named('Pulled', 'What a pull brought.'),
 );

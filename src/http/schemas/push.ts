@@ -98,7 +98,7 @@ export const WEBHOOKS = {
       tags: ['messages'],
       summary: 'A message was sent in a meeting that the instance is in',
       description:
-        'Sent to the webhook_url of every instance in the meeting that is switched on and has an agent to notify, with its webhook_headers. One after the other for each meeting of an instance, in the order of convoke-seq. It must be answered within 5 seconds; redirects are not followed. An instance may get a push again, with the same webhook-id.',
+        'Sent to the webhook_url of every instance in the meeting that is switched on and has an agent to notify, with its webhook_headers. The pushes of one meeting to an instance are sent one after the other, in the order of convoke-seq. The receiver must respond within 5 seconds; redirects are not followed. A push may repeat, with the same webhook-id.',
       security: [],
       parameters: PUSH_HEADERS,
       requestBody: {
@@ -109,7 +109,7 @@ export const WEBHOOKS = {
       responses: {
         200: {
           description:
-            'It is delivered. What the body says is looked at only for an instance with `replies`: JSON with `reply` or `replies`, of at most 64 KiB, is sent in the meeting first.',
+            'It is delivered. The body is read only for an instance with `replies`: then JSON with `reply` or `replies`, of at most 64 KiB, is sent in the meeting first.',
         },
         '2XX': {
           description:

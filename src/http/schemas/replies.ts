@@ -38,7 +38,7 @@ export const ReplyHeaders = Type.Object({
   ...SendHeaders.properties,
   'convoke-reply-token': Type.Optional(
     Type.String({
-      description: `The token of the push, from the header of the same name. It is good for 24 hours and ${REPLIES_MAX} replies, in the meeting of the push and as its agents.`,
+      description: `The token of the push, from the header of the same name. It is valid for 24 hours and ${REPLIES_MAX} replies, in the meeting of the push and as its agents.`,
     }),
   ),
 });

@@ -11,7 +11,7 @@ export const SessionSchema = Type.Object(
     }),
     key_id: nullable(Type.String(), 'The key that was given; null when open, signed out, or signed in by a link.'),
     key_name: nullable(Type.String(), 'What people know that key by.'),
-    scopes: Type.Array(ScopeSchema, { description: 'What it permits.' }),
+    scopes: Type.Array(ScopeSchema, { description: 'What the principal may do.' }),
     meeting_ids: nullable(Type.Array(MeetingId), 'The meetings that it is limited to; null: no limit.'),
     instance_id: nullable(InstanceId, 'The instance that it is limited to; null: no limit.'),
     expires_at: nullable(time('A time.'), 'When the session ends; null without a cookie.'),
@@ -30,7 +30,9 @@ export const SessionSchema = Type.Object(
 
 export const OpenSessionSchema = Type.Object(
   {
-    session_id: Type.String({ description: 'What it is ended by; it cannot be used to sign in.' }),
+    session_id: Type.String({
+      description: 'The id with which the session can be ended; it cannot be used to sign in.',
+    }),
     key_id: nullable(Type.String(), 'The key that somebody signed in with; null for a link of convoke serve.'),
     created_at: time('When somebody signed in.'),
     expires_at: time('When it ends by itself.'),
@@ -47,7 +49,7 @@ export const UseLinkBody = Type.Object(
   {
     token: Type.String({
       pattern: '^[A-Za-z0-9_-]{43}$',
-      description: 'What stands behind #sign-in= in the link.',
+      description: 'The text after #sign-in= in the link.',
       ...expected('must be the 43 characters behind #sign-in= in the link'),
     }),
   },
@@ -63,6 +65,6 @@ export const CookieHeaders = { 'set-cookie': set_cookie };
 
 /** Headers of the response that says who is signed in. */
 export const SessionHeaders = {
-  'cache-control': Type.String({ description: 'no-store: the answer is of this moment.' }),
+  'cache-control': Type.String({ description: 'no-store: the response must not be cached.' }),
   'set-cookie': set_cookie,
 };

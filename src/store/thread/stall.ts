@@ -114,5 +114,5 @@ export function stalled(): StoreError {
 
 /** The call reached the storage, and its result is unknown. */
 export function inDoubt(): StoreError {
-  return new StoreError('IN_DOUBT', 'the storage has not answered for 6 seconds, and may do it all the same');
+  return new StoreError('IN_DOUBT', 'the storage has not answered for 6 seconds, and may still carry the call out');
 }

@@ -111,7 +111,7 @@ class ApiKeyPage(Model):
     """One page of a list."""
 
     data: list[ApiKey]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -187,7 +187,7 @@ class AuditEntry(Model):
     """The address of the client; the /64 of an anonymous IPv6 client. Null for a local command."""
     action: AuditAction | str
     target_kind: Literal["instance", "meeting", "delivery", "key", "invite", "session", "service"] | str
-    """To what kind of thing."""
+    """The kind of the target."""
     target_id: str | None
     """To what; null where it was not said."""
     outcome: Literal["done", "refused"] | str
@@ -195,9 +195,9 @@ class AuditEntry(Model):
     code: str | None
     """Why it was refused: the code of the problem; null when it was done."""
     details: dict[str, str | float | bool | list[str] | None]
-    """Names of the fields that were given, and the like. Never a secret."""
+    """The names of the given fields and similar facts. Never a secret."""
     prev_hash: str
-    """The hash of the entry before; 64 zeros before the first."""
+    """The hash of the previous entry; 64 zeros in the first one."""
     hash: str
     """SHA-256 over prev_hash, a line feed, and the other fields as canonical JSON."""
 
@@ -206,7 +206,7 @@ class AuditEntryPage(Model):
     """One page of a list."""
 
     data: list[AuditEntry]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -224,7 +224,7 @@ class BackupProgress(Model):
     pages_total: int
     """Pages of the data file; 0 while nothing is copied."""
     pages_left: int
-    """Those that are not copied yet."""
+    """Pages that are not copied yet."""
 
 
 class Connection(Model):
@@ -290,7 +290,7 @@ class DeliveryPage(Model):
     """One page of a list."""
 
     data: list[Delivery]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -359,7 +359,7 @@ class Diagnosis(Model):
     """What a webhook test found, stage by stage."""
 
     success: bool
-    """Whether a delivery with this answer would be delivered."""
+    """Whether a delivery with this response would count as delivered."""
     status_code: int | None
     """The status of the response; null when no status line arrived."""
     outcome: Outcome | str
@@ -412,7 +412,7 @@ class ExplanationPage(Model):
     """One page of a list."""
 
     data: list[Explanation]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -423,7 +423,7 @@ class FieldError(Model):
     path: str
     """The field, dotted: `agent_ids.3`; empty for the body as a whole."""
     message: str
-    """What is expected of it."""
+    """What the value must be."""
 
 
 class GuardLimits(Model):
@@ -494,12 +494,12 @@ class Instance(Model):
     webhook_url: str
     """Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given."""
     webhook_enabled: bool
-    """Whether pushes are sent; false after an answer of 410."""
+    """Whether pushes are sent; false after a response of 410."""
     is_active: bool
     """Whether the instance takes part at all."""
     success_statuses: SuccessStatuses | str
     replies: bool | None = None
-    """True when what it answers to a push is sent in the meeting; absent otherwise."""
+    """True when its replies to pushes are sent in the meeting; absent otherwise."""
     webhook_header_names: list[str]
     """The names of the headers sent with every push; no response contains their values."""
     health: Health | str
@@ -525,7 +525,7 @@ class InstancePage(Model):
     """One page of a list."""
 
     data: list[Instance]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -561,7 +561,7 @@ class InvitePage(Model):
     """One page of a list."""
 
     data: list[Invite]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -592,7 +592,7 @@ class InviteWithLink(Model):
     revoked_at: datetime | None
     """When it was revoked; null: it was not."""
     link: str = Field(repr=False)
-    """Redeems the invite once. It is not shown again. It begins with the address that this request was made to."""
+    """The link redeems the invite once, and is not shown again. It begins with the address of this request."""
 
 
 class LeftMeeting(Model):
@@ -620,7 +620,7 @@ class Meeting(Model):
     pending_deliveries: int
     """Deliveries of its messages that are not settled yet."""
     paused: bool
-    """Whether its deliveries wait until somebody lets it go on."""
+    """Whether its deliveries wait until somebody resumes it."""
     hop_limit: int | None
     """The limit of messages in a row, as it was set for this meeting; null: it was not."""
     pair_limit: int | None
@@ -656,7 +656,7 @@ class MeetingInstancePage(Model):
     """One page of a list."""
 
     data: list[MeetingInstance]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -665,7 +665,7 @@ class MeetingPage(Model):
     """One page of a list."""
 
     data: list[Meeting]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -733,7 +733,7 @@ class MessagePage(Model):
     data: list[Message]
     """In the order of seq."""
     has_more: bool
-    """Whether there are more in the direction that was asked for."""
+    """Whether there are more in the requested direction."""
 
 
 class MessageTrace(Model):
@@ -775,7 +775,7 @@ class OpenSession(Model):
     """Somebody is signed in on a page."""
 
     session_id: str
-    """What it is ended by; it cannot be used to sign in."""
+    """The id with which the session can be ended; it cannot be used to sign in."""
     key_id: str | None
     """The key that somebody signed in with; null for a link of convoke serve."""
     created_at: datetime
@@ -790,7 +790,7 @@ class OpenSessionPage(Model):
     """One page of a list."""
 
     data: list[OpenSession]
-    """What is on this page."""
+    """The items of this page."""
     next_cursor: str | None
     """Give it as cursor to get the next page; null on the last one."""
 
@@ -803,7 +803,7 @@ class Problem(Model):
     title: str
     """What the code means."""
     status: int
-    """The status of the answer."""
+    """The status of the response."""
     detail: str
     """What happened in this case, and what to do about it."""
     code: str
@@ -835,9 +835,9 @@ class TakenResult(Model):
     attempt: int
     """The number of the attempt."""
     became: Literal["counted", "late", "repeated", "unknown"] | str
-    """`counted`: it was judged as the response of a webhook. The others changed nothing: `late`, its deadline had
-    passed; `repeated`, the attempt had a result; `unknown`, this attempt was not handed out to this instance, or
-    a node that has stopped since handed it out: then the push is handed out again."""
+    """`counted`: it was judged as the response of a webhook. The others have no effect: `late`, its deadline had
+    passed; `repeated`, the attempt had a result already; `unknown`, this attempt was not handed out to this
+    instance, or a node that has stopped since handed it out: then the push is handed out again."""
     state: Literal["pending", "delivered", "failed", "cancelled"] | str | None
     """The state of the delivery when it was not `counted`; null when it was, and when there is no such delivery of
     this instance."""
@@ -847,9 +847,10 @@ class Pulled(Model):
     """What a pull brought."""
 
     pushes: list[PulledPush]
-    """In each meeting the next one in order; none when the time was up, or when the node stops: pull again."""
+    """At most one push of each meeting, the next one in order. Empty when the time was up, or when the node stops:
+    pull again."""
     results: list[TakenResult]
-    """What became of each result, in the order of the request."""
+    """Whether each result counted, in the order of the request."""
 
 
 class Recovered(Model):
@@ -878,11 +879,11 @@ class Reencryption(Model):
     """The result of one step of changing the data key."""
 
     key_id: str
-    """The data key that secrets are encrypted under from now on."""
+    """The data key that encrypts secrets from now on."""
     rewritten: int
     """Instances whose secrets this call encrypted again."""
     done: bool
-    """Whether the data key before is dropped. While false, call again."""
+    """Whether the previous data key is dropped. While false, call again."""
 
 
 class RegisteredInstance(Model):
@@ -909,12 +910,12 @@ class RegisteredInstance(Model):
     webhook_url: str
     """Where pushes are sent; shown and not used when transport is `pull`, and empty when none was given."""
     webhook_enabled: bool
-    """Whether pushes are sent; false after an answer of 410."""
+    """Whether pushes are sent; false after a response of 410."""
     is_active: bool
     """Whether the instance takes part at all."""
     success_statuses: SuccessStatuses | str
     replies: bool | None = None
-    """True when what it answers to a push is sent in the meeting; absent otherwise."""
+    """True when its replies to pushes are sent in the meeting; absent otherwise."""
     webhook_header_names: list[str]
     """The names of the headers sent with every push; no response contains their values."""
     health: Health | str
@@ -937,8 +938,8 @@ class RegisteredInstance(Model):
     webhook_secret: str | None = Field(default=None, repr=False)
     """Only when it was just made: keep it, it is not shown again."""
     dropped_header_names: list[str] | None = None
-    """Only when webhook_url got another origin, or transport changed, and webhook_headers were not given again:
-    these are not sent any more."""
+    """The headers that were dropped, because webhook_url has another origin or transport changed, and
+    webhook_headers were not given again."""
 
 
 class RotatedSecret(Model):
@@ -962,24 +963,25 @@ class SentMessage(Model):
     accepted_at: datetime
     """When it was stored."""
     deliveries_queued: int
-    """To how many instances it goes."""
+    """How many instances get it."""
 
 
 class ServiceNode(Model):
     """One running process of the service."""
 
     node_id: str
-    """The name of its machine, and what tells this start of it from every other."""
+    """The host name of the node, and a part that is new with every start."""
     version: str
     """The version of Convoke that it runs."""
     address: str
-    """Where it answers requests, as it sees it, or as CONVOKE_ADVERTISED_URL says."""
+    """The URL at which it serves requests: CONVOKE_ADVERTISED_URL, or the address that it listens on."""
     started_at: datetime
     """When it joined."""
     last_seen_at: datetime
     """When it last renewed its lease: every 3 s."""
     state: Literal["up", "stopping", "lost"] | str
-    """`stopping`: it gives back what it holds; `lost`: not heard of for 15 s, and the others take over."""
+    """`stopping`: it releases its partitions; `lost`: it has not renewed its lease for 15 s, and the others take
+    over."""
     partitions: int
     """How many of the 64 partitions it holds."""
 
@@ -1008,7 +1010,7 @@ class Session(Model):
     key_name: str | None
     """What people know that key by."""
     scopes: list[Scope | str]
-    """What it permits."""
+    """What the principal may do."""
     meeting_ids: list[str] | None
     """The meetings that it is limited to; null: no limit."""
     instance_id: str | None

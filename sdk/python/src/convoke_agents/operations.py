@@ -146,9 +146,9 @@ class Operations:
         :param health: `unknown`: nothing was tried yet; `up`: the last attempt succeeded; `failing`: 1 to 4
             failures in a row; `down`: 5 or more.
         :param q: Part of the id or the name.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -241,8 +241,8 @@ class Operations:
         :param replies: Whether the instance may answer a push with replies, which are sent in the meeting: in its
             response, or later with the token of the push. False unless given; without this field it stays as it
             is, and is true in a registration with a runtime.
-        :param owner_key_id: Hands the instance over to another key, or to nobody but admins. Only admins may. An
-            instance that pulls loses its webhook_headers, unless they are given again.
+        :param owner_key_id: Hands the instance over to another key, or (null) leaves it to admins. Only admins may
+            do that. An instance that pulls loses its webhook_headers, unless they are given again.
         """
         return self._requests.call(
             "PATCH",
@@ -265,7 +265,7 @@ class Operations:
         self,
         instance_id: str,
     ) -> None:
-        """Delete an instance; what is pending for it is cancelled.
+        """Delete an instance and cancel its pending deliveries.
 
         It leaves every meeting. The history of the meetings stays.
 
@@ -306,7 +306,7 @@ class Operations:
         accepts it.
 
         :param instance_id: The key of an instance.
-        :param overlap_seconds: How long the secret before signs as well; a day when absent, 30 days at most.
+        :param overlap_seconds: How long the previous secret also signs; a day when absent, 30 days at most.
         """
         return self._requests.call(
             "POST",
@@ -325,7 +325,7 @@ class Operations:
     ) -> Recovered:
         """Queue the failed deliveries of an instance again.
 
-        Those that failed at or after `since`, with the same webhook-id as before.
+        The deliveries that failed at or after `since`, with the same webhook-id as before.
 
         :param instance_id: The key of an instance.
         :param since: RFC 3339; deliveries that failed at or after it are queued again.
@@ -346,8 +346,8 @@ class Operations:
     ) -> Diagnosis:
         """Push a sample message to an instance and report the result.
 
-        One signed push with the header convoke-test to the stored address. A push that fails is no error here:
-        the diagnosis has the result of each stage.
+        Makes one signed push with the header convoke-test to the stored address. A failed push is no error of
+        this call: the diagnosis has the result of each stage.
 
         :param instance_id: The key of an instance.
         """
@@ -394,7 +394,7 @@ class Operations:
     ) -> LeftMeeting:
         """Take an instance out of a meeting.
 
-        What was sent before is still delivered. Leaving where there is nothing to leave is logged and is no
+        Earlier messages are still delivered. Leaving a meeting that the instance is not in is logged and is no
         error.
 
         :param instance_id: The key of an instance.
@@ -426,9 +426,9 @@ class Operations:
         :param q: Part of the id.
         :param instance_id: Only meetings that this instance is in.
         :param include_left: With instance_id: also those that it has left.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -472,7 +472,7 @@ class Operations:
     ) -> Meeting:
         """One meeting.
 
-        With how many take part, what is pending, and whether it is paused.
+        With the number of instances and agents, the pending deliveries, and whether it is paused.
 
         :param meeting_id: The key of a meeting.
         """
@@ -491,11 +491,11 @@ class Operations:
         pair_limit: int | LeftOut | None = LEFT_OUT,
         pair_window_s: int | LeftOut | None = LEFT_OUT,
     ) -> Meeting:
-        """Pause a meeting, let it go on, or set the limits of its loop guard.
+        """Pause a meeting, resume it, or set the limits of its loop guard.
 
-        While a meeting is paused, messages are accepted as always, and their deliveries wait: nothing is
-        attempted, and no retry is spent. When it goes on, they are delivered in their order. A push that is in
-        flight ends as usual. The limits say when agents that answer each other are stopped.
+        While a meeting is paused, messages are accepted as always, and their deliveries wait: no attempt is made,
+        and no retry is spent. After it is resumed, they are delivered in their order. A push that is in flight
+        ends as usual. The limits say when agents that answer each other are stopped.
 
         :param meeting_id: The key of a meeting.
         :param paused: True: nothing of the meeting is pushed until it is set to false.
@@ -530,9 +530,9 @@ class Operations:
 
         :param meeting_id: The key of a meeting.
         :param include_left: Also those that have left.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -587,9 +587,9 @@ class Operations:
             meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
         :param in_reply_to: The message_id, in the same meeting, that it answers.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -644,8 +644,8 @@ class Operations:
         :param meeting_id: The key of a meeting.
         :param after_seq: The messages that follow this one.
         :param before_seq: The messages that come just before this one. Neither: the latest.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
         """
         return self._requests.call(
             "GET",
@@ -670,8 +670,8 @@ class Operations:
         What it answers, step by step; what answers it; and its deliveries, newest first, each with its outcome.
 
         :param message_id: The key of a message.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
         :param answers_after: Look for answers in the messages that follow this seq; its own when absent.
         """
         return self._requests.call(
@@ -696,15 +696,15 @@ class Operations:
     ) -> DeliveryPage:
         """List deliveries, newest first.
 
-        What became of each message at each instance. Settled deliveries are removed after a while.
+        The deliveries of messages to instances. Settled ones are removed when their retention ends.
 
         :param instance_id: Only deliveries to this instance.
         :param meeting_id: Only deliveries of messages of this meeting.
         :param message_id: Only deliveries of this message.
         :param state: What became of a delivery; all but `pending` are its end.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -768,11 +768,12 @@ class Operations:
         meeting_id: str | None = None,
         dry_run: bool | None = None,
     ) -> DroppedDeliveries:
-        """Cancel what waits for an instance, or in a meeting.
+        """Cancel the waiting deliveries of an instance, or in a meeting.
 
         Cancels pending deliveries, with the reason `dropped`; they stay on record. With `dry_run` it only counts
-        them. What is sent meanwhile stays, and a push that is in flight may still arrive. A key without the scope
-        admin drops only what waits for its own instances. When `done` is false, call it again.
+        them. Messages that are sent meanwhile keep their deliveries, and a push that is in flight may still
+        arrive. A key without the scope admin drops only the deliveries of its own instances. When `done` is
+        false, call it again.
 
         :param instance_id: What waits for this instance.
         :param meeting_id: What waits in this meeting; with instance_id: only of it for that instance.
@@ -795,7 +796,7 @@ class Operations:
     ) -> DeliveryWithAttempts:
         """Queue a delivery again at once, with the same webhook-id.
 
-        One that failed, or one that is pending and would be tried later. A receiver that handled it skips it by
+        A failed delivery, or a pending one that would be tried later. A receiver that has handled it skips it by
         its webhook-id.
 
         :param delivery_id: The key of a delivery.
@@ -809,10 +810,10 @@ class Operations:
     def reencrypt(
         self,
     ) -> Reencryption:
-        """Change the data key that secrets are encrypted under at rest.
+        """Change the data key that encrypts stored secrets.
 
-        Makes a new key and encrypts every secret again while everything goes on; continues a change that was
-        begun. Call it until `done` is true."""
+        Makes a new key and encrypts every secret again while the service runs; continues a change that was begun.
+        Call it until `done` is true."""
         return self._requests.call(
             "POST",
             "/api/v1/encryption/reencrypt/",
@@ -834,7 +835,7 @@ class Operations:
         every request needs a key.
 
         :param scopes: What the key may be used for.
-        :param name: What people know it by.
+        :param name: A name for people.
         :param meeting_ids: Limits sending, reading and joining to these meetings. At most 1000.
         :param instance_id: Limits the scope `instance` to this one.
         :param expires_at: RFC 3339. From then on the key is refused; absent: never.
@@ -862,9 +863,9 @@ class Operations:
 
         Without their tokens, which nobody can ask for again.
 
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -936,7 +937,8 @@ class Operations:
         The key keeps its id, its scopes and its limits. Only this response contains the new token.
 
         :param key_id: The key of an API key.
-        :param overlap_seconds: How long the token before is taken as well; a day when absent, 30 days at most.
+        :param overlap_seconds: How long the previous token is accepted as well; a day when absent, 30 days at
+            most.
         """
         return self._requests.call(
             "POST",
@@ -989,9 +991,9 @@ class Operations:
 
         Those of the last 30 days, ended ones included; without their links, which nobody can ask for again.
 
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -1048,10 +1050,10 @@ class Operations:
         limit: int | None = None,
         cursor: str | None = None,
     ) -> AuditEntryPage:
-        """Who did what to what, from where and when.
+        """Who changed what, from where and when.
 
-        Every change, and every request for one that was refused. Each entry carries the hash of the one before
-        it: docs/audit.md says how to verify them.
+        Every change, and every refused request for a change. Each entry has the hash of the previous one:
+        docs/audit.md says how to verify them.
 
         :param action: What was done or refused.
         :param key_id: Who did it: a key_id, or open, local command, sign-in link, service, unknown.
@@ -1059,9 +1061,9 @@ class Operations:
         :param since: At or after this time.
         :param until: Before this time.
         :param order: Which entry comes first; newest when absent.
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -1111,9 +1113,9 @@ class Operations:
     def begin_backup(
         self,
     ) -> Backup:
-        """Begin a copy of all data, while everything goes on.
+        """Begin a copy of all data, while the service runs.
 
-        It holds everything that was acknowledged before this call. Ask for it until it is complete."""
+        It contains everything that was accepted before this call. Ask for it until it is complete."""
         return self._requests.call(
             "POST",
             "/api/v1/backups/",
@@ -1128,11 +1130,11 @@ class Operations:
     ) -> OpenSessionPage:
         """List the sessions of all pages, the latest first.
 
-        Each with the key that it stands on; null for a session that began with a sign-in link.
+        Each with the key with which it began; null for a session that began with a sign-in link.
 
-        :param limit: The most that one page holds: 1 to 500, 50 when absent. A page of long rows holds fewer, and
-            next_cursor leads on.
-        :param cursor: next_cursor of the page before; from the beginning when absent.
+        :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
+            next_cursor continues.
+        :param cursor: next_cursor of the previous page; from the beginning when absent.
         """
         return self._requests.call(
             "GET",
@@ -1167,8 +1169,8 @@ class Operations:
     ) -> None:
         """End any session, and every live feed that it opened.
 
-        On every node within a second. The key that it was begun with stays valid: revoke or rotate that one too,
-        if it leaked.
+        It ends on every node within a second. The key with which it began stays valid: if it leaked, revoke or
+        rotate it too.
 
         :param session_id: What a session is ended by.
         """
@@ -1208,8 +1210,8 @@ class Operations:
     ) -> Demo:
         """Let two agents within the service talk in a meeting.
 
-        They are instances as any other, on 127.0.0.1. They take a turn a second for 20 turns, and then answer
-        what others say in the meeting. The demo ends with the service."""
+        They are ordinary instances, on 127.0.0.1. They take a turn a second for 20 turns, and then answer the
+        messages of others in the meeting. The demo ends with the service."""
         return self._requests.call(
             "POST",
             "/api/v1/demo/",
@@ -1221,7 +1223,7 @@ class Operations:
     ) -> None:
         """Stop the demo and remove its instances.
 
-        What was said stays until its retention ends. Stopping what does not run is no error."""
+        The messages stay until their retention ends. Stopping the demo when it does not run is no error."""
         self._requests.call(
             "DELETE",
             "/api/v1/demo/",

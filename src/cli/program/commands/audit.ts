@@ -13,7 +13,7 @@ const PAGE = 500;
 
 export function auditCommand(): Command {
   const command = new Command('audit')
-    .description('the audit log: who did what, from where and when; over the API, or on the data file')
+    .description('the audit log: who changed what, from where and when; over the API, or on the data file')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(exportCommand())
     .addCommand(verifyCommand());

@@ -11,7 +11,7 @@ import { bytesInWords } from '../format.ts';
 
 export function compactCommand(): Command {
   const command = new Command('compact')
-    .description('rewrite the data file without the space that is free in it, while no service runs')
+    .description('rewrite the data file without its free space, while no service runs')
     .option('--json', 'print JSON, for programs')
     .action(compact);
   withSettings(command);

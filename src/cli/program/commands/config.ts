@@ -7,7 +7,7 @@ import { printJson, printTable } from '../terminal.ts';
 
 export function configCommand(): Command {
   const command = new Command('config')
-    .description('show the settings in effect and where each is set')
+    .description('show the settings in effect, and where each value is from')
     .option('--json', 'print JSON, for programs')
     .action((options: { json?: true }, self: Command) => {
       const { sources } = settingsOf(self);

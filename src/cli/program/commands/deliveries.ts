@@ -11,7 +11,7 @@ import { adviceInWords, ago, attemptInWords, counted, STATE_STYLES, stateInWords
 
 export function deliveriesCommand(): Command {
   const command = new Command('deliveries')
-    .description('what became of each push: list, show, retry, drop')
+    .description('the deliveries: list, show, retry, drop')
     .addCommand(listCommand(), { isDefault: true })
     .addCommand(showCommand())
     .addCommand(retryCommand())
@@ -124,9 +124,9 @@ interface DropOptions extends ApiOptions {
 
 function dropCommand(): Command {
   const command = new Command('drop')
-    .description('cancel what waits for an instance, or in a meeting; without --yes it only counts')
-    .option('--instance <instance_id>', 'what waits for the instance')
-    .option('--meeting <meeting_id>', 'what waits in the meeting')
+    .description('cancel the waiting deliveries of an instance, or in a meeting; without --yes it only counts them')
+    .option('--instance <instance_id>', 'deliveries to the instance')
+    .option('--meeting <meeting_id>', 'deliveries of the meeting')
     .option('--yes', 'drop it')
     .action(async ({ instance, meeting, yes = false, ...options }: DropOptions) => {
       if (instance === undefined && meeting === undefined) {

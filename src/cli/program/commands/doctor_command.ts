@@ -5,7 +5,7 @@ import { withSettings } from '../settings.ts';
 
 export function doctorCommand(): Command {
   const command = new Command('doctor')
-    .description('check what the service needs and how it does; exit code 1 when something is wrong')
+    .description('check the machine, the data and the service; exit code 1 when something is wrong')
     .option('--json', 'print JSON, for programs')
     .addOption(
       new Option('--url <url>', 'where Convoke listens; taken from host and port when absent').env('CONVOKE_URL'),

@@ -13,7 +13,7 @@ import { counted, quoted } from '../format.ts';
 
 export function importCommand(): Command {
   const command = new Command('import')
-    .description('move everything from a data file of SQLite into an empty PostgreSQL database, what is pending too')
+    .description('move everything from a data file of SQLite into an empty PostgreSQL database, pending deliveries too')
     .requiredOption('--from <file>', 'the data file, or a backup of it; no service may have it open')
     .option('--json', 'print JSON, for programs')
     .action(importAll);

@@ -167,16 +167,16 @@ function registerCommand(): Command {
     .description('register an instance, or overwrite one that exists')
     .argument('<instance_id>')
     .requiredOption('--webhook <url>', 'where pushes are sent')
-    .option('--name <name>', 'what people see; the id when absent')
+    .option('--name <name>', 'the name that people see; the id when absent')
     .option('--agent <agent_id>', 'an agent that it hosts; repeat it for more', collect)
     .option('--header <name: value>', 'a header sent with every push; repeat it for more', collect)
-    .option('--secret <whsec_…>', 'what pushes are signed with; Convoke makes one when absent')
+    .option('--secret <whsec_…>', 'the secret that signs pushes; Convoke makes one when absent')
     .addOption(new Option('--success <statuses>', 'which response statuses count as a success').choices(['200', '2xx']))
-    .option('--replies', 'send what it answers to a push in the meeting')
-    .option('--no-replies', 'send nothing of what it answers')
+    .option('--replies', 'send its replies to pushes in the meeting')
+    .option('--no-replies', 'ignore its replies')
     .option(
       '--timeout <seconds>',
-      'how long an attempt may take; 5 when absent, or what a turn of --runtime takes',
+      'how long an attempt may take; 5 when absent, or the time that a turn of --runtime needs',
       wholeNumber(1, 600),
     )
     .action(async (instance_id: string, options: RegisterOptions) => {

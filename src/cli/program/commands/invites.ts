@@ -22,7 +22,7 @@ export function inviteCommand(): Command {
     .description('make a one-time link that lets the machine of an agent into a meeting, behind a firewall too')
     .argument('<meeting_id...>', 'the meetings that it may join')
     .requiredOption('--agent <agent_id>', 'an agent that the machine runs; repeat it for more', collect)
-    .option('--instance <instance_id>', 'what the machine registers as; made of the agent when absent')
+    .option('--instance <instance_id>', 'the instance that the machine registers; made from the agent when absent')
     .option('--expires-in <duration>', 'how long the link can be used, such as 10m; 1h when absent', lifetime)
     .action(async (meeting_ids: string[], { agent, instance, expiresIn, ...options }: InviteOptions) => {
       const input = { meeting_ids, agent_ids: agent, instance_id: instance, expires_in_s: expiresIn };

@@ -44,7 +44,7 @@ function createCommand(): Command {
         .argParser(collectScope)
         .makeOptionMandatory(),
     )
-    .option('--name <name>', 'what people know it by')
+    .option('--name <name>', 'a name for people')
     .option('--meeting <meeting_id>', 'limit sending, reading and joining to it; repeat it for more', collect)
     .option('--instance <instance_id>', 'limit the scope instance to this one')
     .option('--expires-at <time>', 'refuse it from then on, such as 2027-03-01T09:30:00Z')
@@ -188,7 +188,7 @@ function sessionsCommand(): Command {
 
 function endSessionCommand(): Command {
   const command = new Command('end-session')
-    .description('end a session, on every node; the key that it was begun with is not touched')
+    .description('end a session, on every node; the key with which it began stays valid')
     .argument('<session_id>')
     .action(async (session_id: string, options: ServiceOrFileOptions) => {
       await onServiceOrFile(options, false, (client) => client.endSession(session_id));

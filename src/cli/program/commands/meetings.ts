@@ -103,7 +103,7 @@ function brakeCommand(name: 'pause' | 'resume', description: string): Command {
       }
       const pending = counted(meeting.pending_deliveries, 'delivery', 'deliveries');
       if (name === 'resume') {
-        print(`${meeting_id} goes on; pending: ${pending}`);
+        print(`${meeting_id} is resumed; pending: ${pending}`);
         return;
       }
       print(`${meeting_id} is paused; pending: ${pending}`);

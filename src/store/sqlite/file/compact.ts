@@ -30,7 +30,7 @@ export function compactDataFile(file: string): { bytes_before: number; bytes: nu
       const schema = number('user_version');
       const used_bytes = (number('page_count') - number('freelist_count')) * number('page_size');
       db.exec('COMMIT');
-      if (schema === 0) throw new StoreError('SQLITE_NOTADB', `${file} is no data file of Convoke`);
+      if (schema === 0) throw new StoreError('SQLITE_NOTADB', `${file} is not a data file of Convoke`);
       assertRoom(file, used_bytes);
       db.exec('PRAGMA auto_vacuum = INCREMENTAL');
       db.exec('VACUUM');
