@@ -322,7 +322,7 @@ describe('the commands that call the API', () => {
     assert.equal(counted.stdout, 'would be dropped: 1 delivery; --yes drops them\n');
     assert.match((await run(['deliveries', 'drop', '--meeting', 'loud', '--yes'])).stdout, /^dropped: 1 delivery;/);
     assert.match((await run(['deliveries', 'show', waiting!.delivery_id])).stdout, /cancelled: somebody dropped/);
-    assert.match((await run(['meetings', 'resume', 'loud'])).stdout, /^loud goes on; pending: 0 deliveries\n/);
+    assert.match((await run(['meetings', 'resume', 'loud'])).stdout, /^loud is resumed; pending: 0 deliveries\n/);
     await run(['instances', 'remove', 'calm']);
   });
 

@@ -120,7 +120,7 @@ test('convoke compact disturbs no service, and touches no file that is none of o
   olderFile(elsewhere);
   const foreign = await convoke(['compact', '--data', elsewhere]);
   assert.equal(foreign.code, 1);
-  assert.match(foreign.stderr, /is no data file of Convoke/);
+  assert.match(foreign.stderr, /is not a data file of Convoke/);
 });
 
 async function withFreePages(t: TestContext): Promise<{ db: Database; data: string }> {
