@@ -231,7 +231,7 @@ test('docs/dependencies.md gives a reason for every dependency, and names no oth
   const manifest = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as Record<string, Packages>;
   const { dependencies = {}, devDependencies, optionalDependencies } = manifest;
   const tables = await readFile(join(ROOT, 'docs/dependencies.md'), 'utf8');
-  const [runtime = '', development = ''] = tables.split('What developing needs:');
+  const [runtime = '', development = ''] = tables.split('Development needs these:');
   for (const [table, packages] of [
     [runtime, dependencies],
     [development, { ...devDependencies, ...optionalDependencies }],
