@@ -196,7 +196,8 @@ def test_a_genuine_push_reaches_the_agent_once_and_its_answer_the_meeting(
 
 
 def test_the_answer_to_a_repetition_is_that_of_the_first_time() -> None:
-    receiver = Receiver(SECRET, lambda _: "once")
+    answers = ["once", "twice"]
+    receiver = Receiver(SECRET, lambda _: answers.pop(0))
     body = push_body()
     responses = [receiver.handle("POST", signed("dlv_1", body), body) for _ in range(2)]
     assert [(response.status, json.loads(response.body)) for response in responses] == [(200, {"reply": "once"})] * 2
