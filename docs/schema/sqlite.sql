@@ -190,7 +190,7 @@ CREATE TABLE memberships (
   instance_id TEXT NOT NULL,
   agent_ids TEXT NOT NULL,
   joined_at INTEGER NOT NULL,
-  left_at INTEGER, agent_count INTEGER NOT NULL DEFAULT 0,
+  left_at INTEGER, agent_count INTEGER NOT NULL DEFAULT 0, wake TEXT NOT NULL DEFAULT 'all',
   PRIMARY KEY (meeting_id, instance_id)
 ) STRICT, WITHOUT ROWID;
 

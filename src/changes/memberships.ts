@@ -1,7 +1,7 @@
 import type { Clock } from '../delivery/clock.ts';
 import { membershipEvent } from '../feed/events.ts';
 import type { Feed } from '../feed/feed.ts';
-import type { MeetingStore } from '../store/contract/meetings.ts';
+import type { MeetingStore, MemberRules } from '../store/contract/meetings.ts';
 import type { Author } from './author.ts';
 
 export interface MembershipChangesParts {
@@ -23,10 +23,11 @@ export class MembershipChanges {
     meeting_id: string,
     instance_id: string,
     agent_ids: string[],
+    rules: MemberRules = {},
   ): ReturnType<MeetingStore['join']> {
     const { feed, clock } = this.#parts;
     const { meetings } = author.storeFor({ details: { meeting_id } });
-    const joined = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope);
+    const joined = await meetings.join(meeting_id, instance_id, agent_ids, clock.wall(), author.owner_scope, rules);
     feed.publish(membershipEvent('instance.joined', instance_id, meeting_id, joined.membership.joined_at));
     return joined;
   }

@@ -1,5 +1,5 @@
 /** What would become of a message that is sent now, at each membership: see docs/explain.md. */
-import { agentsToNotify } from './agents_to_notify.ts';
+import { agentsToNotify, type Wake } from './agents_to_notify.ts';
 import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';
 
 /** `later`: it waits for something first. */
@@ -13,6 +13,7 @@ const NOT_PUSHED = [
   'switched_off',
   'nobody_named',
   'is_sender',
+  'wake',
   'hop_limit',
   'pair_limit',
 ] as const;
@@ -26,6 +27,7 @@ export type WhyNotNow = (typeof WHY_NOT_NOW)[number];
 /** A membership, and what its instance may wait for. */
 export interface Candidate {
   agent_ids: readonly string[];
+  wake: Wake;
   left_at: number | null;
   is_active: boolean;
   webhook_enabled: boolean;
@@ -63,7 +65,7 @@ interface Before {
 
 /** The agents to notify. This is the selection of a send, for one membership. */
 export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagined): string[] {
-  return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent) : [];
+  return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent, candidate.wake) : [];
 }
 
 /** Whether what agents said before decides: where not, nobody has to read it. */
@@ -90,10 +92,11 @@ function isRecipient({ left_at, is_active, webhook_enabled }: Candidate): boolea
   return left_at === null && is_active && webhook_enabled;
 }
 
-function whyNobody(candidate: Candidate, { targets }: Imagined): WhyNotNow {
+function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): WhyNotNow {
   if (candidate.left_at !== null) return 'left';
   if (!candidate.is_active) return 'inactive';
   if (!candidate.webhook_enabled) return 'switched_off';
+  if (agentsToNotify(candidate.agent_ids, targets, from_agent).length > 0) return 'wake';
   const is_broadcast = targets === null || targets.size === 0;
   // A broadcast leaves out nobody but the agent that says it.
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';

@@ -96,8 +96,15 @@ export function wireInvite(invite: Invite, wall_ms: number): Static<typeof Invit
   };
 }
 
-export function wireMembership(row: Membership): Static<typeof MembershipSchema> {
-  return { ...row, joined_at: isoTime(row.joined_at), left_at: isoTimeOrNull(row.left_at) };
+export function wireMembership({ meeting_id, instance_id, ...row }: Membership): Static<typeof MembershipSchema> {
+  return {
+    meeting_id,
+    instance_id,
+    agent_ids: row.agent_ids,
+    joined_at: isoTime(row.joined_at),
+    left_at: isoTimeOrNull(row.left_at),
+    ...(row.wake !== 'all' && { wake: row.wake }),
+  };
 }
 
 export function wireMeetingInstance(row: MeetingInstance): Static<typeof MeetingInstanceSchema> {

@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
 import fc from 'fast-check';
 import { explanationsOf } from '../../src/http/routes/explanation.ts';
+import { WAKES } from '../../src/domain/agents_to_notify.ts';
 import type { Store } from '../../src/store/store.ts';
 import { ENGINES } from '../support/engines.ts';
 import { MINUTE, startNode, type TestNode } from '../support/node.ts';
@@ -42,6 +43,7 @@ async function explanation(service: Service, meeting_id: string, { target_agents
 
 const member = fc.record({
   agent_ids: agents,
+  wake: fc.constantFrom('all', 'all', ...WAKES),
   joins: fc.constantFrom(true, true, true, false),
   leaves: fc.constantFrom(false, false, false, true),
   is_active: fc.constantFrom(true, true, false),
@@ -60,10 +62,10 @@ for (const engine of ENGINES) {
         fc.array(message, { minLength: 4, maxLength: 4 }),
         async (members, sends) => {
           const meeting_id = `m${meetings++}`;
-          for (const [i, { agent_ids, joins, leaves, ...flags }] of members.entries()) {
+          for (const [i, { agent_ids, wake, joins, leaves, ...flags }] of members.entries()) {
             const instance_id = INSTANCES[i]!;
             await store.instances.patch(instance_id, flags, 1);
-            if (joins) await store.meetings.join(meeting_id, instance_id, agent_ids, 1);
+            if (joins) await store.meetings.join(meeting_id, instance_id, agent_ids, 1, null, { wake });
             if (joins && leaves) await store.meetings.leave(meeting_id, instance_id, 2);
           }
           const service = serviceOf(store);
@@ -87,7 +89,7 @@ for (const engine of ENGINES) {
       ),
       { numRuns: 25, seed: SEED },
     );
-    const all = ['inactive', 'is_sender', 'left', 'nobody_named', 'now', 'switched_off'];
+    const all = ['inactive', 'is_sender', 'left', 'nobody_named', 'now', 'switched_off', 'wake'];
     assert.deepEqual([...heard].toSorted(), all, 'every answer was given');
   });
 }

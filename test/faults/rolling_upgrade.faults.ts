@@ -33,7 +33,7 @@ const WITHIN_THE_RULE = `
     END LOOP;
   END $$;
   CREATE TABLE table_of_the_next_version (id bigint PRIMARY KEY);
-  CREATE FUNCTION accept_messages_4(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';`;
+  CREATE FUNCTION accept_messages_5(bigint) RETURNS bigint LANGUAGE sql AS 'SELECT $1';`;
 
 /** What it forbids. */
 const AGAINST_THE_RULE = 'ALTER TABLE deliveries RENAME COLUMN attempt_count TO attempts_made';

@@ -287,14 +287,15 @@ export class ModelStore implements StoreOperations {
   }
 
   readonly meetings: StoreOperations['meetings'] = {
-    join: (meeting_id, instance_id, agent_ids, wall_ms) => {
+    join: (meeting_id, instance_id, agent_ids, wall_ms, _owner, { wake } = {}) => {
       if (!this.#instances.has(instance_id)) throw new Problem('instance_does_not_exist');
       this.#meeting(meeting_id, wall_ms);
       const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
       this.#memberships.set(meeting_id, members);
       const former = members.get(instance_id);
       const joined_at = former !== undefined && former.left_at === null ? former.joined_at : wall_ms;
-      const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
+      const rules = { wake: wake ?? former?.wake ?? ('all' as const) };
+      const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null, ...rules };
       members.set(instance_id, membership);
       return { created: former === undefined, membership: { ...membership } };
     },
@@ -334,10 +335,10 @@ export class ModelStore implements StoreOperations {
         return { ...membership, instance_name: instance.instance_name, health: healthOf(instance) };
       }),
     candidates: (meeting_id, page, now_ms) =>
-      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at }, instance) => {
+      this.#members(meeting_id, true, page, ({ instance_id, agent_ids, left_at, wake }, instance) => {
         const { instance_name, is_active, webhook_enabled, backoff_until } = instance;
         const backing_off = backoff_until !== null && backoff_until > now_ms;
-        const of_it = { instance_id, instance_name, agent_ids, left_at };
+        const of_it = { instance_id, instance_name, agent_ids, wake, left_at };
         return { ...of_it, is_active, webhook_enabled, unconnected: this.#isUnconnected(instance), backing_off };
       }),
   };
@@ -424,12 +425,12 @@ export class ModelStore implements StoreOperations {
     const members = this.#memberships.get(meeting_id) ?? new Map<string, Membership>();
     const queued: { instance_id: string; target_agents: string }[] = [];
     for (const instance_id of sortedKeys(members)) {
-      const { agent_ids, left_at } = members.get(instance_id) as Membership;
+      const { agent_ids, left_at, wake } = members.get(instance_id) as Membership;
       if (left_at !== null) continue;
       const instance = this.#instances.get(instance_id);
       if (instance === undefined || !instance.is_active) continue;
       if (!instance.webhook_enabled) continue;
-      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null);
+      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null, wake);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
     }
     let said: Said | null = null;

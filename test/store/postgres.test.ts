@@ -6,7 +6,7 @@ import { describe, test, type TestContext } from 'node:test';
 import pg from 'pg';
 import { LEASE_WATCHED_MS, partitionOf, PARTITIONS } from '../../src/domain/partition.ts';
 import { openPostgresStore } from '../../src/store/postgres/open.ts';
-import { ACCEPT_MESSAGES_3 } from '../../src/store/postgres/functions/accept_messages.ts';
+import { ACCEPT_MESSAGES_4 } from '../../src/store/postgres/functions/accept_messages.ts';
 import { SETTLE_DELIVERIES } from '../../src/store/postgres/functions/settle_deliveries.ts';
 import { RAISE_NUMBERS, TAKE_NUMBERS } from '../../src/store/postgres/functions/take_numbers.ts';
 import { RENEW_LEASE } from '../../src/store/postgres/cluster/lease_functions.ts';
@@ -109,7 +109,7 @@ describe('a database that knows less than a node, because it took over without t
     const url = await makeDatabase();
     const WHOLE_LOOK =
       /,\s+\(SELECT m\.seq FROM messages m WHERE m\.meeting_id = w\.meeting_id ORDER BY m\.seq DESC LIMIT 1\)/;
-    await withoutPart(url, ACCEPT_MESSAGES_3, WHOLE_LOOK, '');
+    await withoutPart(url, ACCEPT_MESSAGES_4, WHOLE_LOOK, '');
     const store = await fallenBehind(t, url);
     assert.deepEqual(await store.messages.accept([newMessage('m')]), [{ kind: 'damaged' }]);
   });
@@ -135,7 +135,7 @@ describe('a database that knows less than a node, because it took over without t
   test('control: trusting that what the node knows is there, it would store messages of no meeting', async (t) => {
     const url = await makeDatabase();
     const IS_LOST = 'IF cardinality(last_seqs) IS DISTINCT FROM cardinality(meeting_ids)';
-    await withoutPart(url, ACCEPT_MESSAGES_3, IS_LOST, 'IF false');
+    await withoutPart(url, ACCEPT_MESSAGES_4, IS_LOST, 'IF false');
     const store = await lost(t, url);
     await store.messages.accept(OF_ALL);
     assert.equal(await store.messages.list('m', FIRST_PAGE), null);
@@ -243,7 +243,7 @@ describe('a connection that is cut inside the commit of a batch', () => {
       await meeting(store, 'm', 'i', 'j');
       await store.messages.accept([newMessage('m', { idempotency: IDEMPOTENCY })]);
       if (!has_memory) {
-        await withoutPart(url, ACCEPT_MESSAGES_3, 'batch.batch_no = my_batch_no THEN', 'false THEN');
+        await withoutPart(url, ACCEPT_MESSAGES_4, 'batch.batch_no = my_batch_no THEN', 'false THEN');
         await sql(url, 'ALTER TABLE batches DROP CONSTRAINT batches_pkey');
       }
       const seen = cutAnswerTo(proxy, 'the marked one');
@@ -842,7 +842,7 @@ describe('an instance that is removed while others send', () => {
       const url = await makeDatabase();
       const [a, b] = [await open(t, url), await open(t, url)];
       await meeting(a, 'm', 'i');
-      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_3, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
+      if (!excludes) await withoutPart(url, ACCEPT_MESSAGES_4, /PERFORM pg_advisory_xact_lock_shared[^;]*;/, '');
       const waiting = async () =>
         (await sql<{ n: number }>(url, 'SELECT count(*)::int AS n FROM pg_locks WHERE NOT granted'))[0]!.n;
       // Somebody else is about to store the same key: that is waited for after the recipients were found.

@@ -206,4 +206,41 @@ function storesWhoSays(engine: EngineUnderTest): void {
     assert.deepEqual(distances, [2, 1]);
     assert.equal((await store.messages.answeredBy(deepest, 1)).length, 1, 'a limit ends the chain');
   });
+
+  test('a membership is woken by what it says; a join that does not say it changes nothing', async (t) => {
+    const store = await engine.open(t);
+    for (const wake of ['all', 'targeted', 'people'] as const) {
+      await register(store, wake);
+      const { membership } = await store.meetings.join('m', wake, ['a'], WALL, null, wake === 'all' ? {} : { wake });
+      assert.equal(membership.wake, wake);
+    }
+    const woken = async (changes: Partial<NewMessage>) =>
+      (await accepted(store, newMessage('m', changes))).deliveries.map(({ instance_id }) => instance_id);
+    const asked = async () => [
+      await woken({}),
+      await woken({ target_agents: ['a'] }),
+      await woken({ target_agents: [], said: by('x') }),
+      await woken({ target_agents: ['a'], said: by('x') }),
+      await woken({ said: by(null, { in_reply_to: (await store.messages.last()) as string }) }),
+    ];
+    const expected = [
+      ['all', 'people'],
+      ['all', 'people', 'targeted'],
+      ['all'],
+      ['all', 'targeted'],
+      ['all', 'people'],
+    ];
+    assert.deepEqual(await asked(), expected);
+    await store.meetings.leave('m', 'targeted', WALL);
+    const again = await store.meetings.join('m', 'targeted', ['a'], WALL);
+    assert.equal(again.membership.wake, 'targeted');
+    assert.deepEqual(await asked(), expected);
+    const page = await store.meetings.instances('m', { limit: 9 });
+    assert.deepEqual(
+      page?.data.map(({ wake }) => wake),
+      ['all', 'people', 'targeted'],
+    );
+    await store.meetings.join('m', 'people', ['a'], WALL, null, { wake: 'all' });
+    assert.deepEqual(await woken({ said: by('x') }), ['all', 'people']);
+  });
 }

@@ -1,6 +1,7 @@
 /** A log of random commands on a store: plain data, so that it can be repeated on another engine, and shortened. */
 import fc from 'fast-check';
 import type { OwnerScope } from '../../src/domain/access.ts';
+import { WAKES } from '../../src/domain/agents_to_notify.ts';
 import { AUDIT_ACTIONS, type AuditSubject } from '../../src/domain/audit.ts';
 import { HEALTH } from '../../src/domain/instance.ts';
 import { sessionIdOf } from '../../src/domain/session.ts';
@@ -140,7 +141,10 @@ const COMMANDS = {
       d.wall,
       d.flag(6) ? null : d.owner_scope,
     ),
-  join: (store, d) => audited(store, d).meetings.join(d.meeting_id, d.instance_id, d.agent_ids, d.wall, rarely(d)),
+  join: (store, d) =>
+    audited(store, d).meetings.join(d.meeting_id, d.instance_id, d.agent_ids, d.wall, rarely(d), {
+      wake: d.pick(6, [undefined, undefined, ...WAKES]),
+    }),
   accept: (store, d) =>
     store.messages.accept(
       Array.from({ length: d.limit }, (_, k) => ({

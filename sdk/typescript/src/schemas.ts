@@ -411,6 +411,11 @@ export interface JoinMeetingInput {
   meeting_id: string | number;
   /** The agents of the instance that take part; they replace those of an earlier join. */
   agent_ids: string[];
+  /**
+   * What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in target_agents;
+   * `people`: only what no agent says. The rest stands in the history. Absent: as it was, at first `all`.
+   */
+  wake?: 'all' | 'targeted' | 'people' | undefined;
 }
 
 /** Any JSON object. It is stored and pushed value for value, as it was written. */
@@ -493,6 +498,8 @@ export interface Membership {
   joined_at: string;
   /** When it left; null while the instance is in the meeting. */
   left_at: string | null;
+  /** What is pushed of what is for these agents; absent: all. */
+  wake?: 'all' | 'targeted' | 'people';
 }
 
 /**
@@ -965,9 +972,9 @@ export type WaitingFor = 'turn' | 'retry' | 'back_off' | 'paused' | 'switched_of
 
 /**
  * Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the
- * message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would
- * stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does not
- * pull (`connection`), the instance backs off (`back_off`).
+ * message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), it does not `wake` this
+ * membership, or the loop guard would stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting
+ * is `paused`, the machine does not pull (`connection`), the instance backs off (`back_off`).
  */
 export type WhyNotNow =
   | 'left'
@@ -975,6 +982,7 @@ export type WhyNotNow =
   | 'switched_off'
   | 'nobody_named'
   | 'is_sender'
+  | 'wake'
   | 'hop_limit'
   | 'pair_limit'
   | 'paused'

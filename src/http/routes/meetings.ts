@@ -55,7 +55,7 @@ const JOIN_MEETING = {
     tags: ['meetings'],
     summary: 'Link an instance to a meeting, with the agents that take part',
     description:
-      'Joining again replaces the agents and undoes a leave. The agents need not be in the list of the instance.',
+      'Joining again replaces the agents, and `wake` when it is given, and undoes a leave. The agents need not be in the list of the instance.',
     body: JoinMeetingBody,
     response: responses({
       201: ['The instance joined for the first time.', MembershipSchema],
@@ -76,7 +76,9 @@ async function joinMeeting(
   assertMeeting(principal, meeting_id);
   const author = audit_trail.authorOf(request);
   const agent_ids = uniqueIds(body.agent_ids);
-  const { created, membership } = await changes.memberships.join(author, meeting_id, body.instance_id, agent_ids);
+  const { created, membership } = await changes.memberships.join(author, meeting_id, body.instance_id, agent_ids, {
+    wake: body.wake,
+  });
   return reply.code(created ? 201 : 200).send(wireMembership(membership));
 }
 

@@ -8,7 +8,7 @@ const WhyNotNow = enumOf(
   WHY_NOT_NOW,
   named(
     'WhyNotNow',
-    'Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does not pull (`connection`), the instance backs off (`back_off`).',
+    'Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), it does not `wake` this membership, or the loop guard would stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does not pull (`connection`), the instance backs off (`back_off`).',
   ),
 );
 

@@ -1,9 +1,11 @@
 import Type from 'typebox';
 import { HOP_LIMIT_MAX, PAIR_LIMIT_MAX, PAIR_WINDOW_S_MAX } from '../../domain/guard_rule.ts';
+import { WAKES } from '../../domain/agents_to_notify.ts';
 import { ID_CHARS_MAX } from '../../domain/id.ts';
 import {
   agentIds,
   AgentIds,
+  enumOf,
   expected,
   flag,
   instanceId,
@@ -23,11 +25,16 @@ const MeetingIdInput = Type.Union([MeetingId, Type.Integer()], {
   ...expected(`must be a string of 1 to ${ID_CHARS_MAX} characters without control characters, or an integer`),
 });
 
+const wakeOf = (description: string) => Type.Optional(enumOf(WAKES, { description }));
+
 export const JoinMeetingBody = Type.Object(
   {
     instance_id: InstanceId,
     meeting_id: MeetingIdInput,
     agent_ids: agentIds('The agents of the instance that take part; they replace those of an earlier join.'),
+    wake: wakeOf(
+      'What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in target_agents; `people`: only what no agent says. The rest stands in the history. Absent: as it was, at first `all`.',
+    ),
   },
   {
     ...named('JoinMeetingInput', 'An instance and its agents that take part in a meeting.'),
@@ -61,6 +68,7 @@ export const MembershipSchema = Type.Object(
     agent_ids: AgentIds,
     joined_at: time('When the instance last joined.'),
     left_at: nullable(time('A time.'), 'When it left; null while the instance is in the meeting.'),
+    wake: wakeOf('What is pushed of what is for these agents; absent: all.'),
   },
   named('Membership', 'An instance in a meeting, with the agents that take part.'),
 );

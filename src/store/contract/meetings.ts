@@ -1,4 +1,5 @@
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
+import type { Wake } from '../../domain/agents_to_notify.ts';
 import type { Candidate } from '../../domain/explanation.ts';
 import type { Health } from '../../domain/instance.ts';
 import type { Page, PageRequest } from './page.ts';
@@ -9,6 +10,12 @@ export interface Membership {
   agent_ids: string[];
   joined_at: number;
   left_at: number | null;
+  wake: Wake;
+}
+
+/** What a join may say of a membership: what is absent stays as it is. */
+export interface MemberRules {
+  wake?: Wake | undefined;
 }
 
 export interface MeetingInstance extends Membership {
@@ -75,6 +82,7 @@ export interface MeetingStore {
     agent_ids: string[],
     wall_ms: number,
     owner_scope?: OwnerScope | null,
+    rules?: MemberRules,
   ): Promise<{ created: boolean; membership: Membership }>;
   /** Null when there was no membership to end. Leaving again returns the first time of leaving. */
   leave(

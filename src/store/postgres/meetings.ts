@@ -9,6 +9,7 @@ import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetin
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Visibility } from '../../domain/access.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
+import type { MembershipsTable } from '../rows/tables.ts';
 import { build, type Session, statement } from './database.ts';
 import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
@@ -20,7 +21,7 @@ const LOCK_INSTANCE = statement(
   `SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED} FOR NO KEY UPDATE`,
 );
 
-/** Notes the last seq as well, so that the activity counts as later than the messages so far: see meetings in migrations.ts. */
+/** Notes the last seq as well, so that the activity counts as later than the messages so far: see meetings in first_step.ts. */
 const ACTIVE = `
   last_activity_at = $wall_ms, last_seq = greatest(meetings.last_seq, (SELECT max(m.seq) FROM messages m WHERE m.meeting_id = $meeting_id))`;
 
@@ -34,12 +35,14 @@ const EXISTING = statement(
 );
 
 const JOIN = statement(`
-  INSERT INTO memberships AS s (meeting_id, instance_id, agent_ids, joined_at, left_at) VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL)
+  INSERT INTO memberships AS s (meeting_id, instance_id, agent_ids, joined_at, left_at, wake)
+    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake::text, 'all'))
   ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
     agent_ids = excluded.agent_ids,
     joined_at = CASE WHEN s.left_at IS NULL THEN s.joined_at ELSE excluded.joined_at END,
-    left_at = NULL
-  RETURNING joined_at`);
+    left_at = NULL,
+    wake = coalesce($wake::text, s.wake)
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake`);
 
 const LOCK_MEETING = statement('SELECT 1 FROM meetings WHERE meeting_id = $meeting_id FOR NO KEY UPDATE');
 
@@ -123,7 +126,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
     const query = build
       .selectFrom('memberships as s')
       .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 's.wake', 'i.instance_name'])
       .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
       .where('s.meeting_id', '=', meeting_id)
       .orderBy('s.instance_id')
@@ -133,7 +136,7 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
   }
 
   return {
-    async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope) {
+    async join(meeting_id, instance_id, agent_ids, wall_ms, owner_scope, { wake } = {}) {
       const instance = await session.one(LOCK_INSTANCE, { instance_id, ...ownedBy(owner_scope) });
       if (instance === undefined) throw notRegistered(instance_id);
       await session.run(TOUCH, { meeting_id, wall_ms });
@@ -142,10 +145,9 @@ export function meetingOperations(session: Session, { quotas }: { quotas: Quotas
         await assertRoomForMembership(session, quotas, meeting_id, instance_id);
       const list = JSON.stringify(agent_ids);
       await assertRoomForAgents(session, meeting_id, instance_id, list);
-      const values = { meeting_id, instance_id, agent_ids: list, wall_ms };
-      const { joined_at } = (await session.one<{ joined_at: number }>(JOIN, values)) as { joined_at: number };
-      const membership = { meeting_id, instance_id, agent_ids, joined_at, left_at: null };
-      return { created: existing === undefined, membership };
+      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, wake: wake ?? null };
+      const row = (await session.one<MembershipsTable>(JOIN, values)) as MembershipsTable;
+      return { created: existing === undefined, membership: membershipOf(row) };
     },
     async leave(meeting_id, instance_id, wall_ms, owner_scope) {
       await session.all(LOCK_MEETING, { meeting_id });

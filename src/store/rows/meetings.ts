@@ -1,25 +1,26 @@
 /** Memberships as both engines read them. */
 import { Problem } from '../../domain/problem.ts';
 import type { CandidateRow, Membership } from '../contract/meetings.ts';
-import { storedTexts } from './stored_values.ts';
+import type { MembershipsTable } from './tables.ts';
+import { storedTexts, storedWake } from './stored_values.ts';
 
 /** The bytes of the long columns of `s`. */
 export const MEMBERSHIP_BYTES = 'octet_length(s.agent_ids)';
 
-export function membershipOf(row: Omit<Membership, 'agent_ids'> & { agent_ids: string }): Membership {
-  const { meeting_id, instance_id, agent_ids, joined_at, left_at } = row;
+export function membershipOf(row: MembershipsTable): Membership {
+  const { meeting_id, instance_id, agent_ids, joined_at, left_at, wake } = row;
   return {
     meeting_id,
     instance_id,
     agent_ids: memberAgents(agent_ids, meeting_id, instance_id),
     joined_at,
     left_at,
+    wake: storedWake(wake, meeting_id, instance_id),
   };
 }
 
 /** A membership with what both engines read of its instance. */
-type CandidateColumns = Pick<Membership, 'meeting_id' | 'instance_id' | 'left_at'> & {
-  agent_ids: string;
+type CandidateColumns = Omit<MembershipsTable, 'joined_at'> & {
   instance_name: string;
   is_active: number;
   webhook_enabled: number;
@@ -33,6 +34,7 @@ export function candidateOf(row: CandidateColumns): CandidateRow {
     instance_id,
     instance_name,
     agent_ids: memberAgents(row.agent_ids, meeting_id, instance_id),
+    wake: storedWake(row.wake, meeting_id, instance_id),
     left_at,
     is_active: row.is_active === 1,
     webhook_enabled: row.webhook_enabled === 1,

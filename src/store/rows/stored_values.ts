@@ -2,6 +2,7 @@
  * Reads the values of a row so that a damaged value stops neither the reader nor the rows beside it. A value that this
  * service would not write is reported once, with its place, and read as the emptiest value of its type.
  */
+import { type Wake, WAKES } from '../../domain/agents_to_notify.ts';
 import type { LastFailure, TransportName } from '../../domain/instance.ts';
 import { type Attempt, OUTCOMES, type SuccessStatuses } from '../../domain/outcome.ts';
 import { isShapedName, type RuntimeSettings } from '../../domain/runtimes/runtimes.ts';
@@ -98,6 +99,12 @@ export function storedRuntime(json: string, row: string): RuntimeSettings | null
   }
   reportDamaged('instances', 'runtime', row);
   return null;
+}
+
+export function storedWake(text: string, meeting_id: string, instance_id: string): Wake {
+  const wake = WAKES.find((each) => each === text);
+  if (wake === undefined) reportDamaged('memberships', 'wake', JSON.stringify([meeting_id, instance_id]));
+  return wake ?? 'all';
 }
 
 /** A number that counts something. */

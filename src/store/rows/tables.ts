@@ -76,6 +76,7 @@ export interface MembershipsTable {
   agent_ids: string;
   joined_at: number;
   left_at: number | null;
+  wake: string;
 }
 
 export interface MessagesTable {

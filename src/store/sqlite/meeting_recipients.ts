@@ -1,14 +1,16 @@
-import { storedTexts } from '../rows/stored_values.ts';
+import type { Wake } from '../../domain/agents_to_notify.ts';
+import { storedTexts, storedWake } from '../rows/stored_values.ts';
 import type { Database } from './database.ts';
 
 export interface Recipient {
   instance_id: string;
   agent_ids: string[];
+  wake: Wake;
 }
 
 /** The recipients of a meeting (spec section 4, step 1). */
 const RECIPIENTS = `
-  SELECT m.instance_id, m.agent_ids
+  SELECT m.instance_id, m.agent_ids, m.wake
   FROM memberships m JOIN instances i ON i.instance_id = m.instance_id
   WHERE m.meeting_id = ? AND m.left_at IS NULL AND i.is_active = 1 AND i.webhook_enabled = 1
   ORDER BY m.instance_id`;
@@ -40,10 +42,15 @@ export class Recipients {
   of(meeting_id: string): readonly Recipient[] {
     const known = this.#meetings.get(meeting_id);
     if (known !== undefined) return known.recipients;
-    const rows = this.#db.prepare(RECIPIENTS).all(meeting_id) as { instance_id: string; agent_ids: string }[];
+    const rows = this.#db.prepare(RECIPIENTS).all(meeting_id) as {
+      instance_id: string;
+      agent_ids: string;
+      wake: string;
+    }[];
     const found = rows.map((row) => ({
       instance_id: row.instance_id,
       agent_ids: storedTexts(row.agent_ids, 'memberships', 'agent_ids', JSON.stringify([meeting_id, row.instance_id])),
+      wake: storedWake(row.wake, meeting_id, row.instance_id),
     }));
     const chars = rows.reduce((sum, row) => sum + row.agent_ids.length, 0);
     const is_full = this.#memberships + found.length > MEMBERSHIPS_MAX || this.#chars + chars > LISTS_CHARS_MAX;

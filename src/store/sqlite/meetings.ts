@@ -2,13 +2,14 @@ import { sql } from 'kysely';
 import { healthOf } from '../../domain/instance.ts';
 import { decodeCursor, pageOf } from '../rows/page.ts';
 import type { OwnerScope, Visibility } from '../../domain/access.ts';
-import type { MeetingFilter, MeetingRow, MeetingStore } from '../contract/meetings.ts';
+import type { MeetingFilter, MemberRules, MeetingRow, MeetingStore } from '../contract/meetings.ts';
 import { NO_QUOTAS, type Quotas } from '../contract/quotas.ts';
 import type { Page, PageRequest } from '../contract/page.ts';
 import type { Database } from './database.ts';
 import { likePattern } from '../rows/like.ts';
 import { candidateOf, MEMBERSHIP_BYTES, membershipOf, notRegistered } from '../rows/meetings.ts';
 import { settingsOf } from '../rows/meeting_settings.ts';
+import type { MembershipsTable } from '../rows/tables.ts';
 import type { Sync } from './sync.ts';
 import { allSettings, changeSettings, settings } from './meeting_settings.ts';
 import { IS_OWNED, ownedBy } from './owner_scope.ts';
@@ -21,12 +22,14 @@ const TOUCH = `
   ON CONFLICT (meeting_id) DO UPDATE SET last_activity_at = $wall_ms`;
 
 const JOIN = `
-  INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at, left_at) VALUES (?, ?, ?, ?, NULL)
+  INSERT INTO memberships (meeting_id, instance_id, agent_ids, joined_at, left_at, wake)
+    VALUES ($meeting_id, $instance_id, $agent_ids, $wall_ms, NULL, coalesce($wake, 'all'))
   ON CONFLICT (meeting_id, instance_id) DO UPDATE SET
     agent_ids = excluded.agent_ids,
     joined_at = CASE WHEN left_at IS NULL THEN joined_at ELSE excluded.joined_at END,
-    left_at = NULL
-  RETURNING joined_at`;
+    left_at = NULL,
+    wake = coalesce($wake, wake)
+  RETURNING meeting_id, instance_id, agent_ids, joined_at, left_at, wake`;
 
 /** Leaving twice keeps the first time; joining again clears it. */
 const LEAVE = `
@@ -95,7 +98,7 @@ export function meetingOperations(
     const query = db.build
       .selectFrom('memberships as s')
       .innerJoin('instances as i', 'i.instance_id', 's.instance_id')
-      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 'i.instance_name'])
+      .select(['s.meeting_id', 's.instance_id', 's.agent_ids', 's.left_at', 's.wake', 'i.instance_name'])
       .select(sql<number>`${sql.raw(MEMBERSHIP_BYTES)}`.as('row_bytes'))
       .where('s.meeting_id', '=', meeting_id)
       .orderBy('s.instance_id')
@@ -111,6 +114,7 @@ export function meetingOperations(
       agent_ids: string[],
       wall_ms: number,
       owner_scope?: OwnerScope | null,
+      { wake }: MemberRules = {},
     ) {
       const instance = db
         .prepare(`SELECT 1 FROM instances WHERE instance_id = $instance_id AND ${IS_OWNED}`)
@@ -128,10 +132,8 @@ export function meetingOperations(
       assertRoomForAgents(db, meeting_id, instance_id, list);
       recipients.forget(meeting_id);
       db.prepare(TOUCH).run({ meeting_id, wall_ms });
-      const { joined_at } = db.prepare(JOIN).get(meeting_id, instance_id, list, wall_ms) as {
-        joined_at: number;
-      };
-      return { created, membership: { meeting_id, instance_id, agent_ids, joined_at, left_at: null } };
+      const values = { meeting_id, instance_id, agent_ids: list, wall_ms, wake: wake ?? null };
+      return { created, membership: membershipOf(db.prepare(JOIN).get(values) as unknown as MembershipsTable) };
     },
     leave(meeting_id: string, instance_id: string, wall_ms: number, owner_scope?: OwnerScope | null) {
       const left = db.prepare(LEAVE).get({ meeting_id, instance_id, wall_ms, ...ownedBy(owner_scope) }) as

@@ -131,8 +131,8 @@ export function messageOperations(
     }
     const targets = message.target_agents === null ? null : new Set(message.target_agents);
     const queued: { instance_id: string; target_agents: string }[] = [];
-    for (const { instance_id, agent_ids } of recipients.of(meeting_id)) {
-      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null);
+    for (const { instance_id, agent_ids, wake } of recipients.of(meeting_id)) {
+      const agents = agentsToNotify(agent_ids, targets, given?.from_agent ?? null, wake);
       if (agents.length > 0) queued.push({ instance_id, target_agents: JSON.stringify(agents) });
     }
 

@@ -310,4 +310,8 @@ export const MIGRATIONS: readonly string[] = [
   ALTER TABLE instances ADD COLUMN timeout_s INTEGER NOT NULL DEFAULT 5;
   ALTER TABLE instances ADD COLUMN runtime TEXT;
   `,
+  `
+  -- What wakes a membership: all, targeted, people.
+  ALTER TABLE memberships ADD COLUMN wake TEXT NOT NULL DEFAULT 'all';
+  `,
 ];

@@ -68,4 +68,5 @@ const KINDS: readonly Kind[] = [
     mark: 'off',
     words: 'will not hear it: switched off',
   },
+  { is: ({ why }) => why === 'wake', mark: 'off', words: 'will not be woken: it stands in the history' },
 ];

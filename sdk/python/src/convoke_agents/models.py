@@ -384,11 +384,11 @@ class DroppedDeliveries(Model):
     """False when more of them wait: call it again."""
 
 
-WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "hop_limit", "pair_limit", "paused", "connection", "back_off"]
+WhyNotNow: TypeAlias = Literal["left", "inactive", "switched_off", "nobody_named", "is_sender", "wake", "hop_limit", "pair_limit", "paused", "connection", "back_off"]
 """Why a message would not be pushed: the instance has `left`, it is `inactive`, its webhook is `switched_off`, the
-message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), or the loop guard would
-stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the meeting is `paused`, the machine does
-not pull (`connection`), the instance backs off (`back_off`)."""
+message is for none of its agents (`nobody_named`), its only agent says it (`is_sender`), it does not `wake` this
+membership, or the loop guard would stop it (`hop_limit`, `pair_limit`). Or why it would be pushed later: the
+meeting is `paused`, the machine does not pull (`connection`), the instance backs off (`back_off`)."""
 
 
 class Explanation(Model):
@@ -647,6 +647,8 @@ class MeetingInstance(Model):
     """When the instance last joined."""
     left_at: datetime | None
     """When it left; null while the instance is in the meeting."""
+    wake: Literal["all", "targeted", "people"] | str | None = None
+    """What is pushed of what is for these agents; absent: all."""
     instance_name: str
     """The name that people see."""
     health: Health | str
@@ -683,6 +685,8 @@ class Membership(Model):
     """When the instance last joined."""
     left_at: datetime | None
     """When it left; null while the instance is in the meeting."""
+    wake: Literal["all", "targeted", "people"] | str | None = None
+    """What is pushed of what is for these agents; absent: all."""
 
 
 class Message(Model):

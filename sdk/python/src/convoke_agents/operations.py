@@ -366,14 +366,19 @@ class Operations:
         instance_id: str,
         meeting_id: str | int,
         agent_ids: Sequence[str],
+        wake: Literal["all", "targeted", "people"] | None = None,
     ) -> Membership:
         """Link an instance to a meeting, with the agents that take part.
 
-        Joining again replaces the agents and undoes a leave. The agents need not be in the list of the instance.
+        Joining again replaces the agents, and `wake` when it is given, and undoes a leave. The agents need not be
+        in the list of the instance.
 
         :param instance_id: The key of an instance.
         :param meeting_id: The meeting; an integer is taken as its decimal string.
         :param agent_ids: The agents of the instance that take part; they replace those of an earlier join.
+        :param wake: What is pushed of what is for these agents: `all`; `targeted`: only what names one of them in
+            target_agents; `people`: only what no agent says. The rest stands in the history. Absent: as it was,
+            at first `all`.
         """
         return self._requests.call(
             "POST",
@@ -383,6 +388,7 @@ class Operations:
                 instance_id=instance_id,
                 meeting_id=meeting_id,
                 agent_ids=agent_ids,
+                wake=wake,
             ),
         )
 

@@ -11,6 +11,7 @@ const WHY: Record<NonNullable<Explanation['why']>, string> = {
   switched_off: 'its webhook is switched off',
   nobody_named: 'none of its agents is named',
   is_sender: 'its agent says it',
+  wake: 'it does not wake it',
   hop_limit: 'the loop guard: too many messages of agents in a row',
   pair_limit: 'the loop guard: too many from this agent to one of its agents',
   paused: 'when the meeting goes on',

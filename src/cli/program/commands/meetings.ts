@@ -81,6 +81,7 @@ function showCommand(): Command {
         { title: 'INSTANCE', text: (row) => row.instance_id },
         { title: 'NAME', text: (row) => row.instance_name, gives_way: true },
         { title: 'AGENTS IN IT', text: (row) => listInWords(row.agent_ids) || 'none', gives_way: true },
+        { title: 'WAKE', text: (row) => row.wake ?? 'all' },
         { title: 'HEALTH', text: (row) => row.health, style: ({ health }) => HEALTH_STYLES[health] },
         { title: 'JOINED', text: (row) => ago(row.joined_at, now_ms) },
         { title: 'LEFT', text: (row) => (row.left_at === null ? '' : ago(row.left_at, now_ms)) },

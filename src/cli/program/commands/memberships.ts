@@ -1,8 +1,13 @@
 import { type ConvokeClient, ConvokeError } from '@convoke/sdk';
-import { Command } from 'commander';
+import { Command, Option } from 'commander';
 import { type ApiOptions, clientFor, collect, withApi } from '../api.ts';
 import { withExamples } from '../examples.ts';
 import { note, print, printJson } from '../terminal.ts';
+
+interface JoinOptions extends ApiOptions {
+  agent?: string[];
+  wake?: 'all' | 'targeted' | 'people';
+}
 
 export function joinCommand(): Command {
   const command = new Command('join')
@@ -14,11 +19,23 @@ export function joinCommand(): Command {
       'an agent that takes part; repeat it for more; all of the instance when absent',
       collect,
     )
-    .action(async (instance_id: string, meeting_id: string, options: ApiOptions & { agent?: string[] }) => {
+    .addOption(
+      new Option('--wake <what>', 'what is pushed: all, only what names its agents, or only what people say').choices([
+        'all',
+        'targeted',
+        'people',
+      ]),
+    )
+    .action(async (instance_id: string, meeting_id: string, options: JoinOptions) => {
       const client = clientFor(options);
       const hosted = (await client.getInstance(instance_id)).agent_ids;
       const before = await agentsIn(client, meeting_id, instance_id);
-      const membership = await client.joinMeeting({ instance_id, meeting_id, agent_ids: options.agent ?? hosted });
+      const membership = await client.joinMeeting({
+        instance_id,
+        meeting_id,
+        agent_ids: options.agent ?? hosted,
+        wake: options.wake,
+      });
       if (options.json) {
         printJson(membership);
         return;
@@ -30,6 +47,7 @@ export function joinCommand(): Command {
   return withExamples(withApi(command), {
     'convoke join laptop-anna standup-42': 'with all of its agents',
     'convoke join laptop-anna standup-42 --agent anna-planner': 'with one of them',
+    'convoke join laptop-anna standup-42 --wake targeted': 'only what names its agents is pushed',
   });
 }
 

@@ -36,7 +36,7 @@ function makeMeetings(condition: string): string {
 }
 
 /**
- * Locks the meetings without writing them: see meetings in migrations.ts. The next statements see everything that was
+ * Locks the meetings without writing them: see meetings in first_step.ts. The next statements see everything that was
  * committed before.
  */
 const LOCK_MEETINGS = `
@@ -111,6 +111,25 @@ const OF_SENDER: Keys = {
   updates: ', sender = excluded.sender',
 };
 
+/** Which messages wake a membership: see src/domain/agents_to_notify.ts. */
+interface WakeParts {
+  /** The column of the membership `s`. */
+  column: string;
+  /** The message at `i.place` has no agents to notify at `r`, because it does not wake it. */
+  asleep: string;
+}
+
+/** The versions before wake everybody. */
+const WAKES_ALL: WakeParts = { column: '', asleep: '' };
+
+/** A batch in which nobody says anything has an empty list of from_agents: each of its elements is null. */
+const WAKES_SOME: WakeParts = {
+  column: ', s.wake',
+  asleep: `WHEN r.wake <> 'all' AND (r.wake = 'people' AND from_agents[i.place] IS NOT NULL
+            OR r.wake = 'targeted' AND (targets[i.place] IS NULL OR targets[i.place] = '[]')) THEN '[]'
+            `,
+};
+
 /** Messages whose key was used before, as a row of the result: those of the items `i` for which `condition` holds. */
 function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string, condition: string): string {
   return `
@@ -139,7 +158,7 @@ function repeatedKeys({ same_key, latest }: Keys, said: SaidParts, items: string
  * and for the reader. There is a row for messages that were stored, and one with fingerprints for messages whose key
  * was used before.
  */
-function acceptMessages(name: string, of: Keys, said: SaidParts): string {
+function acceptMessages(name: string, of: Keys, said: SaidParts, wake: WakeParts = WAKES_ALL): string {
   return `
   CREATE FUNCTION ${name}(
     my_run_no bigint, my_batch_no bigint,
@@ -235,16 +254,16 @@ ${said.count}
         FROM unnest(of_meetings) WITH ORDINALITY AS i(of_meeting, place)
         WHERE is_new IS NULL OR is_new[i.place]
       ), membership AS MATERIALIZED (
-        SELECT s.meeting_id, s.instance_id, s.agent_ids FROM memberships s WHERE s.meeting_id = ANY (meeting_ids) AND s.left_at IS NULL
+        SELECT s.meeting_id, s.instance_id, s.agent_ids${wake.column} FROM memberships s WHERE s.meeting_id = ANY (meeting_ids) AND s.left_at IS NULL
       ), member AS MATERIALIZED (
-        SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids
+        SELECT w.of_meeting, s.instance_id, r.partition_no, s.agent_ids${wake.column}
         FROM membership s JOIN meeting w ON w.meeting_id = s.meeting_id JOIN recipients r ON r.instance_id = s.instance_id
         WHERE r.instance_id = ANY (ARRAY(SELECT DISTINCT s.instance_id FROM membership s))
       ), recipient AS MATERIALIZED (
         SELECT i.nth, r.instance_id, r.partition_no, notified.agents, row_number() OVER (ORDER BY i.nth, r.instance_id) AS number
         FROM item i JOIN member r ON r.of_meeting = i.of_meeting
           -- OFFSET 0 keeps it from being computed twice, once for its value and once for the condition below.
-          CROSS JOIN LATERAL (SELECT CASE WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${said.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
+          CROSS JOIN LATERAL (SELECT CASE ${wake.asleep}WHEN targets[i.place] IS NULL OR targets[i.place] = '[]' THEN ${said.everybody} ELSE (${AGENTS_TO_NOTIFY}) END AS agents OFFSET 0) notified
         WHERE notified.agents <> '[]'
       ), sent AS MATERIALIZED (
         SELECT r.nth, count(*) AS n FROM recipient r GROUP BY r.nth
@@ -298,3 +317,6 @@ export const ACCEPT_MESSAGES_2 = acceptMessages('accept_messages_2', OF_SENDER, 
 
 /** The same, with who says a message, and which message it answers. */
 export const ACCEPT_MESSAGES_3 = acceptMessages('accept_messages_3', OF_SENDER, WHO_SAYS);
+
+/** The same where a membership may say what wakes it. */
+export const ACCEPT_MESSAGES_4 = acceptMessages('accept_messages_4', OF_SENDER, WHO_SAYS, WAKES_SOME);
