@@ -29,11 +29,18 @@ export interface DemoRegistration {
   webhook_secret: string;
 }
 
+/** Whom a message is for, who says it, and what it answers. */
+export interface DemoSend {
+  target_agents?: string[];
+  from_agent?: string;
+  in_reply_to?: string;
+}
+
 /** The calls that the agents make on the service: a part of ConvokeClient. */
 export interface DemoService {
   register(registration: DemoRegistration): Promise<unknown>;
   joinMeeting(membership: { instance_id: string; meeting_id: string; agent_ids: string[] }): Promise<unknown>;
-  sendMessage(meeting_id: string, message: object, options?: { target_agents?: string[] }): Promise<{ seq: number }>;
+  sendMessage(meeting_id: string, message: object, options?: DemoSend): Promise<{ seq: number }>;
   deleteInstance(instance_id: string): Promise<unknown>;
 }
 
@@ -150,7 +157,7 @@ export class Conversation {
     const is_turn = typeof turn === 'number';
     if (is_turn && turn === this.#turn && agent_id === this.#next && !this.#is_thinking) {
       this.#is_thinking = true;
-      this.#think(() => this.#takeTurn(agent_id));
+      this.#think(() => this.#takeTurn(agent_id, push));
     } else if (!is_turn && !AGENTS.some((agent) => agent === from)) {
       this.#answer(agent_id, push);
     }
@@ -160,7 +167,8 @@ export class Conversation {
     return AGENTS[this.#turn % AGENTS.length] as string;
   }
 
-  #takeTurn(agent_id: string): void {
+  /** Each turn answers the one before, so that the loop guard counts them: it stops them after a while. */
+  #takeTurn(agent_id: string, heard: Push): void {
     this.#is_thinking = false;
     const { observer, turns } = this.#options;
     const content = turns[this.#turn];
@@ -168,16 +176,17 @@ export class Conversation {
     this.#turn += 1;
     const to = this.#next;
     observer.says(agent_id, to, content);
-    this.#send(messageFrom(agent_id, content, this.#turn), [to]);
+    this.#send(messageFrom(agent_id, content, this.#turn), { ...answerBy(agent_id, heard), target_agents: [to] });
   }
 
   /** When several agents get the message, the first one answers. */
-  #answer(agent_id: string, { seq, message }: Push): void {
+  #answer(agent_id: string, push: Push): void {
+    const { seq, message } = push;
     const { answers_max } = this.#options;
     if (seq === null || this.#answered.has(seq) || this.#answered.size >= answers_max) return;
     this.#answered.add(seq);
     const content = answerTo(agent_id, message['content'], this.#answered.size === answers_max);
-    this.#think(() => this.#send(messageFrom(agent_id, content)));
+    this.#think(() => this.#send(messageFrom(agent_id, content), answerBy(agent_id, push)));
   }
 
   /**
@@ -193,11 +202,14 @@ export class Conversation {
     this.#timers.add(timer);
   }
 
-  #send(message: object, target_agents?: string[]): void {
+  #send(message: object, options: DemoSend): void {
     const { service, observer } = this.#options;
-    const options = target_agents === undefined ? {} : { target_agents };
     service.sendMessage(this.meeting_id, message, options).catch((error: unknown) => observer.failed(error));
   }
+}
+
+function answerBy(from_agent: string, { message_id }: Push): DemoSend {
+  return { from_agent, ...(message_id !== null && { in_reply_to: message_id }) };
 }
 
 /** The first name that this node delivers to; if there is none, the first name. */

@@ -151,14 +151,14 @@ export class DemoMeeting {
         }),
       joinMeeting: ({ meeting_id, instance_id, agent_ids }) =>
         changes.memberships.join(this.#authorOf('meeting.join', instance_id), meeting_id, instance_id, agent_ids),
-      async sendMessage(meeting_id, message, { target_agents } = {}) {
+      async sendMessage(meeting_id, message, { target_agents, from_agent, in_reply_to = null } = {}) {
         const { created_at } = message as { created_at: string };
         const { message: sent } = await engine.send({
           meeting_id,
           message: JSON.stringify(message),
           timestamp: created_at,
           target_agents: target_agents ?? null,
-          said: null,
+          said: from_agent === undefined ? null : { from_agent, in_reply_to, speaks_for: null },
           expires_in_ms: null,
           idempotency: null,
         });

@@ -4,7 +4,10 @@ export const AGENTS = ['ada', 'ben'] as const;
 
 export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
 
-/** What they say in turns; Ada begins. The first four turns also work as a conversation of their own. */
+/**
+ * What they say in turns; Ada begins. The first four turns also work as a conversation of their own. Each answers the one before,
+ * so that with the limit of the service the loop guard stops the 17th: the others are heard when somebody lets it through.
+ */
 export const TURNS = [
   'An address. A machine that registers a webhook hears every message of the meeting.',
   'And a way to know that it was Convoke who knocked: I verify the signature first.',
@@ -22,9 +25,9 @@ export const TURNS = [
   'Not at all: every machine has a queue of its own in every meeting.',
   'How do I see whether you got my last message?',
   'Look at its delivery: every attempt is there, with the status that I answered and how long I took.',
-  'And if you had never been reached?',
-  'Then one line would say why: the name did not resolve, the connection was refused, nobody answered in time.',
-  'I think we have said it all.',
+  'And if we two went on for ever?',
+  'Then the loop guard would stop us, as it just did: somebody let one message through.',
+  'So a person has the last word.',
   'Say something yourself, if you are reading this: we are listening.',
 ];
 

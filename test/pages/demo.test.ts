@@ -10,6 +10,8 @@ import { assertProblem, type Service, startService } from '../support/service.ts
 import { until } from '../support/wait.ts';
 
 const DEMO = '/api/v1/demo/';
+/** The limit of the service. */
+const HOPS = 16;
 
 const clientOf = ({ url, token }: Service): ConvokeClient =>
   new ConvokeClient({ base_url: url, ...(token !== null && { api_key: token }) });
@@ -62,7 +64,7 @@ test('it talks a turn a second, answers a person, and leaves nothing registered'
   assert.deepEqual([...new Set(of_demo.map(({ principal }) => principal))], [key_id]);
 });
 
-test('it says its twenty turns, then answers so often and no more, and never its own', async (t) => {
+test('the loop guard stops its turns; one that is let through is answered, and stopped again; people are answered', async (t) => {
   const service = await startService(t);
   const client = clientOf(service);
   const failures: unknown[] = [];
@@ -84,25 +86,39 @@ test('it says its twenty turns, then answers so often and no more, and never its
   await conversation.gather();
   await conversation.open('demo');
   const { meeting_id } = conversation;
-  await until(
-    'all turns',
-    () => conversation.turns,
-    (turns) => turns === TURNS.length,
-  );
-  // Each of the three is pushed to both, and so are the two answers.
+  const stoppedTurns = async () =>
+    (await client.listDeliveries({ meeting_id, state: 'cancelled' })).data.filter(
+      ({ reason }) => reason === 'hop_limit',
+    );
+  const [stopped] = await until('a turn that is stopped', stoppedTurns, (deliveries) => deliveries.length === 1);
+  assert.equal(conversation.turns, HOPS + 1);
+  await client.retryDelivery(stopped!.delivery_id);
+  await until('the next one', stoppedTurns, ([last]) => last !== undefined && last.seq > stopped!.seq);
+  const turns = HOPS + 2;
+  assert.equal(conversation.turns, turns);
+  // Each of the three is pushed to both, and each of the two answers to the other agent.
   for (const content of ['one', 'two', 'three']) await client.sendMessage(meeting_id, { from: 'anna', content });
   await until(
     'all pushes',
     () => heard.length,
-    (pushes) => pushes === 2 + TURNS.length + 3 * 2 + 2 * 2,
+    (pushes) => pushes === 2 + (turns - 1) + 3 * 2 + 2,
   );
   const { data } = await client.listMessages(meeting_id, { after_seq: 0, limit: 100 });
   const said = data.map(({ message }) => message as { from: string; content: string });
   assert.deepEqual(
-    said.slice(1, 1 + TURNS.length),
-    TURNS.map((content, turn) => ({ ...said[turn + 1], from: turn % 2 === 0 ? 'ada' : 'ben', content })),
+    said.slice(1, 1 + turns),
+    TURNS.slice(0, turns).map((content, turn) => ({
+      ...said[turn + 1],
+      from: turn % 2 === 0 ? 'ada' : 'ben',
+      content,
+    })),
   );
-  assert.equal(said.length, 1 + TURNS.length + 3 + 2);
+  assert.equal(said.length, 1 + turns + 3 + 2);
+  const answers = data.slice(1, 1 + turns);
+  assert.deepEqual(
+    answers.map(({ from_agent, in_reply_to, hops }) => [from_agent, in_reply_to, hops]),
+    answers.map((_, turn) => [turn % 2 === 0 ? 'ada' : 'ben', data[turn]!.message_id, turn + 1]),
+  );
   assert.match(said.findLast(({ from }) => from !== 'anna')?.content ?? '', /This was my last answer/);
   assert.deepEqual(failures, []);
 });
