@@ -149,8 +149,7 @@ const COMMANDS = {
     store.messages.accept(
       Array.from({ length: d.limit }, (_, k) => ({
         meeting_id: d.flag(3, k) ? d.meeting_id : MEETING_IDS[k]!,
-        message: d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!,
-        timestamp: d.pick(5, TIMESTAMPS),
+        ...withTimestamp(d.flag(4, k) ? d.text : MESSAGES[(k + d.limit) % MESSAGES.length]!, d.pick(5, TIMESTAMPS)),
         target_agents: d.flag(6, k) ? d.pick(0, [[], ['a'], ['b', 'nobody', '"c"'], ['nobody']]) : null,
         said: saidIn(d, k),
         idempotency:
@@ -497,6 +496,14 @@ const COMMANDS = {
     }),
   ping: (store) => store.ping(),
 } satisfies Record<string, (store: Store, draw: Draw) => unknown>;
+
+/** SQLite may take a timestamp from its message, so the two say the same. */
+function withTimestamp(text: string, timestamp: string): Pick<NewMessage, 'message' | 'timestamp'> {
+  if (timestamp === '' || !text.startsWith('{')) return { message: text, timestamp: '' };
+  const rest = text.slice(1).trimStart();
+  const comma = rest === '}' ? '' : ',';
+  return { message: `{"created_at":${JSON.stringify(timestamp)}${comma}${rest}`, timestamp };
+}
 
 /** Who says a message of `accept`: often nobody. A refused one has no key: engines judge others with that key differently. */
 function saidIn(d: Draw, k: number): NewMessage['said'] {
