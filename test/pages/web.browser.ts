@@ -88,6 +88,28 @@ describe('the pages', { concurrency: 3 }, () => {
     });
   });
 
+  test('a message shows its trace: what led to it, what answers it, and whom it woke', async (t) => {
+    const { service, url } = await start(t);
+    const { instance_id } = await service.member(t, 'traced', { agent_ids: ['ben'] });
+    const say = async (content: string, fields: object): Promise<SentMessage> => {
+      const answer = await service.post<SentMessage>(messagesPath('traced'), { message: { content }, ...fields });
+      assert.equal(answer.status, 201, answer.text);
+      return answer.body;
+    };
+    const asked = await say('Why?', {});
+    const answer = await say('So', { from_agent: 'anna', in_reply_to: asked.message_id });
+    await say('I see', { from_agent: 'ben', in_reply_to: answer.message_id });
+    await service.settled(answer);
+    await visitor.visit(url, { path: '/meetings/traced' }, async (page) => {
+      await page.getByRole('button', { name: 'Trace message 2' }).click();
+      const trace = page.getByRole('group', { name: 'Trace of message 2' });
+      await trace.getByText('{"content":"Why?"}').waitFor();
+      await trace.getByText('{"content":"I see"}').waitFor();
+      await trace.getByRole('link', { name: instance_id }).waitFor();
+      await trace.getByText('delivered').waitFor();
+    });
+  });
+
   test('the composer shows who will hear it: at once, later, or not at all', async (t) => {
     const { service, url } = await start(t);
     const member = (agent: string, instance_name: string) =>
