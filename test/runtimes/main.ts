@@ -3,6 +3,9 @@
  * on demand into `node_modules/.cache`, pinned, and runs on loopback. A scripted model server stands for the model, because
  * a model is what no package brings.
  */
+import { proveA2a } from './a2a.ts';
+import { type Row, tableOf } from './conversation.ts';
+import { proveOpenAi } from './openai.ts';
 import { proveOpenClaw } from './openclaw.ts';
 import { proveConnect } from './openclaw_connect.ts';
 
@@ -10,21 +13,30 @@ import { proveConnect } from './openclaw_connect.ts';
 export interface Proof {
   runtime: string;
   shown: readonly string[];
+  /** Of the table in docs/runtimes.md. */
+  rows?: readonly Row[];
 }
 
-const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = { openclaw: [proveOpenClaw, proveConnect] };
+const PROOFS: Readonly<Record<string, readonly (() => Promise<Proof>)[]>> = {
+  openclaw: [proveOpenClaw, proveConnect],
+  openai: [proveOpenAi],
+  a2a: [proveA2a],
+};
 
 const named = process.argv.slice(2);
 const names = named.length === 0 ? Object.keys(PROOFS) : named;
+const rows: Row[] = [];
 for (const name of names) {
   const proofs = PROOFS[name];
   if (proofs === undefined)
     throw new Error(`there is no runtime ${name}; choose from ${Object.keys(PROOFS).join(', ')}`);
   for (const prove of proofs) {
-    const { runtime, shown } = await prove();
+    const { runtime, shown, rows: shown_rows = [] } = await prove();
+    rows.push(...shown_rows);
     console.log(`✔ ${runtime}\n${shown.map((line) => `  · ${line}`).join('\n')}`);
   }
 }
+if (rows.length > 0) console.log(tableOf(rows, new Date().toISOString().slice(0, 10)));
 console.log(`${names.length} passed, 0 failed`);
 // Nothing of a runtime may keep this process alive.
 process.exit();

@@ -11,6 +11,8 @@ import { MODEL, type ModelServer } from './model_server.ts';
 import { freePort } from '../support/free_port.ts';
 
 export const PACKAGE = 'openclaw@2026.9.6';
+/** What its own API asks for. */
+export const GATEWAY_TOKEN = 'the-token-of-the-gateway-itself';
 /** It starts in 10 s on a quiet machine, and in a minute and a half on a busy one. */
 const READY_MS_MAX = 240_000;
 const LOOK_MS = 100;
@@ -105,7 +107,8 @@ function configOf(home: string, port: number, hooks: Hooks['hooks'], model: Mode
       mode: 'local',
       bind: 'loopback',
       port,
-      auth: { mode: 'token', token: 'the-token-of-the-gateway-itself' },
+      auth: { mode: 'token', token: GATEWAY_TOKEN },
+      http: { endpoints: { chatCompletions: { enabled: true } } },
     },
     agents: {
       defaults: {

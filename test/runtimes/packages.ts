@@ -14,15 +14,20 @@ const INSTALL_MS_MAX = 600_000;
  * @param pinned `name@version`
  * @returns the directory that holds its `node_modules`
  */
-export async function installPackage(pinned: string): Promise<string> {
-  const directory = join(CACHE, pinned.replaceAll('/', '+'));
+export function installPackage(pinned: string): Promise<string> {
+  return installPackages([pinned]);
+}
+
+/** The same for several packages that belong together; the directory is named for the first. */
+export async function installPackages(pinned: readonly [string, ...string[]]): Promise<string> {
+  const directory = join(CACHE, pinned[0].replaceAll('/', '+'));
   if (existsSync(directory)) return directory;
   // Renamed when it is whole: an install that was interrupted starts again.
   const partial = `${directory}.partial`;
   await rm(partial, { recursive: true, force: true });
   await mkdir(partial, { recursive: true });
   await writeFile(join(partial, 'package.json'), '{"private": true}\n');
-  const args = ['install', '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', pinned];
+  const args = ['install', '--ignore-scripts', '--no-audit', '--no-fund', '--no-save', ...pinned];
   await promisify(execFile)('npm', args, { cwd: partial, timeout: INSTALL_MS_MAX, maxBuffer: 64 << 20 });
   await rename(partial, directory);
   return directory;

@@ -37,6 +37,7 @@ function registrationOf(instance_id: string, changes: Partial<Registration> = {}
     agent_ids: ['a'],
     webhook_url: `http://${instance_id}.test/`,
     webhook_headers: { authorization: `Bearer ${canary('header')}` },
+    runtime: { name: 'openai', options: { model: 'm', system: canary('option') } },
     webhook_secret: makeSecret(),
     new_secret: makeSecret(),
     success_statuses: undefined,
@@ -83,6 +84,8 @@ function legible(file: string, secrets: readonly string[]): string[] {
 
 const bearerOf = ({ webhook_headers }: Registration): string => webhook_headers!['authorization']!;
 
+const optionOf = ({ runtime }: Registration): string => runtime!.options['system'] as string;
+
 /** Writes into the file behind the store's back. */
 function tamper(file: string, sql: string, ...parameters: string[]): void {
   const db = new DatabaseSync(file);
@@ -111,7 +114,7 @@ describe('in the file', () => {
     await store.instances.patch('given', { webhook_headers: { 'x-key': new_header } }, WALL);
 
     const secrets = [given.webhook_secret!, made.new_secret, rotated.webhook_secret!, new_secret, new_header];
-    secrets.push(...[given, made, rotated].map(bearerOf));
+    secrets.push(...[given, made, rotated].flatMap((each) => [bearerOf(each), optionOf(each)]));
     assert.deepEqual(legible(file, secrets), []);
     await store.close();
     assert.deepEqual(legible(file, secrets), []);
@@ -119,6 +122,7 @@ describe('in the file', () => {
     const again = await openStore(t, file);
     const [a, b, c] = await again.instances.load(['given', 'made', 'rotated']);
     assert.deepEqual(a?.webhook_headers, { 'x-key': new_header });
+    assert.deepEqual(a?.runtime, given.runtime);
     assert.equal(b?.webhook_secret, made.new_secret);
     assert.deepEqual([c?.webhook_secret, c?.previous_secret], [new_secret, rotated.webhook_secret]);
   });
@@ -132,7 +136,7 @@ describe('in the file', () => {
     instances.register(registration, WALL);
     const new_secret = makeSecret();
     instances.rotateSecret('plain', new_secret, 60_000, WALL);
-    const secrets = [registration.webhook_secret!, bearerOf(registration), new_secret];
+    const secrets = [registration.webhook_secret!, bearerOf(registration), optionOf(registration), new_secret];
     for (const secret of secrets) assert.notDeepEqual(legible(file, [secret]), [], secret);
     db.close();
     for (const secret of secrets) assert.notDeepEqual(legible(file, [secret]), [], secret);
@@ -359,7 +363,7 @@ describe('changing the key', () => {
     assert.equal(keyLines(file).length, 1);
     assert.notEqual(keyLines(file)[0], old_key);
     assert.equal(statSync(join(dirname(file), KEY_FILE)).mode & 0o777, 0o600);
-    for (const column of ['webhook_headers', 'webhook_secret', 'previous_secret']) {
+    for (const column of ['webhook_headers', 'webhook_secret', 'previous_secret', 'runtime']) {
       assert.ok(sealedOf(file, 'i7', column).startsWith(`v1.${after.key_id}.`), column);
     }
     await assertAllOpen(await openStore(t, file), registrations);

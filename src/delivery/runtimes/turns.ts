@@ -1,5 +1,5 @@
 import { type Outcome, OUTCOMES } from '../../domain/outcome.ts';
-import type { Asked, Runtime, RuntimeRequest } from '../../domain/runtimes/runtime.ts';
+import type { Asked, Runtime, RuntimeRequest, Taken } from '../../domain/runtimes/runtime.ts';
 import type { Options } from '../../domain/runtimes/options.ts';
 import type { AnsweredPart } from '../transport/transport.ts';
 import type { Exchanged } from './exchanged.ts';
@@ -49,26 +49,27 @@ export async function takeTurns(parts: TurnsParts): Promise<Turns | null> {
 
 async function takeTurn(parts: TurnsParts, asked: Asked): Promise<Turns | null> {
   const { runtime, options, base_url, exchange, pause } = parts;
+  let if_late: Taken | null = null;
   for (let request = runtime.requestOf(asked, options, base_url); ;) {
     const exchanged = await exchange(request, asked.agents);
     if (exchanged === null) return null;
     const { body, ...result } = exchanged;
     const end = { ...result, answered: [], excerpt: body };
+    if (result.outcome === 'timeout' && if_late !== null) return { ...end, ...taken(if_late, asked) };
     if (result.status_code === null || !OUTCOMES[result.outcome].reached) return end;
     const response = { status_code: result.status_code, body };
     // A body that did not arrive whole cannot be read.
     if (result.outcome === 'broken_response') return end;
     const meaning = runtime.read(response, asked, options, base_url);
-    if (meaning.kind === 'answered') {
-      const said = JSON.stringify({ replies: meaning.answers });
-      return { ...end, outcome: 'ok', detail: '', answered: [{ agents: asked.agents, body: said }] };
-    }
     if (meaning.kind === 'failed') return { ...end, outcome: meaning.outcome, detail: meaning.detail };
-    if (!(await pause(meaning.pause_ms))) {
-      return { ...end, outcome: 'timeout', detail: 'the answer was not there in time' };
-    }
-    ({ request } = meaning);
+    if (meaning.kind === 'answered') return { ...end, ...taken(meaning, asked) };
+    ({ request, if_late } = meaning);
+    if (!(await pause(meaning.pause_ms))) return { ...end, ...taken(if_late, asked) };
   }
+}
+
+function taken({ answers, note = '' }: Taken, { agents }: Asked): Pick<Turns, 'outcome' | 'detail' | 'answered'> {
+  return { outcome: 'ok', detail: note, answered: [{ agents, body: JSON.stringify({ replies: answers }) }] };
 }
 
 /** The first failure says what becomes of the delivery; what was answered counts all the same. */

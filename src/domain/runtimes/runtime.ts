@@ -52,11 +52,18 @@ export type Answer = string | { message: Record<string, unknown>; from_agent?: s
 /** What a response means. */
 export type Meaning =
   /** The runtime took it; `answers` is empty when there is nothing to say in the meeting. */
-  | { kind: 'answered'; answers: Answer[] }
+  | Taken
   /** Only statuses that a receiver may give have an outcome of their own. */
   | { kind: 'failed'; outcome: Outcome; detail: string }
   /** The answer is not there yet: ask with this request after the pause. */
-  | { kind: 'later'; request: RuntimeRequest; pause_ms: number };
+  | { kind: 'later'; request: RuntimeRequest; pause_ms: number; if_late: Taken };
+
+/** The runtime took it. `note` says in words what people should know of it. */
+export interface Taken {
+  kind: 'answered';
+  answers: Answer[];
+  note?: string;
+}
 
 /** What a test found, without a turn of the model. `advice` is one sentence: what to do about it. */
 export interface Probed {

@@ -1,11 +1,12 @@
 /** The runtimes that there are. One that is not here is refused at the registration. */
 import { invalidField } from '../problem.ts';
 import { checkedOptions, type Options } from './options.ts';
+import { a2a } from './a2a.ts';
 import { openai } from './openai.ts';
 import type { Runtime } from './runtime.ts';
 import { template } from './template.ts';
 
-export const RUNTIMES = { openai, template } as const satisfies Record<string, Runtime>;
+export const RUNTIMES = { openai, template, a2a } as const satisfies Record<string, Runtime>;
 
 /** A runtime with a shape of its own. `spec`, the specification's body, is none. */
 export type ShapedName = keyof typeof RUNTIMES;

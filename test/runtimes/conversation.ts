@@ -1,0 +1,103 @@
+/** What every runtime has to show that answers in a meeting: one message, one run, and one reply, by webhook and by connect. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import type { Message, RegisterInput } from '@convoke/sdk';
+import { start } from '../support/command_line.ts';
+import { messagesPath, Service } from '../support/service.ts';
+import { until } from '../support/wait.ts';
+
+/** A line of the table in docs/runtimes.md. */
+export interface Row {
+  runtime: string;
+  version: string;
+  way: 'webhook' | 'connect';
+  sent: string;
+  came_back: string;
+  runs: number;
+  /** What was said in the meeting. */
+  reply: string;
+}
+
+export interface Subject extends Pick<Row, 'runtime' | 'version' | 'sent' | 'came_back'> {
+  agent_id: string;
+  /** Where it listens. */
+  to: string;
+  headers?: Record<string, string>;
+  registration: Pick<RegisterInput, 'runtime' | 'runtime_options'>;
+  /** How often the agent has run for a message with this text. */
+  runsOf: (content: string) => number;
+}
+
+/** Puts the agent into a meeting in both ways, says something to it, and waits for what it answers. */
+export async function converse(subject: Subject, content = 'What is the weather like?'): Promise<Row[]> {
+  return [await byWebhook(subject, `${content} (by webhook)`), await byConnect(subject, `${content} (by connect)`)];
+}
+
+async function byWebhook(subject: Subject, content: string): Promise<Row> {
+  const { agent_id, to, headers = {}, registration } = subject;
+  await using cleanup = new AsyncDisposableStack();
+  const service = new Service();
+  await service.start();
+  cleanup.defer(() => service.close());
+  const instance = { webhook_url: to, webhook_headers: headers, agent_ids: [agent_id], ...registration };
+  const { instance_id } = await service.register(instance);
+  const runs_before = subject.runsOf('');
+  const tested = await service.post<{ success: boolean }>('/api/v1/instances/webhook-test/', { instance_id });
+  assert.equal(tested.body.success, true, tested.text);
+  assert.equal(subject.runsOf(''), runs_before, 'webhook-test runs no agent');
+  await service.join('m', instance_id, [agent_id]);
+  return answered(service, subject, 'webhook', content);
+}
+
+async function byConnect(subject: Subject, content: string): Promise<Row> {
+  const { agent_id, to, headers = {}, registration } = subject;
+  await using cleanup = new AsyncDisposableStack();
+  const service = new Service();
+  await service.start();
+  cleanup.defer(() => service.close());
+  const options = Object.entries(registration.runtime_options ?? {}).flatMap(([name, value]) => [
+    '--option',
+    `${name}=${typeof value === 'string' ? value : JSON.stringify(value)}`,
+  ]);
+  const given = Object.entries(headers).flatMap(([name, value]) => ['--header', `${name}: ${value}`]);
+  const who = ['--agent', agent_id, '--meeting', 'm', '--to', to, '--runtime', registration.runtime as string];
+  const connect = start(['connect', ...who, ...options, ...given, '--url', service.url]);
+  const ended = once(connect, 'exit');
+  cleanup.defer(async () => {
+    connect.kill('SIGTERM');
+    await ended;
+  });
+  let lines = '';
+  for (const stream of [connect.stdout!, connect.stderr!])
+    stream.on('data', (chunk: Buffer) => (lines += chunk.toString()));
+  await until(
+    'the connection',
+    () => lines,
+    (text) => text.includes('takes part in'),
+  );
+  return answered(service, subject, 'connect', content);
+}
+
+async function answered(service: Service, subject: Subject, way: Row['way'], content: string): Promise<Row> {
+  const { runtime, version, sent, came_back, agent_id } = subject;
+  const message = await service.send('m', { content });
+  const delivery = await service.settled(message);
+  assert.equal(delivery.state, 'delivered', JSON.stringify(delivery.attempts));
+  const { data } = (await service.get<{ data: Message[] }>(messagesPath('m'))).body;
+  const reply = data.find(({ in_reply_to }) => in_reply_to === message.message_id);
+  assert.equal(reply?.from_agent, agent_id, JSON.stringify(data));
+  const runs = subject.runsOf(content);
+  assert.equal(runs, 1, 'the agent runs once');
+  return { runtime, version, way, sent, came_back, runs, reply: String(reply.message['content']) };
+}
+
+/** The rows as Markdown. */
+export function tableOf(rows: readonly Row[], date: string): string {
+  const lines = rows.map(({ runtime, version, way, sent, came_back, runs, reply }) => {
+    const said = reply.replaceAll(/\s+/g, ' ');
+    return [runtime, version, way, sent, came_back, String(runs), said.length > 60 ? `${said.slice(0, 60)}…` : said];
+  });
+  const head = ['runtime', 'against', 'way', 'sent', 'came back', 'runs', 'said in the meeting'];
+  const line = (cells: readonly string[]) => `| ${cells.map((cell) => cell.replaceAll('|', '\\|')).join(' | ')} |`;
+  return [`On ${date}:`, '', line(head), line(head.map(() => '---')), ...lines.map(line)].join('\n');
+}
