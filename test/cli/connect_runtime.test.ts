@@ -41,7 +41,8 @@ async function connected(t: TestContext, service: Service, behaviour: Behaviour,
   child.stderr?.resume();
   const ended = once(child, 'exit');
   t.after(async () => {
-    child.kill('SIGTERM');
+    // The service is gone by now: nothing that it has could be handed in.
+    child.kill('SIGKILL');
     await ended;
   });
   await until(
