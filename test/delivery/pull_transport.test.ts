@@ -98,6 +98,31 @@ describe('the way out for machines that pull', () => {
     assert.equal(transport.counts.awaited, 256);
   });
 
+  test('has room for every machine, whatever others have in hand and do not report', async () => {
+    const { clock, transport, ready, pull } = setUp();
+    const greedy = Array.from({ length: 12 }, (_, k) => `greedy ${k}`);
+    const pushTo = (instance_id: string, k: number) =>
+      transport.push({ ...pushOf(`${instance_id} ${k}`, 64 << 10), instance_id }, WAY);
+    for (const instance_id of greedy) {
+      for (let k = 0; k < 16; k++) pull({ instance_id, max: 256 });
+      for (let k = 0; transport.canPush(instance_id, WAY); k++) void pushTo(instance_id, k);
+    }
+    await clock.advance(1);
+    assert.ok(transport.counts.awaited < 512, `${transport.counts.awaited}`);
+    const others = transport.counts.awaited;
+    for (let k = 0; k < 16; k++) pull({ instance_id: 'modest', max: 256 });
+    for (let k = 0; transport.canPush('modest', WAY); k++) void pushTo('modest', k);
+    assert.ok(transport.counts.awaited - others > 8, `${transport.counts.awaited - others}`);
+    // What one of them reports makes room, and who was refused hears of it.
+    await clock.advance(1);
+    ready.length = 0;
+    const result = { attempt: 1, status_code: 200, detail: '', retry_after: null, body: '' };
+    for (let k = 0; k < 32; k++) transport.take('greedy 0', { ...result, delivery_id: `greedy 0 ${k}` });
+    assert.ok(ready.includes('modest'));
+    pull({ instance_id: 'modest' });
+    assert.equal(transport.canPush('modest', WAY), true);
+  });
+
   test('counts a result once, and as a timeout when there is none', async () => {
     const { clock, transport, pull, push, results } = setUp();
     pull();

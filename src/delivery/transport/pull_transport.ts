@@ -25,6 +25,13 @@ const WAITING_MAX = 16;
 const AWAITED_OF_INSTANCE_MAX = 256;
 const AWAITED_MAX = 20_000;
 const AWAITED_BYTES_MAX = 32 << 20;
+/**
+ * The part of what is still free that one machine may have. So machines that take much and report nothing leave room
+ * for each other one: after twelve of them a quarter is free.
+ */
+const SHARE_OF_FREE = 1 / 8;
+/** Machines that go on when another one reports: each result makes room for one push, and some want none any more. */
+const WOKEN_MAX = 16;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
 /** How long a machine may pause between two pulls and still count as connected. */
@@ -68,6 +75,8 @@ export class PullTransport implements Transport {
   #waiting = 0;
   #awaited = 0;
   #awaited_bytes = 0;
+  /** Instances that got no push because too much was in hand; the one that waits longest is first. */
+  readonly #without_room = new Set<string>();
   /** Pulls that end in this turn of the loop. */
   #closing: WaitingPull[] = [];
   #judge_timer: Timer | null = null;
@@ -163,6 +172,7 @@ export class PullTransport implements Transport {
 
   #disconnect(instance: PullingInstance): void {
     this.#wheel.delete(instance);
+    this.#without_room.delete(instance.instance_id);
     if (this.#instances.delete(instance.instance_id)) this.#onConnection(instance.instance_id, null);
   }
 
@@ -191,6 +201,7 @@ export class PullTransport implements Transport {
     instance.awaited.set(awaited.delivery_id, awaited);
     this.#awaited++;
     this.#awaited_bytes += push.body.byteLength;
+    instance.awaited_bytes += push.body.byteLength;
     this.#wheel.add(awaited, ack_timeout_ms);
     pull.pushes.push(awaited);
     pull.bytes += push.body.byteLength;
@@ -200,7 +211,11 @@ export class PullTransport implements Transport {
 
   /** The pull that gets the next push; null when no suitable pull waits, or when too many pushes are in hand. */
   #takerOf(instance: PullingInstance, updated_at: number): WaitingPull | null {
-    if (this.#isFull || instance.awaited.size >= AWAITED_OF_INSTANCE_MAX) return null;
+    if (instance.waiting.length === 0) return null;
+    if (!this.#hasRoom(instance)) {
+      this.#without_room.add(instance.instance_id);
+      return null;
+    }
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       if (pull.request.updated_at === updated_at) return pull;
       // The engine's registration is older than the one that this pull was allowed by: the engine reads the row again.
@@ -211,8 +226,25 @@ export class PullTransport implements Transport {
     return null;
   }
 
-  get #isFull(): boolean {
-    return this.#awaited >= AWAITED_MAX || this.#awaited_bytes >= AWAITED_BYTES_MAX;
+  #hasRoom({ awaited, awaited_bytes }: PullingInstance): boolean {
+    const free = AWAITED_MAX - this.#awaited;
+    const free_bytes = AWAITED_BYTES_MAX - this.#awaited_bytes;
+    if (free <= 0 || free_bytes <= 0) return false;
+    if (awaited.size === 0) return true;
+    return (
+      awaited.size < Math.min(AWAITED_OF_INSTANCE_MAX, free * SHARE_OF_FREE) &&
+      awaited_bytes < free_bytes * SHARE_OF_FREE
+    );
+  }
+
+  /** A result made room. */
+  #wake(): void {
+    let count = 0;
+    for (const instance_id of this.#without_room) {
+      if (count++ === WOKEN_MAX) return;
+      this.#without_room.delete(instance_id);
+      this.#onReady(instance_id);
+    }
   }
 
   forget(instance_id: string): void {
@@ -289,14 +321,14 @@ export class PullTransport implements Transport {
   #settle(awaited: AwaitedResult, result: PushResult | null): void {
     const { instance, delivery_id, push } = awaited;
     if (instance.awaited.get(delivery_id) !== awaited) return;
-    const was_full = this.#isFull;
     instance.awaited.delete(delivery_id);
     this.#awaited--;
     this.#awaited_bytes -= push.body.byteLength;
+    instance.awaited_bytes -= push.body.byteLength;
     this.#wheel.delete(awaited);
     this.#noteIfIdle(instance);
     awaited.resolve(result);
-    if (was_full && !this.#isFull) for (const instance_id of this.#instances.keys()) this.#onReady(instance_id);
+    this.#wake();
   }
 
   #noteIfIdle(instance: PullingInstance): void {

@@ -105,6 +105,8 @@ export class PullingInstance extends WheelEntry {
   readonly waiting: WaitingPull[] = [];
   /** By delivery_id. */
   readonly awaited = new Map<string, AwaitedResult>();
+  /** Of the bodies of these pushes. */
+  awaited_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;
 
   constructor(
