@@ -195,7 +195,7 @@ export async function createConvoke(
   });
   const { egress_policy, expire_after_ms, max_message_bytes } = config;
   const changes = new Changes({ store, engine, feed, keyring, reply_access, clock, expire_after_ms });
-  const late_replies = new LateReplies({ store, engine, clock, max_message_bytes });
+  const late_replies = new LateReplies({ store, engine, clock, max_message_bytes, keyring });
   const pull_forwarder = store.cluster === null ? null : new PullForwarder({ cluster: store.cluster, clock });
   const delivers = (instance_id: string): boolean => partitions.of(instance_id) !== null;
   const demo = new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers });

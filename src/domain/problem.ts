@@ -71,7 +71,7 @@ export const PROBLEMS = {
     status: 403,
     title: 'The instance may not reply',
     advice:
-      'It was deleted or switched off, it has left the meeting, or replies are no longer allowed: register it with `"replies": true`.',
+      'It was deleted or switched off, it has left the meeting, the key of a machine that pulls has ended, or replies are no longer allowed: register it with `"replies": true`.',
   },
   host_not_allowed: {
     status: 403,

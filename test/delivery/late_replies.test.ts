@@ -1,10 +1,11 @@
 /** Replies that arrive later, with the token of a push: who may send them, how many, and what ends that. */
 import assert from 'node:assert/strict';
 import { describe, test, type TestContext } from 'node:test';
-import type { MessagePage, SentMessage } from '@convoke/sdk';
+import type { MessagePage, Pulled, SentMessage } from '@convoke/sdk';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { systemClock } from '../../src/delivery/clock.ts';
 import { REPLIES_MAX } from '../../src/domain/reply.ts';
+import { pullPath } from '../support/pulling.ts';
 import type { Received } from '../support/receiver.ts';
 import { type Answer, assertProblem, type Member, messagesPath, Service, startService } from '../support/service.ts';
 
@@ -128,6 +129,25 @@ describe('a token is no longer good when', () => {
       assert.equal((await history(service, meeting_id)).length, 1);
     });
   }
+
+  test('the key with which the machine pulled it was revoked', async (t) => {
+    const service = await startService(t);
+    await service.endOpenMode();
+    const { key_id, token: api_key } = await service.createKey({ scopes: ['instance'] });
+    const pulling = { authorization: `Bearer ${api_key}` };
+    const meeting_id = service.name('meeting');
+    const instance_id = service.name('puller');
+    const input = { instance_id, instance_name: 'i', agent_ids: ['anna'], transport: 'pull', replies: true };
+    await service.post('/api/v1/instances/register/', input, pulling);
+    await service.join(meeting_id, instance_id, ['anna']);
+    await service.send(meeting_id, { content: 'a question' });
+    const pulled = await service.post<Pulled>(pullPath(instance_id), {}, pulling);
+    const token = pulled.body.pushes[0]!.headers['convoke-reply-token']!;
+    assert.equal((await reply(service, token)).status, 201);
+    await service.request('DELETE', `/api/v1/keys/${key_id}/`);
+    assertProblem(await reply(service, token), 403, 'replies_not_allowed');
+    assert.equal((await history(service, meeting_id)).length, 2);
+  });
 
   test('24 hours have passed; it is until then, after a start of the service too', async (t) => {
     let ahead_ms = 0;

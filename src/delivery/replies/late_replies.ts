@@ -11,6 +11,7 @@ import { replySend } from './reply_send.ts';
 /** The most deliveries whose number of replies is remembered. */
 const COUNTS_MAX = 20_000;
 
+const KEY_ENDED = 'The key of the instance was revoked, or has expired.';
 const NOT_IN_MEETING = 'The agent that replies is not in the meeting any more.';
 
 /** A reply as the route hands it over. */
@@ -26,6 +27,8 @@ export interface LateRepliesParts {
   engine: Pick<Engine, 'send'>;
   clock: Clock;
   max_message_bytes: number;
+  /** Knows whether a key can be used now and may own instances. */
+  keyring: { canOwn: (key_id: string) => boolean };
 }
 
 /**
@@ -39,14 +42,16 @@ export class LateReplies {
   readonly #engine: Pick<Engine, 'send'>;
   readonly #clock: Clock;
   readonly #max_message_bytes: number;
+  readonly #keyring: LateRepliesParts['keyring'];
   /** The first place that may be free: the search for a free one begins there. */
   readonly #counts = new GenerationCache<number>(COUNTS_MAX);
 
-  constructor({ store, engine, clock, max_message_bytes }: LateRepliesParts) {
+  constructor({ store, engine, clock, max_message_bytes, keyring }: LateRepliesParts) {
     this.#store = store;
     this.#engine = engine;
     this.#clock = clock;
     this.#max_message_bytes = max_message_bytes;
+    this.#keyring = keyring;
   }
 
   /**
@@ -66,6 +71,10 @@ export class LateReplies {
     if (instance === null || instance.created_at > delivery.created_at || !instance.replies || !instance.is_active) {
       throw new Problem('replies_not_allowed');
     }
+    // A machine got the push, and the token with it, because of its key. A webhook gets them because of its address.
+    const { owner_key_id, transport } = instance;
+    if (transport === 'pull' && owner_key_id !== null && !this.#keyring.canOwn(owner_key_id))
+      throw new Problem('replies_not_allowed', KEY_ENDED);
     const read = readReply(reply.value, reply.text, { agents, max_message_bytes: this.#max_message_bytes });
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
