@@ -20,7 +20,8 @@ interface Manifest {
   version: string;
   description: string;
   license: string;
-  repository: { type: string; url: string };
+  /** Missing until the project has a public one. */
+  repository?: { type: string; url: string };
   type: string;
   engines: object;
   files: string[];
@@ -80,7 +81,7 @@ function packSdk(): void {
   const packed = {
     ...manifest,
     version,
-    repository: { ...repository, directory: SDK },
+    ...(repository && { repository: { ...repository, directory: SDK } }),
     types: './dist/index.d.ts',
     exports: { ...Object.fromEntries(built), './package.json': './package.json' },
     sideEffects: false,

@@ -241,7 +241,7 @@ describe('an import', () => {
     await query(
       url,
       `INSERT INTO nodes (node_id, version, address, started_at, seen_at, lease_until, stopping)
-       SELECT 'n', '0', 'a', now_ms, now_ms, now_ms + 15000, 0
+       SELECT 'n', '0', 'a', now_ms, now_ms, now_ms + 3600000, 0
        FROM (SELECT floor(extract(epoch FROM clock_timestamp()) * 1000)::bigint AS now_ms) clock`,
     );
     const refused = await convoke(['import', '--from', file, '--data', join(file, '..')], { env });
