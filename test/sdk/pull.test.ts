@@ -341,6 +341,33 @@ describe('pull', () => {
     await asked();
   });
 
+  test('a push that was not reached ends the request that waits: nothing more is taken until it is ready', async (t) => {
+    let is_open = true;
+    let open = (): void => {};
+    const ready = () => (is_open ? undefined : new Promise<void>((resolve) => (open = resolve)));
+    const states: string[] = [];
+    const { service, pushes, asked, taken, handedIn } = await start(t, {
+      concurrency: 2,
+      ready,
+      onConnection: (state) => states.push(state),
+    });
+    service.push('d1');
+    await taken(1);
+    await asked();
+    is_open = false;
+    pushes[0]!.respond({ not_reached: 'nothing listens' });
+    await handedIn(1);
+    await until(
+      'that nothing is asked for',
+      () => service.is_asked,
+      (is) => !is,
+    );
+    assert.equal(service.requests.at(-1)!.max, 0);
+    open();
+    await asked();
+    assert.deepEqual(states, ['connected'], 'the service was not lost');
+  });
+
   test('a body that is too long for a result is cut between two characters', async (t) => {
     const { service, handedIn } = await start(t, {}, (push) =>
       push.respond({ status_code: 500, body: `x${'ü'.repeat(40_000)}` }),

@@ -23,6 +23,9 @@ const REMEMBERED = { for_ms: 3_600_000, size_max: 1_000, bytes_max: 16 * 1024 * 
 /** The most pushes without a result that are remembered; the oldest is forgotten first. */
 const LATE_MAX = 1_000;
 
+/** Ends the request that waits, when a push shows that no more should be asked for now. */
+const NOT_READY = new Error('not ready');
+
 /** A push that this machine pulled, and has to give a result for. */
 export interface PushInHand extends Push {
   delivery_id: string;
@@ -43,7 +46,7 @@ export interface PullOptions {
   /** Aborting it ends the iteration, as soon as the pushes in hand have their results and these are handed in. */
   signal?: AbortSignal | undefined;
   /**
-   * Called before each request for pushes. Returns nothing when the agent is ready, or a promise to wait for. Meanwhile
+   * Called before each request for pushes, and again when a push was `not_reached`. Returns nothing when the agent is ready, or a promise to wait for. Meanwhile
    * pushes wait at the service and spend no attempts. The promise must settle soon after the signal is aborted.
    */
   ready?: ((signal: AbortSignal) => Promise<void> | undefined) | undefined;
@@ -205,14 +208,12 @@ export class Puller {
     this.#asked += max;
     try {
       const getting_ready = this.#options.ready?.(this.#ending.signal);
-      if (getting_ready !== undefined) {
-        this.#is_ready = false;
-        await getting_ready.finally(() => (this.#is_ready = true));
-      }
+      this.#is_ready = getting_ready === undefined;
+      if (getting_ready !== undefined) await getting_ready.finally(() => (this.#is_ready = true));
       // The first request of a connection does not wait: its response shows that the service is there.
       if (!this.#ending.signal.aborted) await this.#ask(max, this.#is_connected ? WAIT_S : 0, waiting);
     } catch (error) {
-      if (!this.#ending.signal.aborted) this.#fail(error);
+      if (error !== NOT_READY && !this.#ending.signal.aborted) this.#fail(error);
     } finally {
       this.#waiting = null;
       this.#asked -= max;
@@ -299,6 +300,10 @@ export class Puller {
     this.#held.delete(delivery_id);
     if (held.is_late) this.#late--;
     else this.#results.add({ delivery_id, attempt: held.attempt, ...given });
+    if ('not_reached' in given && this.#options.ready !== undefined) {
+      this.#is_ready = false;
+      this.#waiting?.abort(NOT_READY);
+    }
     this.#stepSoon();
   }
 

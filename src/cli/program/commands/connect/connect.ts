@@ -1,10 +1,12 @@
 import { type ConvokeClient, type ConvokeError, type PushInHand, type PushResult, untilReached } from '@convoke/sdk';
+import { ACK_TIMEOUT_S } from '../../../../domain/instance.ts';
 import { wallNow } from '../../../../wall_clock.ts';
 import { clientFor } from '../../api.ts';
 import { durationInWords } from '../../format.ts';
 import { note, plain, print, printJson, styled } from '../../terminal.ts';
 import { runtimeOf } from '../../../../domain/runtimes/runtimes.ts';
 import type { Connection } from './connection.ts';
+import { holdWhileRestarting } from './hold.ts';
 import { LocalAgents } from './local_agents.ts';
 import { LocalRuntime } from './local_runtime.ts';
 
@@ -33,7 +35,8 @@ export async function connect(connection: Connection, { json }: { json?: true })
       ready: (ending) => (runtime.is_reached ? undefined : runtimeListens(client, connection, runtime, ending)),
       onConnection: (_, error) => noteLoss(error),
     });
-    for await (const push of pushes) void carry(push, agents ?? runtime, json);
+    const ack_timeout_ms = (connection.ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
+    for await (const push of pushes) void carry(push, agents ?? runtime, ack_timeout_ms, json);
   } catch (error) {
     // The process was asked to end before this was done.
     if (!signal.aborted) throw error;
@@ -68,9 +71,14 @@ async function enter(
 }
 
 /** Gives a push to the runtime, and the response of the runtime to the service. */
-async function carry(push: PushInHand, runtime: Pick<LocalRuntime, 'post'>, json: true | undefined): Promise<void> {
+async function carry(
+  push: PushInHand,
+  runtime: Pick<LocalRuntime, 'post'>,
+  ack_timeout_ms: number,
+  json: true | undefined,
+): Promise<void> {
   const started_ms = performance.now();
-  const result = await runtime.post(push);
+  const result = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms);
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);
 }

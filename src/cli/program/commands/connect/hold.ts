@@ -1,0 +1,39 @@
+import { setTimeout as pause } from 'node:timers/promises';
+import type { PushInHand, PushResult } from '@convoke/sdk';
+
+/** Of the time that a push has, this share may go into waiting for a runtime that restarts; the rest is for its response. */
+const HOLD_SHARE = 0.5;
+const HOLD_MS_MAX = 60_000;
+const PAUSE_FIRST_MS = 100;
+const PAUSE_MS_MAX = 1_000;
+
+/**
+ * Gives a push to a runtime that may be restarting: for some seconds such a one refuses connections, or responds 503. The
+ * push is held here and given again. So a restart is no failure of the instance, and its meetings stay in order.
+ *
+ * @param ack_timeout_ms how long the service waits for the result of a push
+ */
+export async function holdWhileRestarting(
+  { signal }: Pick<PushInHand, 'signal'>,
+  post: () => Promise<PushResult>,
+  ack_timeout_ms: number,
+): Promise<PushResult> {
+  const until_ms = performance.now() + Math.min(ack_timeout_ms * HOLD_SHARE, HOLD_MS_MAX);
+  for (let pause_ms = PAUSE_FIRST_MS; ; pause_ms = Math.min(pause_ms * 2, PAUSE_MS_MAX)) {
+    const result = await post();
+    const wait_ms = isRestarting(result) ? Math.max(pause_ms, askedMs(result)) : Infinity;
+    if (signal.aborted || performance.now() + wait_ms > until_ms) return result;
+    await pause(wait_ms);
+  }
+}
+
+/** Whether nothing took the push: the runtime is not there, or says that it is not for now. */
+function isRestarting(result: PushResult): boolean {
+  return 'not_reached' in result || result.status_code === 503;
+}
+
+/** What Retry-After asks for, if that is seconds. */
+function askedMs(result: PushResult): number {
+  const seconds = 'retry_after' in result ? Number(result.retry_after) : 0;
+  return Number.isFinite(seconds) ? seconds * 1000 : 0;
+}

@@ -1,0 +1,38 @@
+/** A runtime that restarts in front of `convoke connect`: its pushes are held, and no failure is on record. */
+import assert from 'node:assert/strict';
+import { describe, test } from 'node:test';
+import type { PushResult } from '@convoke/sdk';
+import { holdWhileRestarting } from '../../src/cli/program/commands/connect/hold.ts';
+
+/** Gives a push to a runtime that answers so, one result after the other. */
+async function given(results: readonly PushResult[], ack_timeout_ms = 600_000, signal = new AbortController().signal) {
+  let posts = 0;
+  const result = await holdWhileRestarting({ signal }, async () => results[posts++] as PushResult, ack_timeout_ms);
+  return { result, posts };
+}
+
+const REFUSED: PushResult = { not_reached: 'connect ECONNREFUSED' };
+const RESTARTING: PushResult = { status_code: 503 };
+const OK: PushResult = { status_code: 200 };
+
+describe('a push is held', () => {
+  test('while the runtime refuses connections or responds 503, and the result is what it says then', async () => {
+    assert.deepEqual(await given([RESTARTING, REFUSED, OK]), { result: OK, posts: 3 });
+  });
+
+  test('and not after any other response, which is handed back at once', async () => {
+    for (const status_code of [200, 204, 400, 410, 429, 500, 502, 504]) {
+      assert.deepEqual(await given([{ status_code }, OK]), { result: { status_code }, posts: 1 });
+    }
+  });
+
+  test('for no longer than there is time for, or than the runtime asks', async () => {
+    assert.deepEqual(await given([REFUSED, OK], 100), { result: REFUSED, posts: 1 });
+    const later: PushResult = { status_code: 503, retry_after: '40' };
+    assert.deepEqual(await given([later, OK], 60_000), { result: later, posts: 1 });
+  });
+
+  test('and not when the service no longer waits for its result', async () => {
+    assert.deepEqual(await given([REFUSED, OK], 600_000, AbortSignal.abort()), { result: REFUSED, posts: 1 });
+  });
+});
