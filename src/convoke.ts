@@ -221,8 +221,7 @@ export async function createConvoke(
       webhook_transport,
       pull_transport,
       pull_forwarder,
-      // A result counts only while this node holds the lease: the process may have been paused, and another node may
-      // deliver by now.
+      // A result counts only while this node holds the lease: after a pause another node may deliver.
       takesPullsOf: (instance_id) => delivers(instance_id) && partitions.isLeaseValid(clock.now()),
       clock,
       log,
@@ -232,6 +231,7 @@ export async function createConvoke(
       audit_trail,
       demo,
       pages,
+      public_url: config.public_url,
       reply_access,
       late_replies,
       node,

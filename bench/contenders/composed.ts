@@ -107,6 +107,7 @@ const server = await createServer(
     late_replies,
     node: { node_id: '', version: '', started_at: 0, address: () => '' },
     pages,
+    public_url: null,
     demo: new DemoMeeting({ store, changes, engine, clock, log, egress_policy, delivers: () => true }),
     limits_of_meetings: config,
     egress_policy,

@@ -47,7 +47,7 @@ export const SETTINGS = {
   public_url: setting(
     httpUrl(),
     '',
-    'URL at which receivers and people reach the service, through its proxy if there is one: where receivers send later replies. When empty: advertised_url.',
+    'URL at which receivers and people reach the service, through its proxy if there is one: where receivers send later replies, and where the links of invites lead. When empty: advertised_url for replies, and for a link the address by which its maker reached the service.',
   ),
   data: setting(
     line('the path of a directory'),

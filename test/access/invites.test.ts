@@ -306,3 +306,14 @@ test('every invite that is made, redeemed, refused and revoked is in the audit l
   assert.ok(!JSON.stringify(service.log).includes(secret) && !JSON.stringify(data).includes(secret));
   assert.ok(JSON.stringify(service.log).includes(invite_id), 'control: the log tells of it');
 });
+
+test('the link leads to public_url, on the page too', async (t) => {
+  const service = await startService(t, { public_url: 'https://convoke.example/base' });
+  await service.endOpenMode();
+  const { link } = await invite(service);
+  assert.match(link, /^https:\/\/convoke\.example\/base\/invite\/[\w-]+$/);
+  const { text } = await service.request('GET', link.slice('https://convoke.example/base'.length), {
+    headers: { cookie: '' },
+  });
+  assert.ok(text.includes(link));
+});

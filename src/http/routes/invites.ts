@@ -48,6 +48,8 @@ export interface InviteContext {
   limits: Pick<Limits, 'limitFailures' | 'isHttps'>;
   audit_trail: Pick<AuditTrail, 'authorOf' | 'holderOfInvite'>;
   pages: Pick<Pages, 'completed'>;
+  /** Where people reach the service; null when that is not configured. */
+  public_url: string | null;
 }
 
 export function inviteRoutes(app: App, context: InviteContext): void {
@@ -76,7 +78,7 @@ const CREATE = {
 } satisfies RouteShape;
 
 async function createInvite(
-  { changes, limits, clock, log, audit_trail }: InviteContext,
+  { changes, limits, clock, log, audit_trail, public_url }: InviteContext,
   request: RequestFor<typeof CREATE>,
   reply: FastifyReply,
 ) {
@@ -99,7 +101,7 @@ async function createInvite(
     expires_at: now + (body.expires_in_s ?? INVITE_S) * 1000,
   });
   log.info({ invite_id, instance_id, by: principal.key_id }, 'an invite was made');
-  return reply.code(201).send({ ...wireInvite(invite, now), link: linkOf(request, limits, secret) });
+  return reply.code(201).send({ ...wireInvite(invite, now), link: linkOf(request, { limits, public_url }, secret) });
 }
 
 const LIST = {
@@ -158,7 +160,7 @@ async function showInvite(
   request: RequestFor<typeof SHOW>,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  const { pages, limits, clock } = context;
+  const { pages, clock } = context;
   const { secret } = request.params;
   void reply.headers({ ...PAGE_HEADERS, 'cache-control': 'no-store', 'x-robots-tag': 'noindex' });
   const invite = await findInvite(context, request, secret).catch((error: unknown) => {
@@ -166,7 +168,7 @@ async function showInvite(
     throw error;
   });
   const state = invite === null ? null : inviteState(invite, clock.wall());
-  const texts = pageTexts(invite, state, linkOf(request, limits, secret));
+  const texts = pageTexts(invite, state, linkOf(request, context, secret));
   void reply.code(state === null ? 404 : state === 'pending' ? 200 : 410);
   const page = isNavigation(request.headers) ? await pages.completed(PAGE, { ...texts }) : null;
   if (page === null) return reply.type('text/plain; charset=utf-8').send(words(texts));
@@ -227,7 +229,12 @@ async function ended({ store, clock }: Pick<InviteContext, 'store' | 'clock'>, i
   return new Problem('invite_ended', endedInWords(now, inviteState(now, clock.wall())));
 }
 
-/** The link with the address by which the client of this request reaches the service. */
-function linkOf(request: FastifyRequest, limits: Pick<Limits, 'isHttps'>, secret: string): string {
-  return `${limits.isHttps(request) ? 'https' : 'http'}://${request.headers.host ?? ''}${INVITE_PATH}${secret}`;
+/** The link at the configured address, or else at the one by which the client of this request reaches the service. */
+function linkOf(
+  request: FastifyRequest,
+  { limits, public_url }: Pick<InviteContext, 'public_url'> & { limits: Pick<Limits, 'isHttps'> },
+  secret: string,
+): string {
+  const reached = `${limits.isHttps(request) ? 'https' : 'http'}://${request.headers.host ?? ''}`;
+  return `${public_url ?? reached}${INVITE_PATH}${secret}`;
 }
