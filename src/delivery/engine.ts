@@ -165,7 +165,8 @@ export class Engine {
     dispatcher.connect({ attempts, loader, retries, registrations, backpressure, replies });
 
     const discovery = new Discovery({ ...parts, pending_scan, invalidations, retries });
-    const remote_changes = cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery });
+    const remote_changes =
+      cluster && new RemoteChanges({ ...parts, ...intake, ...cluster, registrations, discovery, guard });
 
     this.#meetings = meetings;
     this.#clock = clock;

@@ -10,7 +10,12 @@ import { OUTCOMES } from '../../src/domain/outcome.ts';
 import type { EngineSettings } from '../../src/delivery/engine.ts';
 import type { PushResult } from '../../src/delivery/transport/transport.ts';
 import { type AcceptedMessage, IDEMPOTENCY_MS } from '../../src/store/contract/messages.ts';
-import type { DeliveryRow, DeliverySettlement, HealthSettlement } from '../../src/store/contract/deliveries.ts';
+import type {
+  DeliveryRow,
+  DeliverySettlement,
+  HealthSettlement,
+  LaneKey,
+} from '../../src/store/contract/deliveries.ts';
 import type { StoreOperations } from './model_store.ts';
 
 /** Jitter never shortens a delay by more. */
@@ -25,6 +30,9 @@ export interface Sent {
   label: number;
   meeting_id: string;
   target: string | null;
+  /** The agent that says it, which has the name of its instance; null: a person. */
+  from: string | null;
+  in_reply_to: string | null;
   /** Instances that must get it, and those that may. */
   must: Set<string>;
   may: Set<string>;
@@ -119,6 +127,13 @@ interface Wait {
   others_max: number;
 }
 
+/** Somebody dropped what waited. On the clock that people see; null while that is going on. */
+interface Drop {
+  of: Partial<LaneKey>;
+  since: number;
+  until: number | null;
+}
+
 interface LaneTrack {
   machine: Machine;
   meeting_id: string;
@@ -156,6 +171,7 @@ export class Checker {
   /** What machines that pull reported: delivery and attempt; and what they were told of it as counted, by which node. */
   readonly #reported = new Set<string>();
   readonly #counted = new Set<string>();
+  readonly #drops: Drop[] = [];
   /** By node. */
   readonly #in_flight = new Map<number, number>();
   #waits: Wait[] = [];
@@ -252,7 +268,7 @@ export class Checker {
 
   #judge(sent: Sent, machine: Machine): void {
     const { instance_id } = machine;
-    if (sent.target !== null && sent.target !== instance_id) return;
+    if (isBesides(sent, instance_id)) return;
     const hears = this.#hears(machine, sent.meeting_id);
     if (hears !== true) sent.must.delete(instance_id);
     if (hears !== false) sent.may.add(instance_id);
@@ -287,7 +303,7 @@ export class Checker {
       this.sent.push(sent);
       for (const machine of this.machines.values()) {
         sent.must.add(machine.instance_id);
-        if (sent.target !== null && sent.target !== machine.instance_id) sent.must.delete(machine.instance_id);
+        if (isBesides(sent, machine.instance_id)) sent.must.delete(machine.instance_id);
       }
     }
     sent.open++;
@@ -856,6 +872,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       if (!machine.untouched || !concerns(machine) || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      if (row?.reason === 'dropped') continue;
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: nobody took it over within ${within_ms} ms`);
     }
@@ -868,6 +885,7 @@ export class Checker {
     for (const machine of this.machines.values()) {
       if (!machine.untouched || machine.ack_timeout_ms !== null || !sent.must.has(machine.instance_id)) continue;
       const row = this.#rows(machine.instance_id).find(({ message_id }) => message_id === sent.told?.message_id);
+      if (row?.reason === 'dropped') continue;
       if (row === undefined || !this.#tracks.has(row.delivery_id))
         this.fail(`message ${sent.label} to ${machine.instance_id}: not sent ${PROMPT_MS} ms after it was accepted`);
     }
@@ -916,6 +934,86 @@ export class Checker {
     }
     if (messages !== stored.size) this.fail('more messages are stored than were sent');
     this.#checkReplies();
+    this.#checkPairs();
+  }
+
+  #checkCancelled(row: DeliveryRow, sent: Sent, what: string): void {
+    switch (row.reason) {
+      case 'instance_deleted':
+        if (this.machines.get(row.instance_id)?.removed !== true) this.fail(`${what}: cancelled without a reason`);
+        return;
+      case 'dropped': {
+        const is_dropped = this.#drops.some(({ of, until }) => {
+          if (of.instance_id !== undefined && of.instance_id !== row.instance_id) return false;
+          if (of.meeting_id !== undefined && of.meeting_id !== row.meeting_id) return false;
+          return until === null || row.created_at <= until;
+        });
+        if (!is_dropped) this.fail(`${what}: nobody dropped it`);
+        return;
+      }
+      case 'hop_limit':
+      case 'pair_limit':
+        if (sent.from === null) this.fail(`${what}: a person says it, and it was stopped`);
+        return;
+      default:
+        this.fail(`${what}: cancelled as ${row.reason}`);
+    }
+  }
+
+  // ── agents ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  dropStarts(of: Partial<LaneKey>, since: number): Drop {
+    const drop: Drop = { of, since, until: null };
+    this.#drops.push(drop);
+    return drop;
+  }
+
+  /** No more messages of agents in a row than the limit, but for one that somebody lets through. */
+  checkHops(flight: Flight | null, hops: number): void {
+    const { hop_limit } = this.#settings;
+    if (flight === null || hop_limit === 0 || hops <= hop_limit || flight.track.manual) return;
+    this.fail(`message ${flight.track.sent.label} to ${flight.machine.instance_id}: hop ${hops} of ${hop_limit}`);
+  }
+
+  /**
+   * No pair says more than its limit, whichever nodes judged it: a decision depends only on what went before and on when
+   * that was accepted, and both are stored. So a takeover and a restart allow nothing more. And nobody is stopped who has
+   * not said that much.
+   */
+  #checkPairs(): void {
+    const { pair_limit } = this.#settings;
+    if (pair_limit === 0) return;
+    const lanes = Map.groupBy(this.#rows(), ({ instance_id, meeting_id }) => `${instance_id} ${meeting_id}`);
+    for (const rows of lanes.values()) {
+      // For each sender: what went and counts for certain, and what may have counted.
+      const pairs = new Map<string, { went: number[]; may: number[] }>();
+      for (const row of rows.toSorted((a, b) => a.seq - b.seq)) {
+        const label = this.#labelOf(row);
+        const from = this.sent.find((sent) => sent.label === label)?.from ?? null;
+        if (from === null) continue;
+        const pair = pairs.get(from) ?? { went: [], may: [] };
+        pairs.set(from, pair);
+        const what = `message ${label} from ${from} to ${row.instance_id}`;
+        const track = this.#tracks.get(row.delivery_id);
+        const is_stopped = row.state === 'cancelled' && row.reason === 'pair_limit';
+        const at = row.created_at;
+        if (is_stopped && this.#noticed_at === 0 && !this.#isOver(pair.may, at))
+          this.fail(`${what}: stopped, and it had not said too much`);
+        if (track?.pushed === true && !track.manual && row.state !== 'cancelled') {
+          if (this.#isOver(pair.went, at)) this.fail(`${what}: more than ${pair_limit} within a window`);
+          pair.went.push(at);
+        }
+        if (row.state !== 'cancelled' || track?.pushed === true) pair.may.push(at);
+      }
+    }
+  }
+
+  #isOver(times: readonly number[], at: number): boolean {
+    const { pair_limit, pair_window_s } = this.#settings;
+    if (times.length < pair_limit) return false;
+    const last = times.at(-1) as number;
+    const window_ms = pair_window_s * 1_000;
+    return last - (times.at(-pair_limit) as number) < window_ms && at - last < window_ms;
   }
 
   #checkEndOf(row: DeliveryRow, sent: Sent): void {
@@ -928,8 +1026,7 @@ export class Checker {
         if (track?.handled !== true) this.fail(`${what}: stored as delivered, and never heard`);
         return;
       case 'cancelled':
-        if (this.machines.get(row.instance_id)?.removed !== true) this.fail(`${what}: cancelled without a reason`);
-        return;
+        return this.#checkCancelled(row, sent, what);
       case 'failed': {
         if (row.reason === 'expired') {
           if (this.#real() < sent.began_at + this.#settings.expire_after_ms) this.fail(`${what}: expired too early`);
@@ -940,6 +1037,11 @@ export class Checker {
       }
     }
   }
+}
+
+/** Whether a message is not for an instance: for another one, or said by its agent. */
+function isBesides({ target, from }: Sent, instance_id: string): boolean {
+  return target === null ? from === instance_id : target !== instance_id;
 }
 
 /** When those who are always well must have heard a message: what stands before it in their lanes takes its time. */

@@ -1,5 +1,5 @@
 /**
- * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling] [--nodes one|several] [--planted [--only NAME]]
+ * npm run simulate -- [--seeds N] [--seed S] [--kind plain|pulling|talking] [--nodes one|several] [--planted [--only NAME]]
  *
  * Without `--seed`, N worlds from a random seed on. With it, N worlds from that seed on; one alone shows what happened in it.
  * Without `--nodes`, several nodes share the store in a share of the worlds.

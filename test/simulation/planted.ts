@@ -31,6 +31,7 @@ const CLUSTER = 'test/simulation/model_cluster.ts';
 const LANE = 'src/delivery/lanes/lane.ts';
 const DELIVERY = 'src/domain/delivery.ts';
 const PULL_TRANSPORT = 'src/delivery/transport/pull_transport.ts';
+const GUARD = 'src/delivery/attempts/loop_guard.ts';
 const PULL_ROUTE = 'src/http/routes/pull.ts';
 
 /** Whoever wants two things of a lane at a time has to take these out first. */
@@ -370,6 +371,31 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
     find: 'return this.in_flight - this.in_hand + this.loads < concurrency;',
     replace: 'return this.in_flight + this.loads < concurrency;',
   },
+  'a takeover forgets what a pair said': {
+    file: GUARD,
+    find: 'for (const said of went) {',
+    replace: 'for (const said of went.slice(went.length)) {',
+  },
+  'what was stopped counts': {
+    file: GUARD,
+    find: 'if (reason === null) for (const pair of pairs)',
+    replace: 'for (const pair of pairs)',
+  },
+  'does not judge what a store that went back gives a number again': {
+    file: REMOTE_CHANGES,
+    find: 'guard.forgetAll();',
+    replace: '',
+  },
+  'judges no hops': {
+    file: 'src/domain/guard_rule.ts',
+    find: "if (limits.hop_limit > 0 && hops > limits.hop_limit) return 'hop_limit';",
+    replace: '',
+  },
+  'what was dropped is pushed': {
+    file: LOCAL_CHANGES,
+    find: 'if (meeting_id !== undefined) await this.meetingChanged(meeting_id);',
+    replace: 'if (meeting_id !== undefined) return;',
+  },
 };
 
 /** Bugs between several nodes. */
@@ -391,6 +417,14 @@ const IN_CLUSTERS: readonly string[] = [
   'hands out on a lease that ran out',
   'keeps in hand what another node took over',
   'a node that stops loses the results that it was given',
+  'does not judge what a store that went back gives a number again',
+];
+const WITH_AGENTS: readonly string[] = [
+  'a takeover forgets what a pair said',
+  'what was stopped counts',
+  'does not judge what a store that went back gives a number again',
+  'judges no hops',
+  'what was dropped is pushed',
 ];
 const WITH_PULLING_MACHINES: readonly string[] = [
   'hands out two of one lane at a time',
@@ -406,7 +440,8 @@ const WITH_PULLING_MACHINES: readonly string[] = [
 
 /** The worlds in which a bug can be found. */
 export function worldsFor(name: string): WorldOptions {
-  return { cluster: IN_CLUSTERS.includes(name), kind: WITH_PULLING_MACHINES.includes(name) ? 'pulling' : 'plain' };
+  const kind = WITH_PULLING_MACHINES.includes(name) ? 'pulling' : WITH_AGENTS.includes(name) ? 'talking' : 'plain';
+  return { cluster: IN_CLUSTERS.includes(name), kind };
 }
 
 const ROOT = new URL('../../', import.meta.url).href;

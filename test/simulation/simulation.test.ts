@@ -10,12 +10,12 @@ import { run } from './run.ts';
 import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
 
-const BUDGET_MS = 1_500;
+const BUDGET_MS = 1_000;
 /** For worlds of other kinds, each; as many at a time as take little of it. */
-const KIND_BUDGET_MS = 500;
+const KIND_BUDGET_MS = 300;
 const KIND_AT_ONCE = 8;
 const SQLITE_WORLDS = 60;
-const CLUSTERS = 48;
+const CLUSTERS = 40;
 
 const make = (seed: number, options?: WorldOptions): World => new World(seed, options);
 /** The same worlds every time, so that a red run means a change; `npm run simulate` looks at new ones. */
@@ -41,6 +41,20 @@ for (const cluster of [false, true]) {
     assert.equal(finding, null);
   });
 }
+
+for (const cluster of [false, true]) {
+  test(`agents that answer each other stop, and people are heard, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
+    const until_ms = performance.now() + KIND_BUDGET_MS;
+    const of = { until_ms, at_once: KIND_AT_ONCE, cluster, kind: 'talking' } as const;
+    const { finding } = await run(make, FIRST_SEED, 1_000_000, of);
+    assert.equal(finding, null);
+  });
+}
+
+test('agents that answer each other do not stop without the guard', async () => {
+  const { finding } = await run(make, FIRST_SEED, 2, { at_once: 1, cluster: false, kind: 'talking', guard: 'off' });
+  assert.equal(finding?.violation, 'the agents do not stop');
+});
 
 test('the promises hold on SQLite', async () => {
   const { finding } = await run(make, FIRST_SEED, SQLITE_WORLDS, { operations: sqliteOperations });

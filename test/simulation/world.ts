@@ -4,6 +4,7 @@
  * and go, are paused, or are cut off from the store. Then quiet, and the promises are checked. One seed is one world, to
  * the letter.
  */
+import { DeliveryChanges } from '../../src/changes/deliveries.ts';
 import type { Clock } from '../../src/delivery/clock.ts';
 import { Engine, type EngineSettings } from '../../src/delivery/engine.ts';
 import { Expiry } from '../../src/delivery/expiry.ts';
@@ -12,6 +13,7 @@ import { Partitions } from '../../src/delivery/cluster/partitions.ts';
 import { PullTransport } from '../../src/delivery/transport/pull_transport.ts';
 import type { Push, PushResult, Transport, Way } from '../../src/delivery/transport/transport.ts';
 import { Transports } from '../../src/delivery/transport/transports.ts';
+import type { GuardLimits } from '../../src/domain/guard_rule.ts';
 import { type Outcome, outcomeOfStatus } from '../../src/domain/outcome.ts';
 import { partitionOf } from '../../src/domain/partition.ts';
 import type { Store } from '../../src/store/store.ts';
@@ -81,6 +83,19 @@ const WAITS_S = [10, 30, 60];
 const WAIT_S_WELL = 10;
 /** Whatever befell nodes, a machine that pulls and is well has found the one that delivers to it, and has what waited. */
 const FOUND_MS = 90 * SECOND;
+/** In worlds with agents that talk: who answers whom, how soon, and what they say at most while they are stopped at all. */
+const TALKING = 0x74616c6b;
+const TALKS = ['pair', 'pair', 'ring', 'crowd'] as const;
+type Talk = (typeof TALKS)[number];
+const RING = 3;
+const CROWD_MAX = 8;
+const BIG_CROWD = 40;
+const BIG_CROWD_SHARE = 0.01;
+const AGENT_THINKS_MS_MAX = 300;
+/** How much that is: without the guard, this is enough to see that they go on. */
+const SAID_MAX = { on: 1_500, off: 300 };
+const SAID_MAX_OF_AGENT = 100;
+const OFF = { hop_limit: 0, pair_limit: 0, pair_window_s: 0 };
 /** The timers of machines that pull are checked every 100 ms: here less often, and so all of them a little late. */
 const COARSE_MS = SECOND;
 /** What PullForwarder waits for a node, beside the wait of the pull. */
@@ -104,6 +119,7 @@ interface Life {
   store: Store;
   maintenance: Maintenance;
   expiry: Expiry;
+  clock: Clock;
   stopping: boolean;
   /** What would have happened in it, had it not been paused; null while it runs. */
   missed: (() => void)[] | null;
@@ -138,12 +154,17 @@ interface Pulls {
   forwards: Set<() => void>;
 }
 
-/** `pulling`: machines that nobody can call ask for their pushes, and others are called. */
-export const KINDS = ['plain', 'pulling'] as const;
+/**
+ * `pulling`: machines that nobody can call ask for their pushes, and others are called. `talking`: behind each machine is
+ * an agent that answers what it hears.
+ */
+export const KINDS = ['plain', 'pulling', 'talking'] as const;
 export type Kind = (typeof KINDS)[number];
 
 export interface WorldOptions {
   kind?: Kind;
+  /** Off: agents that talk are not stopped. */
+  guard?: 'on' | 'off';
   /** Makes the store's operations; the model in memory unless told. */
   operations?: (wall: () => number) => StoreOperations;
   /** Whether several nodes share the store; in a share of the worlds unless told. */
@@ -196,11 +217,20 @@ export class World {
   /** What concerns machines that pull is drawn apart, too. */
   readonly #pull_random: Random;
   readonly #pulling = new Map<string, PullingMachine>();
+  readonly #talk_random: Random;
+  readonly #talk: Talk;
+  readonly #guard: 'on' | 'off';
+  /** Agents of a crowd that are about to say something. */
+  readonly #thinking = new Set<string>();
+  #said = 0;
 
-  constructor(seed: number, { operations, cluster, onTrace, kind = 'plain' }: WorldOptions = {}) {
+  constructor(seed: number, { operations, cluster, onTrace, kind = 'plain', guard = 'on' }: WorldOptions = {}) {
     this.seed = seed;
     this.#kind = kind;
+    this.#guard = guard;
     this.#pull_random = new Random(seed ^ PULLING);
+    this.#talk_random = new Random(seed ^ TALKING);
+    this.#talk = this.#talk_random.pick(TALKS);
     this.#onTrace = onTrace;
     const random = new Random(seed);
     this.#random = random;
@@ -232,9 +262,7 @@ export class World {
       instance_concurrency: 1 + random.below(4),
       max_message_bytes: 262_144,
       user_agent: 'Convoke/simulated',
-      hop_limit: 16,
-      pair_limit: 20,
-      pair_window_s: 60,
+      ...(guard === 'off' ? OFF : this.#limits()),
     };
     this.checker = new Checker(this.#operations, this.#settings, this.#meetings, {
       now: () => this.#steady(),
@@ -242,7 +270,7 @@ export class World {
       // With one node, every process has its own term.
       termOf: (instance_id) => this.#cluster?.epochOf(instance_id) ?? this.#lives_ever,
     });
-    const instances = 1 + random.below(4);
+    const instances = kind === 'talking' ? this.#agentCount() : 1 + random.below(4);
     for (let k = 0; k < instances; k++) {
       if (is_replying && this.#reply_random.chance(REPLIERS_SHARE)) this.#repliers.add(`i${k}`);
       this.#settle(`i${k}`, k > 0 && random.chance(0.4));
@@ -257,6 +285,25 @@ export class World {
     return this.#cluster === null && this.#kind === 'plain';
   }
 
+  #limits(): GuardLimits {
+    const random = this.#talk_random;
+    if (this.#kind !== 'talking') return { hop_limit: 16, pair_limit: 20, pair_window_s: 60 };
+    const pair_limit = this.#talk === 'crowd' ? 1 + random.below(3) : random.pick([3, 8, 20]);
+    // What a crowd says multiplies with each hop, so that pairs have to stop it.
+    const rules = this.#talk === 'crowd' ? 'pairs' : random.pick(['hops', 'pairs', 'both'] as const);
+    return {
+      hop_limit: rules === 'pairs' ? 0 : random.pick([4, 16]),
+      pair_limit: rules === 'hops' ? 0 : pair_limit,
+      pair_window_s: 60,
+    };
+  }
+
+  #agentCount(): number {
+    if (this.#talk === 'pair') return 2;
+    if (this.#talk === 'ring') return RING;
+    return this.#talk_random.chance(BIG_CROWD_SHARE) ? BIG_CROWD : 4 + this.#talk_random.below(CROWD_MAX - 3);
+  }
+
   /** Moves to the next thing that happens; promises must come to rest in between. */
   step(): void {
     if (++this.steps > STEPS_MAX) this.checker.fail('it does not come to rest');
@@ -269,11 +316,18 @@ export class World {
     const ack_timeout_ms = pulls ? this.#pull_random.pick(ACK_TIMEOUTS_MS) : null;
     const machine = this.checker.add(instance_id, `http://${instance_id}.test/0`, untouched, ack_timeout_ms);
     this.#moods.set(instance_id, untouched ? 'fine' : random.pick(MOODS));
+    if (this.#kind === 'talking' && this.#talk_random.chance(0.7)) this.#moods.set(instance_id, 'fine');
     this.#operations.instances.register(this.#registration(machine), this.#wall());
-    for (const meeting_id of this.#meetings)
-      if (random.chance(0.8)) this.#operations.meetings.join(meeting_id, instance_id, ['a', instance_id], this.#wall());
+    for (const meeting_id of this.#meetings) {
+      if (!random.chance(0.8) && !(this.#kind === 'talking' && meeting_id === this.#meetings[0])) continue;
+      this.#operations.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), this.#wall());
+    }
     this.checker.look(machine);
     if (ack_timeout_ms !== null) this.#connectMachine(machine, ack_timeout_ms);
+  }
+
+  #agentsOf(instance_id: string): string[] {
+    return this.#kind === 'talking' ? [instance_id] : ['a', instance_id];
   }
 
   #registration({ instance_id, url, ack_timeout_ms }: Machine) {
@@ -364,6 +418,7 @@ export class World {
     const expiry = new Expiry(clock, this.#settings.expire_after_ms);
     expiry.begin(this.#operations.deliveries.timeNoted(), false);
     life.expiry = expiry;
+    life.clock = clock;
     if (this.#kind === 'pulling') life.pulls = this.#pullsOf(life, clock, partitions);
     life.engine = new Engine({
       clock,
@@ -377,7 +432,7 @@ export class World {
         accepted: () => {},
         attempted: () => {},
         settled: () => {},
-        suppressed: () => {},
+        suppressed: ({ instance_id, seq }, reason) => this.#trace(`${reason} stops ${seq} to ${instance_id}`),
         storageFailed: () => {},
       },
       settings: this.#settings,
@@ -693,12 +748,14 @@ export class World {
       this.checker.fail(`message ${message.n} to ${instance_id}: ${life.node_id} does not hold it`);
     const attempt = Number(headers['convoke-attempt']);
     const flight = this.checker.pushStarts(life.number, instance_id, delivery_id, message.n, attempt, url);
-    return { flight, message, delivery_id, target_agents };
+    const from = headers['convoke-from-agent'] ?? null;
+    this.checker.checkHops(flight, Number(headers['convoke-hops'] ?? 0));
+    return { flight, message, meeting_id, delivery_id, target_agents, from };
   }
 
   #push(life: Life, push: Push): Promise<PushResult> {
     const { instance_id, success_statuses } = push;
-    const { flight, message, delivery_id, target_agents } = this.#begins(life, push);
+    const { flight, message, meeting_id, delivery_id, target_agents, from } = this.#begins(life, push);
     const { says, after_ms, retry_after = null, handled } = this.#answer(instance_id);
     return new Promise((resolve) => {
       this.#clock.after(after_ms, () => {
@@ -720,7 +777,10 @@ export class World {
           this.checker.replied(delivery_id, places);
         }
         this.#trace(`${instance_id} says ${says} to ${message.n}`);
-        if (handled === true || outcome === 'ok') this.checker.handled(flight);
+        if (handled === true || outcome === 'ok') {
+          this.checker.handled(flight);
+          this.#answersAloud(instance_id, meeting_id, from, delivery_id);
+        }
         this.checker.pushEnds(flight);
         this.#in(life, () => {
           this.checker.resultHeard(flight, result, askedFor(status_code, retry_after));
@@ -728,6 +788,57 @@ export class World {
         });
       });
     });
+  }
+
+  // ── the agents ────────────────────────────────────────────────────────────────────────────────────────────────────
+
+  /** An agent hears something, and says something. */
+  #answersAloud(instance_id: string, meeting_id: string, from: string | null, delivery_id: string): void {
+    if (this.#kind !== 'talking') return;
+    const random = this.#talk_random;
+    // In a crowd one answers what it heard meanwhile all at once.
+    if (this.#talk === 'crowd') {
+      if (this.#thinking.has(instance_id)) return;
+      this.#thinking.add(instance_id);
+    }
+    const count = this.checker.machines.size;
+    const next = `i${(Number(instance_id.slice(1)) + 1) % count}`;
+    const target = this.#talk === 'crowd' ? null : this.#talk === 'ring' ? next : (from ?? next);
+    const answered = this.#operations.deliveries.get(delivery_id, this.#steady());
+    const in_reply_to = random.chance(0.5) ? (answered?.message_id ?? null) : null;
+    const said_max = this.#guard === 'off' ? SAID_MAX.off : Math.max(SAID_MAX.on, count * SAID_MAX_OF_AGENT);
+    this.#clock.after(10 + random.below(AGENT_THINKS_MS_MAX), () => {
+      this.#thinking.delete(instance_id);
+      if (++this.#said > said_max) return this.checker.fail('the agents do not stop');
+      this.#post(this.#newSent(meeting_id, target, instance_id, in_reply_to));
+    });
+  }
+
+  /** What waits for an instance, in a meeting, or in a lane is cancelled. */
+  #drop(): void {
+    const random = this.#talk_random;
+    const life = this.#someLife();
+    if (life === undefined || this.#goBack !== null) return;
+    const machines = [...this.checker.machines.values()];
+    const one = random.pick(machines);
+    const meeting_id = random.pick(this.#meetings);
+    const of = random.pick([
+      { meeting_id },
+      { instance_id: one.instance_id },
+      { instance_id: one.instance_id, meeting_id },
+    ]);
+    const drop = this.checker.dropStarts(of, this.#wall());
+    const { store, engine } = life;
+    const changes = new DeliveryChanges({
+      store,
+      engine,
+      feed: { publish() {} },
+      clock: life.clock,
+      expire_after_ms: this.#settings.expire_after_ms,
+    });
+    const author = { key_id: null, owner_scope: null, storeFor: () => store, record: async () => {} };
+    const dropping = changes.drop(author, of).finally(() => (drop.until = this.#wall()));
+    for (const machine of 'instance_id' in of ? [one] : machines) this.#do(life, machine, 'drop', () => dropping);
   }
 
   // ── the machines that pull ────────────────────────────────────────────────────────────────────────────────────────
@@ -1154,27 +1265,31 @@ export class World {
       const target = random.chance(0.2) ? `i${random.below(this.checker.machines.size)}` : null;
       const recent = this.checker.sent.filter(({ wall_at }) => this.#wall() - wall_at < REPEATED_WITHIN_MS);
       const repeated = recent.length > 0 && random.chance(0.15) ? random.pick(recent) : null;
-      this.#post(
-        repeated ?? {
-          label: ++this.#labels,
-          meeting_id,
-          target,
-          must: new Set(),
-          may: new Set(),
-          started_at: this.#steady(),
-          began_at: this.#clock.now,
-          wall_at: this.#wall(),
-          open: 0,
-          told: null,
-          unknown: false,
-          refused: false,
-        },
-      );
+      this.#post(repeated ?? this.#newSent(meeting_id, target, null, null));
     }
   }
 
+  #newSent(meeting_id: string, target: string | null, from: string | null, in_reply_to: string | null): Sent {
+    return {
+      label: ++this.#labels,
+      meeting_id,
+      target,
+      from,
+      in_reply_to,
+      must: new Set(),
+      may: new Set(),
+      started_at: this.#steady(),
+      began_at: this.#clock.now,
+      wall_at: this.#wall(),
+      open: 0,
+      told: null,
+      unknown: false,
+      refused: false,
+    };
+  }
+
   #post(sent: Sent): void {
-    const { label, meeting_id, target } = sent;
+    const { label, meeting_id, target, from, in_reply_to } = sent;
     const life = this.#someLife();
     if (life === undefined) return;
     const sent_at = this.#steady();
@@ -1186,7 +1301,7 @@ export class World {
       message,
       timestamp: '',
       target_agents: target === null ? null : [target],
-      said: null,
+      said: from === null && in_reply_to === null ? null : { from_agent: from, in_reply_to, speaks_for: null },
       expires_in_ms: null,
       idempotency: { key: String(label), sender: '', fingerprint: message },
     };
@@ -1200,10 +1315,11 @@ export class World {
         const dies = this.#crash_at?.name === 'answered';
         this.#trace(`accepted ${label} as ${message.seq}${repeated ? ' before' : ''}`);
         this.checker.sendEnds(sent, message);
-        const waits = this.#cluster === null && !repeated && !life.stopping && !this.#mayBePaused(sent.meeting_id);
+        const is_open = !repeated && !life.stopping && !this.#mayBePaused(sent.meeting_id);
+        const waits = this.#cluster === null && this.#kind !== 'talking' && is_open;
         if (waits) this.checker.waitsFor(sent);
         const answered_at = this.#steady();
-        if (repeated || this.#settings.max_in_flight < 1_000) return;
+        if (repeated || this.#settings.max_in_flight < 1_000 || from !== null) return;
         const wait_ms = promptWithin(this.checker.sent.length, ANSWER_MS_MAX + 2 * this.#store_ms);
         this.#clock.after(wait_ms, () => this.#checkPrompt(life, sent, sent_at, answered_at));
         if (this.#cluster !== null) this.#checkPatience(sent, answered_at, TAKEN_OVER_MS + wait_ms, isCalled);
@@ -1254,6 +1370,7 @@ export class World {
   #operate(): void {
     const random = this.#random;
     if (this.#goBack !== null) return;
+    if (this.#kind === 'talking' && this.#talk_random.chance(0.4)) return this.#drop();
     const machine = this.#touchable();
     if (machine === null) return;
     const { instance_id } = machine;
@@ -1264,7 +1381,9 @@ export class World {
     const wall = this.#wall();
     const dice = random.below(100);
     if (dice < 20)
-      this.#do(life, machine, 'join', () => store.meetings.join(meeting_id, instance_id, ['a', instance_id], wall));
+      this.#do(life, machine, 'join', () =>
+        store.meetings.join(meeting_id, instance_id, this.#agentsOf(instance_id), wall),
+      );
     else if (dice < 32) this.#do(life, machine, 'leave', () => store.meetings.leave(meeting_id, instance_id, wall));
     else if (dice < 46) this.#register(life, machine, random.chance(0.3));
     else if (dice < 52) {

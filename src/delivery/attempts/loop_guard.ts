@@ -1,4 +1,5 @@
 import { type GuardLimits, type GuardReason, guardReason, limitsPairs, pairsOf } from '../../domain/guard_rule.ts';
+import type { SaidDelivery } from '../../store/contract/deliveries.ts';
 import type { Store } from '../../store/store.ts';
 import type { LaneDelivery } from '../lanes/lane_delivery.ts';
 import type { Lane } from '../lanes/lane.ts';
@@ -96,17 +97,8 @@ export class LoopGuard {
       lane.end();
       recipient.loads--;
       if (recipient.dropped) return;
-      const window: Window = {
-        recipient,
-        pair_limit: limits.pair_limit,
-        last_seq: head.seq - 1,
-        pairs: new Map(),
-        times: 0,
-      };
-      this.#keep(keyOf(recipient, head), window);
-      for (const said of went) {
-        for (const pair of pairsOf(said.from_agent, agentsOf(said))) this.#note(window, pair, said.accepted_at);
-      }
+      // The rows of the lane may have changed meanwhile, and so may its window: then it is read again.
+      if (lane.generation === generation) this.#rebuild(recipient, head, limits, went);
       goOn();
       dispatcher.run();
     } catch (error) {
@@ -114,6 +106,20 @@ export class LoopGuard {
       recipient.loads--;
       dispatcher.retryLater(error, goOn);
     }
+  }
+
+  #rebuild(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits, went: readonly SaidDelivery[]): void {
+    const window: Window = { recipient, pair_limit, last_seq: head.seq - 1, pairs: new Map(), times: 0 };
+    this.#keep(keyOf(recipient, head), window);
+    for (const said of went) {
+      for (const pair of pairsOf(said.from_agent, agentsOf(said))) this.#note(window, pair, said.accepted_at);
+    }
+  }
+
+  /** The store may have gone back to an earlier time: then it gives a seq again, and what was judged may be lost. */
+  forgetAll(): void {
+    this.#windows.clear();
+    this.#times = 0;
   }
 
   #windowOf(recipient: Recipient, head: LaneDelivery, { pair_limit }: GuardLimits): Window | null {

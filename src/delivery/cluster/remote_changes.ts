@@ -1,6 +1,7 @@
 import type { Change } from '../../store/contract/cluster.ts';
 import type { Backpressure } from '../accept/backpressure.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
+import type { LoopGuard } from '../attempts/loop_guard.ts';
 import type { Settlements } from '../attempts/settlements.ts';
 import type { Clock } from '../clock.ts';
 import type { Discovery } from '../discovery.ts';
@@ -40,6 +41,7 @@ export interface RemoteChangesParts {
   enqueuer: Enqueuer;
   backpressure: Backpressure;
   dispatcher: Dispatcher;
+  guard: Pick<LoopGuard, 'forgetAll'>;
 }
 
 /**
@@ -137,9 +139,10 @@ export class RemoteChanges implements PartitionsListener {
    * are read from their beginning.
    */
   async #resyncAll(): Promise<void> {
-    const { invalidations, seen_ranges, lane_cursors, recipients, partitions, discovery } = this.#parts;
+    const { invalidations, seen_ranges, lane_cursors, recipients, partitions, discovery, guard } = this.#parts;
     invalidations.tick();
     seen_ranges.clear();
+    guard.forgetAll();
     for (const recipient of recipients.all()) {
       recipient.registration.invalidate();
       recipient.registration.may_need_reset = true;
