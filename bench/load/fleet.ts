@@ -30,7 +30,7 @@ export interface Member {
   webhook_url: string;
 }
 
-/** How long a pull waits. */
+/** How long a pull waits that does not say: see src/http/routes/pull.ts. */
 export const WAIT_S = 30;
 
 /** What every contender signs with. */

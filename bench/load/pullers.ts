@@ -6,12 +6,14 @@ import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
 import { Arrivals, type Received, sentUs } from './arrivals.ts';
 import { serveCommands } from './channel.ts';
-import { type Fleet, membersOf, WAIT_S } from './fleet.ts';
+import { type Fleet, membersOf } from './fleet.ts';
 
 export interface Pulling {
   /** Machines go to them in turn. */
   ports: number[];
   fleet: Fleet;
+  /** How long a pull waits. */
+  wait_s: number;
 }
 
 interface PulledPush {
@@ -35,12 +37,14 @@ let machines: Machine[] = [];
 class Machine {
   readonly #instance_id: string;
   readonly #head: string;
+  readonly #wait_s: number;
   readonly socket: Socket;
   readonly #connected = Promise.withResolvers<void>();
   #rest: Buffer | null = null;
 
-  constructor(instance_id: string, port: number) {
+  constructor(instance_id: string, port: number, wait_s: number) {
     this.#instance_id = instance_id;
+    this.#wait_s = wait_s;
     this.#head =
       `POST /api/v1/instances/${instance_id}/pull/ HTTP/1.1\r\nhost: 127.0.0.1:${port}\r\n` +
       'content-type: application/json\r\nuser-agent: bench\r\ncontent-length: ';
@@ -76,7 +80,7 @@ class Machine {
     const results = pushes.map(
       ({ delivery_id, attempt }) => `{"delivery_id":"${delivery_id}","attempt":${attempt},"status_code":200}`,
     );
-    this.#ask(results.join(), WAIT_S);
+    this.#ask(results.join(), this.#wait_s);
     this.#connected.resolve();
   }
 
@@ -119,12 +123,12 @@ export type Pullers = typeof commands;
 
 const commands = serveCommands({
   /** Resolves when all machines pull. */
-  async start({ ports, fleet }: Pulling): Promise<void> {
+  async start({ ports, fleet, wait_s }: Pulling): Promise<void> {
     const instance_ids = [...new Set([...membersOf(fleet)].map(({ instance_id }) => instance_id))];
     const left = instance_ids.entries();
     const work = async (): Promise<void> => {
       for (const [index, instance_id] of left) {
-        const machine = new Machine(instance_id, ports[index % ports.length]!);
+        const machine = new Machine(instance_id, ports[index % ports.length]!, wait_s);
         machines.push(machine);
         await machine.begin();
       }

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { Tool } from '../load/channel.ts';
 import type { Ceiling } from '../contenders/ceiling.ts';
 import { type Contender, forgetData, type StartOptions } from '../contenders/contenders.ts';
-import { answering, type Fleet } from '../load/fleet.ts';
+import { answering, type Fleet, WAIT_S } from '../load/fleet.ts';
 import type { Load, Senders } from '../load/load.ts';
 import { cpuSeconds, forgetPeak, memoryMib } from './processes.ts';
 import type { Pullers } from '../load/pullers.ts';
@@ -72,7 +72,7 @@ export class Bench {
       const perMessage = ({ targets }: Load): number => (targets === undefined ? answering(fleet) : 1);
       const per_message = perMessage(whole);
       await hearers.call('reset', { lanes: true });
-      if (fleet.pulls === true) await this.pullers.call('start', { ports, fleet });
+      if (fleet.pulls === true) await this.pullers.call('start', { ports, fleet, wait_s: WAIT_S });
       const before: Load = { ...whole, ...warm_up };
       const { accepted } = await this.senders.call('send', before);
       await this.drained(accepted * perMessage(before), hearers);
