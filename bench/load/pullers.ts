@@ -31,7 +31,12 @@ const LINE_END = Buffer.from('\r\n');
 /** The meeting's id in the body of a push. */
 const MEETING = /"meeting_id":"([^"]*)"/;
 
+/** A node that cannot reach the one that holds the instance says 503, and to come again after this. */
+const RETRY_AFTER_MS = 1_000;
+
 const arrivals = new Arrivals();
+/** Pulls that got another response than 200. */
+let refused = 0;
 let machines: Machine[] = [];
 
 class Machine {
@@ -41,6 +46,9 @@ class Machine {
   readonly socket: Socket;
   readonly #connected = Promise.withResolvers<void>();
   #rest: Buffer | null = null;
+  /** Of the pushes of the last response. */
+  #results = '';
+  #is_known = false;
 
   constructor(instance_id: string, port: number, wait_s: number) {
     this.#instance_id = instance_id;
@@ -57,12 +65,12 @@ class Machine {
   /** Resolves when the service knows the machine: its first pull waits for nothing. */
   async begin(): Promise<void> {
     await once(this.socket, 'connect');
-    this.#ask('', 0);
+    this.#ask();
     await this.#connected.promise;
   }
 
-  #ask(results: string, wait_s: number): void {
-    const body = `{"results":[${results}],"max":${PUSHES_MAX},"wait_s":${wait_s}}`;
+  #ask(): void {
+    const body = `{"results":[${this.#results}],"max":${PUSHES_MAX},"wait_s":${this.#is_known ? this.#wait_s : 0}}`;
     this.socket.write(`${this.#head}${body.length}\r\n\r\n${body}`, 'latin1');
   }
 
@@ -74,13 +82,18 @@ class Machine {
       this.#rest = chunk;
       return;
     }
-    if (response.status !== '200') throw new Error(`${this.#instance_id} got ${chunk.toString()}`);
+    if (response.status !== '200') {
+      refused++;
+      setTimeout(() => this.#ask(), RETRY_AFTER_MS);
+      return;
+    }
     const { pushes } = JSON.parse(response.body.toString()) as { pushes: PulledPush[] };
     for (const push of pushes) this.#note(push);
-    const results = pushes.map(
-      ({ delivery_id, attempt }) => `{"delivery_id":"${delivery_id}","attempt":${attempt},"status_code":200}`,
-    );
-    this.#ask(results.join(), this.#wait_s);
+    this.#results = pushes
+      .map(({ delivery_id, attempt }) => `{"delivery_id":"${delivery_id}","attempt":${attempt},"status_code":200}`)
+      .join();
+    this.#is_known = true;
+    this.#ask();
     this.#connected.resolve();
   }
 
@@ -124,6 +137,7 @@ export type Pullers = typeof commands;
 const commands = serveCommands({
   /** Resolves when all machines pull. */
   async start({ ports, fleet, wait_s }: Pulling): Promise<void> {
+    refused = 0;
     const instance_ids = [...new Set([...membersOf(fleet)].map(({ instance_id }) => instance_id))];
     const left = instance_ids.entries();
     const work = async (): Promise<void> => {
@@ -140,6 +154,7 @@ const commands = serveCommands({
     for (const { socket } of machines) socket.destroy();
     machines = [];
   },
+  refused: (): number => refused,
   reset: ({ lanes }: { lanes: boolean }): void => arrivals.reset({ lanes }),
   count: (): number => arrivals.count,
   received: (): Received => arrivals.received(),

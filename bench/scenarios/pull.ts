@@ -98,6 +98,7 @@ async function crowd(bench: Bench, contender: Contender, wait_s: number): Promis
       broadcast_cpu_s,
       lag_p99_ms: lag.p99,
       missing: first.missing + second.missing,
+      pulls_refused: await pullers.call('refused'),
     };
   } finally {
     await pullers.call('stop');
@@ -129,6 +130,7 @@ export const pullCrowd: Scenario = {
     { figure: 'p50_ms', title: 'p50 ms' },
     { figure: 'broadcast_cpu_s', title: 'CPU s', digits: 2 },
     LAG,
+    { figure: 'pulls_refused', title: 'pulls refused', only_if_any: true },
     ...FAULTS,
   ],
   rows: CROWDED,
