@@ -42,7 +42,7 @@ export const SETTINGS = {
   advertised_url: setting(
     httpUrl(),
     '',
-    'URL of this node, as `convoke nodes` shows it and as other nodes reach it, to send pulls on. When empty: the address that it listens on, with its host name in place of an address that stands for all.',
+    'URL of this node: `convoke nodes` shows it, and other nodes forward pulls to it. When empty: the address that the node listens on; when it listens on all addresses, its host name.',
   ),
   public_url: setting(
     httpUrl(),

@@ -1,4 +1,4 @@
-/** How commands take a runtime: `--runtime`, and its options. */
+/** The options of commands for a runtime: `--runtime`, and the options of the runtime itself. */
 import { readFile } from 'node:fs/promises';
 import { type Command, Option } from 'commander';
 import { Problem } from '../../domain/problem.ts';
@@ -33,9 +33,9 @@ export function withRuntime(command: Command): Command {
 }
 
 /**
- * The runtime that was typed; undefined when none was.
+ * The runtime in the options; undefined when there is none.
  *
- * @throws CommandFailure that names the option
+ * @throws CommandFailure that names the wrong option
  */
 export async function runtimeChosen({
   runtime,
@@ -60,7 +60,7 @@ export async function runtimeChosen({
   }
 }
 
-/** A text stands for itself; everything else is JSON. */
+/** Text is taken as it is; every other value is JSON. */
 async function valueOf(runtime: RuntimeName, name: string, text: string): Promise<unknown> {
   const value = text.startsWith('@') ? await contentOf(text.slice(1)) : text;
   const rule = isShapedName(runtime)

@@ -100,7 +100,7 @@ export class Acceptor {
     return this.#batcher.isIdle;
   }
 
-  /** Stores what waits, if it may be stored now. */
+  /** Stores the messages that wait, if acceptance need not wait now. */
   flushIfReady(): void {
     this.#batcher.flushIfReady();
   }

@@ -1,6 +1,6 @@
 import type { Asked, PastMessage } from '../../domain/runtimes/runtime.ts';
 
-/** A push of the specification, as it is read for a runtime. Its agents are those that have to answer. */
+/** A push of the specification, read for a runtime. Its agents are those that have to answer. */
 export function askedOf(
   body: string,
   headers: Readonly<Record<string, string>>,

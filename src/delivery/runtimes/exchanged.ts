@@ -1,14 +1,14 @@
 import type { Attempt } from '../../domain/outcome.ts';
 import type { PushResult } from '../transport/transport.ts';
 
-/** What one request came to, as far as HTTP goes: `ok` is any 2xx. */
+/** The result of one request, as far as HTTP is concerned: `ok` is any 2xx. */
 export interface Exchanged extends Pick<Attempt, 'outcome' | 'status_code' | 'detail'> {
-  /** Whole after a 2xx; the beginning of it otherwise. */
+  /** The whole body after a 2xx; otherwise its beginning. */
   body: string;
   retry_after: string | null;
 }
 
-/** What the webhook transport made of a request that keeps the body. */
+/** The result of the webhook transport, for a request that keeps the body. */
 export function exchangedOf(result: PushResult): Exchanged {
   const { outcome, status_code, detail, retry_after, kept_body, response_excerpt } = result;
   if (kept_body !== undefined && 'lost' in kept_body) {

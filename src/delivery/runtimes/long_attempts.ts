@@ -1,9 +1,11 @@
-/** What an attempt holds while an agent thinks is a connection and its message: so many at a time, over all instances. */
+/**
+ * The most long attempts at a time, over all instances: while an agent thinks, each holds a connection and its message.
+ */
 const LONG_MAX = 1_000;
 
 /**
- * Bounds the attempts that may take long: they count against no limit of short ones, so they have one of their own, for
- * all instances and for each.
+ * Bounds the attempts that may take long. They do not count against the limits of short attempts, so they have their
+ * own: for all instances, and for each.
  */
 export class LongAttempts {
   readonly #of_instance_max: number;
@@ -14,8 +16,8 @@ export class LongAttempts {
   #count = 0;
 
   /**
-   * @param of_instance_max the most of one instance
-   * @param onReady an instance that found no room may find some now
+   * @param of_instance_max the most long attempts of one instance
+   * @param onReady called with an instance that found no room and may find some now
    */
   constructor(of_instance_max: number, onReady: (instance_id: string) => void) {
     this.#of_instance_max = of_instance_max;

@@ -10,7 +10,7 @@ import { LongAttempts } from './long_attempts.ts';
 import { type Exchanged, exchangedOf } from './exchanged.ts';
 import { takeTurns, type Turns } from './turns.ts';
 
-/** The texts of the history in one request. */
+/** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
 
 export interface RuntimeTransportParts {
@@ -19,9 +19,9 @@ export interface RuntimeTransportParts {
   store: { messages: Pick<MessageStore, 'list'> };
   /** The most long attempts at one instance. */
   instance_concurrency: number;
-  /** An instance has room again. */
+  /** Called when an instance has room again. */
   onReady: (instance_id: string) => void;
-  /** The history could not be read. */
+  /** Called when the history could not be read. */
   onError: (error: unknown) => void;
 }
 
@@ -34,8 +34,8 @@ interface Running {
 }
 
 /**
- * Webhooks, in the shape that the runtime of the instance wants. The engine gives it the push of the specification and
- * gets one result, whatever requests that takes.
+ * Webhooks in the shape that the runtime of the instance needs. The engine gives it the push of the specification and
+ * gets one result, however many requests that takes.
  */
 export class RuntimeTransport implements Transport {
   readonly #parts: RuntimeTransportParts;
@@ -110,7 +110,7 @@ export class RuntimeTransport implements Transport {
     });
   }
 
-  /** Null when it cannot be read: the attempt counts as not made. */
+  /** Null when the history cannot be read: the attempt counts as not made. */
   async #historyOf(meeting_id: string, before_seq: number, limit: number): Promise<PastMessage[] | null> {
     if (limit === 0) return [];
     try {
@@ -189,7 +189,10 @@ const NO_TIME_LEFT: Exchanged = {
   body: '',
 };
 
-/** Those of the instance count before those of the shape. A request for some of the agents has a key of its own. */
+/**
+ * Headers of the instance have priority over those of the shape. A request for some of the agents has an idempotency
+ * key of its own.
+ */
 function headersOf(push: Push, way: Way, request: RuntimeRequest, agents: readonly string[]): Record<string, string> {
   const key = push.headers['idempotency-key'] ?? '';
   const [agent = ''] = agents;

@@ -61,7 +61,8 @@ export class Deadlines {
   }
 
   /**
-   * Runs after the next poll for I/O, so that a response counts that arrived in the socket while this process was busy.
+   * Runs after the next poll for I/O. So a response that arrived in the socket while this process was busy still
+   * counts.
    */
   #sweep(): void {
     if (this.#timer === null) return;

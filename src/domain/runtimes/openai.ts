@@ -19,7 +19,7 @@ import {
   textOfMessage,
 } from './words.ts';
 
-/** What stands in `model` and `system` for the agent and the meeting. */
+/** The values of the agent and the meeting that `model` and `system` may contain. */
 const AGENT = '{{agent_id}}';
 const MEETING = '{{meeting_id}}';
 
@@ -83,8 +83,8 @@ export const openai: Runtime = {
 };
 
 /**
- * The conversation. Names stand in the text, because many servers refuse or ignore the field `name`. What others say in
- * a row is one message: the templates of many models want both roles by turns, and the user first.
+ * The conversation. Names are in the text, because many servers refuse or ignore the field `name`. Messages of others
+ * in a row become one message: the templates of many models need alternating roles, the user first.
  */
 function messagesOf(asked: Asked, agent: string, options: Options): { role: string; content: string }[] {
   const no_reply = textOption(options, 'no_reply', NO_REPLY);

@@ -3,7 +3,7 @@ import { invalidField } from '../problem.ts';
 /** All options of an instance as JSON. */
 export const OPTIONS_BYTES_MAX = 16_384;
 
-/** What an option of a runtime takes. */
+/** The type of an option. */
 export type OptionRule = {
   /** One sentence, for `convoke runtimes` and the documents. */
   says: string;
@@ -13,7 +13,7 @@ export type OptionRule = {
   | { type: 'integer'; min: number; max: number; default?: number }
   | { type: 'boolean' }
   | { type: 'choice'; choices: readonly string[]; default: string }
-  /** Any JSON; `check` says in words what is wrong with it, or null. */
+  /** Any JSON; `check` returns in words what is wrong with it, or null. */
   | { type: 'json'; check: (value: unknown) => string | null }
 );
 
@@ -25,7 +25,7 @@ export type Options = Readonly<Record<string, unknown>>;
 /**
  * Checks the options of a runtime.
  *
- * @param path what the field is called in the request
+ * @param path the name of the field in the request
  * @throws Problem `invalid_fields`, which names the option
  */
 export function checkedOptions(table: OptionTable, given: Record<string, unknown>, path: string): Options {

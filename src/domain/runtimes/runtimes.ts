@@ -1,4 +1,4 @@
-/** The runtimes that there are. One that is not here is refused at the registration. */
+/** The known runtimes. A registration with another one is refused. */
 import { invalidField } from '../problem.ts';
 import { checkedOptions, type Options } from './options.ts';
 import { a2a } from './a2a.ts';
@@ -8,7 +8,7 @@ import { template } from './template.ts';
 
 export const RUNTIMES = { openai, template, a2a } as const satisfies Record<string, Runtime>;
 
-/** A runtime with a shape of its own. `spec`, the specification's body, is none. */
+/** A runtime with a shape of its own. `spec`, the body of the specification, is not one of them. */
 export type ShapedName = keyof typeof RUNTIMES;
 export type RuntimeName = 'spec' | ShapedName;
 
@@ -18,13 +18,13 @@ export function isShapedName(name: unknown): name is ShapedName {
   return typeof name === 'string' && Object.hasOwn(RUNTIMES, name);
 }
 
-/** What an instance has for a runtime. */
+/** The runtime of an instance, with its options. */
 export interface RuntimeSettings {
   name: ShapedName;
   options: Options;
 }
 
-/** How long an attempt may take unless it was set, in seconds. */
+/** How long an attempt may take when nothing else is set, in seconds. */
 export const TIMEOUT_S = 5;
 export const TIMEOUT_S_MAX = 600;
 
@@ -33,7 +33,7 @@ export function runtimeOf({ name }: Pick<RuntimeSettings, 'name'>): Runtime {
 }
 
 /**
- * What a registration says of a runtime; null for `spec`.
+ * The runtime in a registration; null for `spec`.
  *
  * @throws Problem `invalid_fields`
  */

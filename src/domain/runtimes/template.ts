@@ -27,11 +27,11 @@ const REFUSED_HEADERS = new Set([
   'upgrade',
   'te',
 ]);
-/** A place of the push. */
+/** A value of the push that a template can contain. */
 const PLACE = /\{\{\s*([\w.-]{1,200})\s*\}\}/g;
 const ONE_PLACE = /^\{\{\s*([\w.-]{1,200})\s*\}\}$/;
 
-/** The first part of a place: what a push has. */
+/** The first part of such a place: the fields of a push. */
 const FIELDS = [
   'delivery_id',
   'message_id',
@@ -100,7 +100,7 @@ export const template: Runtime = {
     if (!isSuccess(response)) return failed(response);
     const pointer = options['reply'] as string | undefined;
     if (pointer === undefined) return { kind: 'answered', answers: [] };
-    // An empty response says nothing, whatever the API says otherwise.
+    // An empty response means that the agent says nothing.
     if (response.body.trim() === '') return { kind: 'answered', answers: [] };
     const body = jsonOf(response.body);
     if (body === undefined) return notUnderstood('its body is not JSON');
@@ -148,8 +148,8 @@ function valueAt(values: Record<string, unknown>, place: string): unknown {
 }
 
 /**
- * Puts values into the strings of a template. A string that is one place becomes the value with its type; in a longer
- * one the value is text. What comes out is JSON again, whatever the values are.
+ * Puts values into the strings of a template. A string that is only one place becomes the value with its type; in a
+ * longer string the value becomes text. The result is always JSON, whatever the values are.
  */
 function filled(template_: unknown, values: Record<string, unknown>): unknown {
   if (typeof template_ === 'string') {

@@ -1,4 +1,4 @@
-/** What runtimes have in common: the text of a message, and what a status means. */
+/** Functions that all runtimes need: the text of a message, and the meaning of a status. */
 import { outcomeOfStatus } from '../outcome.ts';
 import type { Asked, Meaning, RuntimeResponse } from './runtime.ts';
 
@@ -22,25 +22,25 @@ export const NO_REPLY_OPTION = {
   says: 'the answer that stands for no answer',
 } as const;
 
-/** The text of a message for a model: its `content` or `text`, or else all of it as JSON. */
+/** The text of a message for a model: its `content` or `text`; otherwise all of it as JSON. */
 export function textOfMessage(message: Record<string, unknown>): string {
   for (const field of ['content', 'text']) if (typeof message[field] === 'string') return message[field];
   return JSON.stringify(message);
 }
 
-/** The name of who says a message. */
+/** The name of the sender of a message. */
 export function nameOf(from_agent: string | null, message: Record<string, unknown>): string {
   if (from_agent !== null) return from_agent;
   for (const field of ['name', 'author', 'from', 'user']) if (typeof message[field] === 'string') return message[field];
   return 'somebody';
 }
 
-/** The one agent of a request that asks each. */
+/** The only agent of a request that asks each agent separately. */
 export function agentOf({ agents }: Asked): string {
   return agents[0] ?? '';
 }
 
-/** What an agent says in words, without the name that some models put before it. */
+/** The words of an agent, without the name that some models put before them. */
 export function answersOf(text: string, agent: string, no_reply: string): string[] {
   let said = text.trim();
   if (said.startsWith(`${agent}:`)) said = said.slice(agent.length + 1).trim();
@@ -52,7 +52,7 @@ export function failed(response: RuntimeResponse): Meaning {
   return { kind: 'failed', outcome, detail: `answered ${response.status_code}` };
 }
 
-/** A 2xx whose body is not what the runtime promises. */
+/** The outcome of a 2xx whose body is not as the runtime promises. */
 export function notUnderstood(what: string): Meaning {
   return { kind: 'failed', outcome: 'broken_response', detail: `answered, but ${what}` };
 }
@@ -61,7 +61,7 @@ export function isSuccess({ status_code }: RuntimeResponse): boolean {
   return status_code >= 200 && status_code < 300;
 }
 
-/** The JSON of a body; undefined when it is none. */
+/** The JSON of a body; undefined when it is not JSON. */
 export function jsonOf(body: string): unknown {
   try {
     return JSON.parse(body) as unknown;
@@ -70,7 +70,7 @@ export function jsonOf(body: string): unknown {
   }
 }
 
-/** What is at a path of fields and places; undefined when something on the way is missing. */
+/** The value at a path of fields and indexes; undefined when a part of the path is missing. */
 export function at(value: unknown, ...path: (string | number)[]): unknown {
   let found = value;
   for (const step of path) {
@@ -80,7 +80,7 @@ export function at(value: unknown, ...path: (string | number)[]): unknown {
   return found;
 }
 
-/** A path below the base; the query of the base stays where it is. */
+/** A path below the base URL; the query of the base stays at the end. */
 export function below(base_url: string, path: string): string {
   const url = new URL(base_url);
   url.pathname = `${url.pathname.replace(/\/+$/, '')}${path}`;

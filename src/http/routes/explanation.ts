@@ -13,9 +13,9 @@ import { MeetingParams } from '../schemas/meetings.ts';
 import { pageOf } from '../schemas/page.ts';
 import { meetingNotFound } from './meetings.ts';
 
-/** Where the loop guard may stop it, each row of a page needs a read of its own. */
+/** The size of a page when the loop guard may stop messages: then each row needs a read of its own. */
 const GUARDED_ROWS_MAX = 100;
-/** Deliveries of an instance that one of these reads looks through: as many as the guard itself does. */
+/** How many deliveries of an instance one of these reads looks at: as many as the guard itself does. */
 const BEFORE_ROWS_MAX = 2_000;
 
 export interface ExplanationContext {
@@ -25,7 +25,7 @@ export interface ExplanationContext {
     deliveries: Pick<DeliveryStore, 'saidBefore'>;
   };
   clock: Clock;
-  /** Of meetings that have none of their own. */
+  /** The limits of meetings that have none of their own. */
   limits_of_meetings: GuardLimits;
 }
 
@@ -60,7 +60,11 @@ async function explain(
   return explanationsOf(context, meeting_id, query);
 }
 
-/** A page of what a send would do now. @throws Problem `meeting_does_not_exist` */
+/**
+ * A page of the recipients that a send would have now.
+ *
+ * @throws Problem `meeting_does_not_exist`
+ */
 export async function explanationsOf(context: ExplanationContext, meeting_id: string, query: Query) {
   const { store, clock, limits_of_meetings } = context;
   const { target_agents, cursor, limit = 50 } = query;
@@ -80,7 +84,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
   const data = [];
   for (const { instance_id, instance_name, ...candidate } of page.data) {
     const counts = is_guarded && notifiedOf(candidate, message).length > 0;
-    // One after the other: the store has other work meanwhile.
+    // One call after the other, so that the store can do other work meanwhile.
     const before = counts ? await saidTo(context, meeting_id, instance_id, message, limits) : [];
     const { agent_ids } = candidate;
     const found = explained(candidate, message, { paused: settings.paused, limits }, before);
@@ -89,7 +93,7 @@ export async function explanationsOf(context: ExplanationContext, meeting_id: st
   return { data, next_cursor: page.next_cursor };
 }
 
-/** What the guard reads of a lane: see delivery/attempts/loop_guard.ts. */
+/** The rows of a lane that the guard reads: see delivery/attempts/loop_guard.ts. */
 async function saidTo(
   { store }: ExplanationContext,
   meeting_id: string,

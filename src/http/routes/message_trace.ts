@@ -11,11 +11,11 @@ import type { App, RequestFor, RouteShape } from '../context.ts';
 import { GetMessageQuery, MessageParams, MessageTraceSchema } from '../schemas/message_trace.ts';
 import { messageText, wireDelivery } from '../wire.ts';
 
-/** Messages of the chain that led to one. */
+/** The most messages of the chain that led to a message. */
 const ANSWERED_MAX = 50;
-/** Messages that are looked through for answers at a time. */
+/** How many messages are searched for answers at a time. */
 const SCANNED_MAX = 200;
-/** How often it looks through so many. */
+/** How often that many are searched. */
 const SCANS_MAX = 5;
 
 export interface MessageTraceContext {
@@ -54,7 +54,7 @@ async function getMessage(
 ) {
   const { limit = 50, answers_after } = query;
   const message = await store.messages.get(message_id);
-  // One of a meeting that the key may not see is not there.
+  // A message of a meeting that the key may not see counts as missing.
   if (message === null || !maySeeMeeting(principal, message.meeting_id)) throw messageNotFound(message_id);
   const { meeting_id, deliveries_queued, seq } = message;
   const answered = await store.messages.answeredBy(message_id, ANSWERED_MAX);
@@ -74,7 +74,7 @@ async function getMessage(
     .send(`${messageText(message).slice(0, -1)},${rest.slice(1)}` as never);
 }
 
-/** Most answers follow soon. One call after the other: the store has other work meanwhile. */
+/** Most answers follow soon. One call after the other, so that the store can do other work meanwhile. */
 async function answersTo(
   messages: MessageTraceContext['store']['messages'],
   message_id: string,

@@ -10,13 +10,15 @@ import { runtimeOf, type RuntimeSettings } from '../../../../domain/runtimes/run
 import { note } from '../../terminal.ts';
 import type { LocalRuntime } from './local_runtime.ts';
 
-/** The service takes no longer body of a result. */
+/** The service accepts no longer body of a result. */
 const BODY_BYTES_MAX = 64 * 1024;
-/** The texts of the history in one request. */
+/** The most characters of the history in one request. */
 const HISTORY_CHARS_MAX = 64 << 10;
-/** The longest time for a result. */
+/** The longest deadline for a result. */
 const TURN_MS_MAX = 600_000;
-/** Pushes of which some agents have answered; the oldest is forgotten first, and its agents are asked again. */
+/**
+ * The most pushes of which some agents have answered. The oldest is forgotten first, and its agents are asked again.
+ */
 const PARTS_MAX = 1_000;
 
 /** The agents of a runtime on this machine, asked in the shape that it wants. */
@@ -25,7 +27,7 @@ export class LocalAgents {
   readonly #local: Pick<LocalRuntime, 'send'>;
   readonly #settings: RuntimeSettings;
   readonly #base_url: string;
-  /** What agents answered of pushes that are not through yet. */
+  /** The answers of agents, for pushes that are not complete yet. */
   readonly #answered = new Map<string, AnsweredPart[]>();
   #has_noted_refusal = false;
 
@@ -74,7 +76,10 @@ export class LocalAgents {
     if (this.#answered.size > PARTS_MAX && oldest !== undefined) this.#answered.delete(oldest);
   }
 
-  /** The messages before this one; none when the key may not read them. A text: why the push has to be made again. */
+  /**
+   * The messages before this one; none when the key may not read them. Returns a text when the push has to be made
+   * again: why.
+   */
   async #historyOf({ meeting_id, seq }: PushInHand, limit: number): Promise<PastMessage[] | string> {
     if (limit === 0 || seq === null) return [];
     try {
@@ -109,7 +114,7 @@ export class LocalAgents {
   }
 }
 
-/** A status that the service does not take for a success, or for the end of the instance. */
+/** A status that the service takes neither for a success nor for the end of the instance. */
 function failureOf({ status_code, detail, retry_after, excerpt }: Turns): PushResult {
   if (status_code === null) return { not_reached: detail };
   const is_failure = status_code >= 400 && status_code !== 410;
@@ -120,7 +125,7 @@ function failureOf({ status_code, detail, retry_after, excerpt }: Turns): PushRe
   };
 }
 
-/** The body of a response with what the agents say; with several agents, each says who it is. */
+/** The body of a response with the answers of the agents; with several agents, each answer names its agent. */
 function repliesOf(answered: readonly AnsweredPart[], agents: number): string {
   const replies = answered.flatMap((part) => {
     const said = (JSON.parse(part.body) as { replies: (string | Record<string, unknown>)[] }).replies;

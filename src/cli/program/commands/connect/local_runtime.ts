@@ -34,7 +34,7 @@ export class LocalRuntime {
   }
 
   /**
-   * Sends a request, with the headers of this machine beside its own.
+   * Sends a request, with the headers of this machine added.
    *
    * @param body_ms_max how long the body of the response may take
    */
