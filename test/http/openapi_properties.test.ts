@@ -53,7 +53,9 @@ describe('every operation:', () => {
 
   async function call({ method, path, body }: Operation, input: Input): Promise<Answer<unknown>> {
     const filled = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => encodeURIComponent(String(input.path[name])));
-    const query = Object.entries(input.query).map(([name, value]) => `${name}=${encodeURIComponent(String(value))}`);
+    const query = Object.entries(input.query).flatMap(([name, value]) =>
+      [value].flat().map((each) => `${name}=${encodeURIComponent(String(each))}`),
+    );
     const headers = Object.fromEntries(Object.entries(input.header).map(([name, value]) => [name, String(value)]));
     const to = query.length === 0 ? filled : `${filled}?${query.join('&')}`;
     return service.request(method, to, body === null ? { headers } : { body: input.body, headers });

@@ -202,8 +202,9 @@ function textOfQuery(place: Place): fc.Arbitrary<string> {
   return fc.oneof(controls, words).filter((text) => place === 'query' || text !== '');
 }
 
-/** Numbers and booleans are read from the text of a query. */
+/** Numbers and booleans are read from the text of a query, and one text is a list of one. */
 function isValidText(text: string, { type }: Schema, validator: Validator): boolean {
+  if (type === 'array') return validator.Check([text]);
   if (type === 'integer') return /^\d{1,16}$/.test(text) && validator.Check(Number(text));
   if (type === 'boolean') return text === 'true' || text === 'false';
   return validator.Check(text);

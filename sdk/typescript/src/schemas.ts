@@ -1036,7 +1036,10 @@ export interface ListMeetingInstancesQuery {
 
 /** The query of the operation `explain`. */
 export interface ExplainQuery {
-  /** Whom it is for; repeat the parameter for more agents. Absent: all agents of the meeting but from_agent. */
+  /**
+   * Whom it is for; repeat the parameter for more agents, at most 100. Absent: all agents of the meeting but
+   * from_agent.
+   */
   target_agents?: string[] | undefined;
   /** The agent that says it; absent: a person, or a program that is no agent. */
   from_agent?: string | undefined;

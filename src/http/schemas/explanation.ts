@@ -26,11 +26,17 @@ export const ExplanationSchema = Type.Object(
   named('Explanation', 'What would become of a message that is sent now, at one instance of a meeting.'),
 );
 
+/** They stand in the path, which has to fit into the head of a request with its headers, percent-encoded. */
+const TARGETS_MAX = 100;
+const TARGETS_BYTES_MAX = 4_000;
+
 export const ExplainQuery = Type.Object(
   {
     target_agents: Type.Optional(
       agentIds(
-        'Whom it is for; repeat the parameter for more agents. Absent: all agents of the meeting but from_agent.',
+        `Whom it is for; repeat the parameter for more agents, at most ${TARGETS_MAX}. Absent: all agents of the meeting but from_agent.`,
+        TARGETS_MAX,
+        TARGETS_BYTES_MAX,
       ),
     ),
     from_agent: Type.Optional(agentId('The agent that says it; absent: a person, or a program that is no agent.')),

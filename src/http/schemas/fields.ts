@@ -61,12 +61,12 @@ export const InstanceId = instanceId('The key of an instance.');
 export const MeetingId = meetingId('The key of a meeting.');
 const AgentId = agentId('An agent hosted by an instance.');
 
-export const agentIds = (description: string) =>
+export const agentIds = (description: string, count_max = AGENT_IDS_MAX, bytes_max = AGENT_IDS_BYTES_MAX) =>
   Type.Array(AgentId, {
-    maxItems: AGENT_IDS_MAX,
+    maxItems: count_max,
     description,
-    ...bytesMax(AGENT_IDS_BYTES_MAX),
-    ...expected(`must be a list of at most ${AGENT_IDS_MAX} agent ids, of at most ${AGENT_IDS_BYTES_MAX} bytes in all`),
+    ...bytesMax(bytes_max),
+    ...expected(`must be a list of at most ${count_max} agent ids, of at most ${bytes_max} bytes in all`),
   });
 
 export const AgentIds = agentIds(

@@ -589,8 +589,8 @@ class Operations:
         the agents that the message would be pushed to. With from_agent a page holds at most 100.
 
         :param meeting_id: The key of a meeting.
-        :param target_agents: Whom it is for; repeat the parameter for more agents. Absent: all agents of the
-            meeting but from_agent.
+        :param target_agents: Whom it is for; repeat the parameter for more agents, at most 100. Absent: all agents
+            of the meeting but from_agent.
         :param from_agent: The agent that says it; absent: a person, or a program that is no agent.
         :param in_reply_to: The message_id, in the same meeting, that it answers.
         :param limit: The most items of a page: 1 to 500, 50 when absent. A page of long rows has fewer, and
