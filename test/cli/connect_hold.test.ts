@@ -5,15 +5,27 @@ import type { PushResult } from '@convoke/sdk';
 import { holdWhileRestarting } from '../../src/cli/program/commands/connect/hold.ts';
 
 /** Gives a push to a runtime that answers so, one result after the other. */
-async function given(results: readonly PushResult[], ack_timeout_ms = 600_000, signal = new AbortController().signal) {
+async function given(
+  results: readonly PushResult[],
+  ack_timeout_ms = 600_000,
+  { signal = new AbortController().signal, ending = new AbortController() } = {},
+) {
   let posts = 0;
-  const result = await holdWhileRestarting({ signal }, async () => results[posts++] as PushResult, ack_timeout_ms);
+  const post = async (): Promise<PushResult> => {
+    const result = results[posts++] as PushResult;
+    // The pause before the next one begins first.
+    if (result === ENDS) setImmediate(() => ending.abort());
+    return result;
+  };
+  const result = await holdWhileRestarting({ signal }, post, ack_timeout_ms, ending.signal);
   return { result, posts };
 }
 
 const REFUSED: PushResult = { not_reached: 'connect ECONNREFUSED' };
 const RESTARTING: PushResult = { status_code: 503 };
 const OK: PushResult = { status_code: 200 };
+/** The runtime is restarting, and somebody ends this process. */
+const ENDS: PushResult = { status_code: 503, retry_after: '20' };
 
 describe('a push is held', () => {
   test('while the runtime refuses connections or responds 503, and the result is what it says then', async () => {
@@ -32,7 +44,14 @@ describe('a push is held', () => {
     assert.deepEqual(await given([later, OK], 60_000), { result: later, posts: 1 });
   });
 
+  test('and handed back at once when the process is to end', async () => {
+    assert.deepEqual(await given([REFUSED, ENDS, OK]), { result: ENDS, posts: 2 });
+  });
+
   test('and not when the service no longer waits for its result', async () => {
-    assert.deepEqual(await given([REFUSED, OK], 600_000, AbortSignal.abort()), { result: REFUSED, posts: 1 });
+    assert.deepEqual(await given([REFUSED, OK], 600_000, { signal: AbortSignal.abort() }), {
+      result: REFUSED,
+      posts: 1,
+    });
   });
 });

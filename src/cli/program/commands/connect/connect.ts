@@ -36,7 +36,7 @@ export async function connect(connection: Connection, { json }: { json?: true })
       onConnection: (_, error) => noteLoss(error),
     });
     const ack_timeout_ms = (connection.ack_timeout_s ?? ACK_TIMEOUT_S) * 1000;
-    for await (const push of pushes) void carry(push, agents ?? runtime, ack_timeout_ms, json);
+    for await (const push of pushes) void carry(push, agents ?? runtime, ack_timeout_ms, signal, json);
   } catch (error) {
     // The process was asked to end before this was done.
     if (!signal.aborted) throw error;
@@ -75,10 +75,11 @@ async function carry(
   push: PushInHand,
   runtime: Pick<LocalRuntime, 'post'>,
   ack_timeout_ms: number,
+  ending: AbortSignal,
   json: true | undefined,
 ): Promise<void> {
   const started_ms = performance.now();
-  const result = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms);
+  const result = await holdWhileRestarting(push, () => runtime.post(push), ack_timeout_ms, ending);
   push.respond(result);
   printPush(push, result, performance.now() - started_ms, json);
 }

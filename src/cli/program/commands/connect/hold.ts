@@ -12,18 +12,22 @@ const PAUSE_MS_MAX = 1_000;
  * push is held here and given again. So a restart is no failure of the instance, and its meetings stay in order.
  *
  * @param ack_timeout_ms how long the service waits for the result of a push
+ * @param ending aborted when this process is to end: what is held goes back at once
  */
 export async function holdWhileRestarting(
-  { signal }: Pick<PushInHand, 'signal'>,
+  push: Pick<PushInHand, 'signal'>,
   post: () => Promise<PushResult>,
   ack_timeout_ms: number,
+  ending: AbortSignal,
 ): Promise<PushResult> {
+  const signal = AbortSignal.any([push.signal, ending]);
   const until_ms = performance.now() + Math.min(ack_timeout_ms * HOLD_SHARE, HOLD_MS_MAX);
   for (let pause_ms = PAUSE_FIRST_MS; ; pause_ms = Math.min(pause_ms * 2, PAUSE_MS_MAX)) {
     const result = await post();
     const wait_ms = isRestarting(result) ? Math.max(pause_ms, askedMs(result)) : Infinity;
     if (signal.aborted || performance.now() + wait_ms > until_ms) return result;
-    await pause(wait_ms);
+    await pause(wait_ms, undefined, { signal }).catch(() => {});
+    if (signal.aborted) return result;
   }
 }
 
