@@ -42,6 +42,7 @@ export interface Surroundings {
   after(delay_ms: number, run: () => void): () => void;
   nodes: () => PulledNode[];
   trace: (line: string) => void;
+  received: (delivery_id: string, attempt: number) => void;
   /** It acted on a push, whatever becomes of what it says. */
   handled(delivery_id: string): void;
   /** It is about to report what became of an attempt. */
@@ -179,6 +180,7 @@ export class PullingMachine {
   }
 
   #take({ delivery_id, attempt, body }: Pulled['pushes'][number]): void {
+    this.#around.received(delivery_id, attempt);
     // What it said of the attempt before arrives only now.
     if (this.mood === 'repeating' && attempt > 1) this.#say(delivery_id, attempt - 1, { status_code: 500 });
     const known = this.#known.get(delivery_id);

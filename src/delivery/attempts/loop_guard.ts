@@ -85,8 +85,10 @@ export class LoopGuard {
     const limits = meetings.limitsOf(head.meeting_id);
     lane.begin('judging');
     recipient.loads++;
+    // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
+    const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
     const goOn = (): void => {
-      if (lane.generation === generation) dispatcher.offer(recipient, lane);
+      if (isCurrent()) dispatcher.offer(recipient, lane);
       else dispatcher.invalidateLane(recipient, lane);
     };
     try {
@@ -96,9 +98,8 @@ export class LoopGuard {
       const went = await store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
       lane.end();
       recipient.loads--;
-      if (recipient.dropped) return;
       // The rows of the lane may have changed meanwhile, and so may its window: then it is read again.
-      if (lane.generation === generation) this.#rebuild(recipient, head, limits, went);
+      if (isCurrent()) this.#rebuild(recipient, head, limits, went);
       goOn();
       dispatcher.run();
     } catch (error) {
