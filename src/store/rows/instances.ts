@@ -1,6 +1,14 @@
 /** Instances as both engines read and encrypt them. */
 import { type RawBuilder, sql } from 'kysely';
-import { type Connection, DOWN_AFTER_FAILURES, type Health, type Instance } from '../../domain/instance.ts';
+import {
+  ACK_TIMEOUT_S,
+  ACK_TIMEOUT_S_MAX,
+  type Connection,
+  DOWN_AFTER_FAILURES,
+  type Health,
+  type Instance,
+} from '../../domain/instance.ts';
+import { TIMEOUT_S, TIMEOUT_S_MAX } from '../../domain/runtimes/runtimes.ts';
 import type { DataKeys } from '../secrets/data_keys.ts';
 import { type SecretColumn, secretPlace } from '../secrets/instance_secrets.ts';
 import { isSameOrigin } from '../../domain/webhook_url.ts';
@@ -11,6 +19,7 @@ import {
   storedFailure,
   storedHeaders,
   storedRuntime,
+  storedSeconds,
   storedStatuses,
   storedTexts,
   storedTime,
@@ -18,6 +27,9 @@ import {
   reportDamaged,
 } from './stored_values.ts';
 import type { InstancesTable } from './tables.ts';
+
+const ACK_TIMEOUT = { most: ACK_TIMEOUT_S_MAX, otherwise: ACK_TIMEOUT_S };
+const TIMEOUT = { most: TIMEOUT_S_MAX, otherwise: TIMEOUT_S };
 
 /** The columns of a registered instance that decide what a registration writes. */
 export type PreviousRow = Pick<InstancesTable, 'transport' | 'webhook_url' | 'webhook_headers' | 'webhook_secret'>;
@@ -50,7 +62,7 @@ export function instanceReader(keys: DataKeys) {
     const { instance_id } = row;
     const decrypt = (column: SecretColumn, text: string): string =>
       keys.decrypt(text, secretPlace(column, instance_id));
-    const count = (column: 'consecutive_failures' | 'backoff_step' | 'ack_timeout_s' | 'timeout_s'): number =>
+    const count = (column: 'consecutive_failures' | 'backoff_step'): number =>
       storedCount(row[column], 'instances', column, instance_id);
     const time = <Column extends 'last_success_at' | 'backoff_until' | 'last_seen_at' | 'created_at'>(column: Column) =>
       storedTime<InstancesTable[Column]>(row[column], 'instances', column, instance_id);
@@ -59,8 +71,8 @@ export function instanceReader(keys: DataKeys) {
       instance_name: row.instance_name,
       agent_ids: storedTexts(row.agent_ids, 'instances', 'agent_ids', instance_id),
       transport: storedTransport(row.transport, instance_id),
-      ack_timeout_s: count('ack_timeout_s'),
-      timeout_s: count('timeout_s'),
+      ack_timeout_s: storedSeconds(row.ack_timeout_s, ACK_TIMEOUT, 'ack_timeout_s', instance_id),
+      timeout_s: storedSeconds(row.timeout_s, TIMEOUT, 'timeout_s', instance_id),
       runtime: row.runtime === null ? null : storedRuntime(decrypt('runtime', row.runtime), instance_id),
       webhook_url: row.webhook_url,
       webhook_headers: storedHeaders(

@@ -114,6 +114,18 @@ export function storedCount(number: number, table: string, column: string, row: 
   return 0;
 }
 
+/** A time limit in seconds; `otherwise` when the value is damaged, because a limit of 0 would end every attempt. */
+export function storedSeconds(
+  seconds: number,
+  { most, otherwise }: { most: number; otherwise: number },
+  column: string,
+  row: string,
+): number {
+  if (Number.isSafeInteger(seconds) && seconds >= 1 && seconds <= most) return seconds;
+  reportDamaged('instances', column, row);
+  return otherwise;
+}
+
 /** A time that has a date. */
 export function storedTime<Time extends number | null>(ms: Time, table: string, column: string, row: string): Time {
   if (ms === null || Math.abs(ms) <= TIME_MAX) return ms;
