@@ -87,10 +87,6 @@ export class LoopGuard {
     recipient.loads++;
     // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
     const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
-    const goOn = (): void => {
-      if (isCurrent()) dispatcher.offer(recipient, lane);
-      else dispatcher.invalidateLane(recipient, lane);
-    };
     try {
       // Deliveries that were stopped must be on disk as stopped, or they would count.
       await settlements.flush();
@@ -99,13 +95,17 @@ export class LoopGuard {
       lane.end();
       recipient.loads--;
       // The rows of the lane may have changed meanwhile, and so may its window: then it is read again.
-      if (isCurrent()) this.#rebuild(recipient, head, limits, went);
-      goOn();
+      if (isCurrent()) {
+        this.#rebuild(recipient, head, limits, went);
+        dispatcher.offer(recipient, lane);
+      } else dispatcher.invalidateLane(recipient, lane);
       dispatcher.run();
     } catch (error) {
       lane.end();
       recipient.loads--;
-      dispatcher.retryLater(error, goOn);
+      // Now, not later: until then the lane may empty, leave the cache, and be made again.
+      if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
+      dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
     }
   }
 
