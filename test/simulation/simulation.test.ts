@@ -10,10 +10,9 @@ import { run } from './run.ts';
 import { sqliteOperations } from './sqlite_operations.ts';
 import { World, type WorldOptions } from './world.ts';
 
-const BUDGET_MS = 1_000;
-/** For worlds of other kinds, each; as many at a time as take little of it. */
-const KIND_BUDGET_MS = 300;
-const KIND_AT_ONCE = 8;
+const WORLDS = 150;
+/** Of each other kind. */
+const KIND_WORLDS = 8;
 const SQLITE_WORLDS = 60;
 const CLUSTERS = 40;
 
@@ -22,10 +21,8 @@ const make = (seed: number, options?: WorldOptions): World => new World(seed, op
 const FIRST_SEED = 1;
 
 test('the promises hold in every world', async () => {
-  const until_ms = performance.now() + BUDGET_MS;
-  const { worlds, finding } = await run(make, FIRST_SEED, 1_000_000, { until_ms, cluster: false });
+  const { finding } = await run(make, FIRST_SEED, WORLDS, { cluster: false });
   assert.equal(finding, null);
-  assert.ok(worlds > 100, `${worlds} worlds`);
 });
 
 test('the promises hold where several nodes share a store', async () => {
@@ -35,18 +32,22 @@ test('the promises hold where several nodes share a store', async () => {
 
 for (const cluster of [false, true]) {
   test(`the promises hold for machines that pull, ${cluster ? 'from several nodes' : 'from one node'}`, async () => {
-    const until_ms = performance.now() + KIND_BUDGET_MS;
-    const of = { until_ms, at_once: KIND_AT_ONCE, cluster, kind: 'pulling' } as const;
-    const { finding } = await run(make, FIRST_SEED, 1_000_000, of);
+    const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { cluster, kind: 'pulling' });
     assert.equal(finding, null);
   });
 }
 
 for (const cluster of [false, true]) {
   test(`agents that answer each other stop, and people are heard, with ${cluster ? 'several nodes' : 'one node'}`, async () => {
-    const until_ms = performance.now() + KIND_BUDGET_MS;
-    const of = { until_ms, at_once: KIND_AT_ONCE, cluster, kind: 'talking' } as const;
-    const { finding } = await run(make, FIRST_SEED, 1_000_000, of);
+    const { finding } = await run(make, FIRST_SEED, KIND_WORLDS, { cluster, kind: 'talking' });
+    assert.equal(finding, null);
+  });
+}
+
+/** What once went wrong in these: the read of a window failed, and its retry revived a lane that had left the cache. */
+for (const seed of [654, 939]) {
+  test(`a window that is read again revives no lane: world ${seed}`, async () => {
+    const { finding } = await run(make, seed, 1, { cluster: true, kind: 'talking' });
     assert.equal(finding, null);
   });
 }
