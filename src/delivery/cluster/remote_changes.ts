@@ -1,3 +1,4 @@
+import { partitionOf } from '../../domain/partition.ts';
 import type { Change } from '../../store/contract/cluster.ts';
 import type { Backpressure } from '../accept/backpressure.ts';
 import type { Dispatcher } from '../attempts/dispatcher.ts';
@@ -183,7 +184,9 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    transport.handOver((instance_id) => this.#parts.partitions.of(instance_id) === null);
+    // By number: a partition that this node lost and took again at once is another one now, and waits for these to end.
+    const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
+    transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }
 
   onReleasing(partition: Partition): void {
