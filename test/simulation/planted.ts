@@ -348,7 +348,7 @@ export const PLANTED_BUGS: Record<string, PlantedEdit | PlantedEdit[]> = {
   },
   'keeps in hand what another node took over': {
     file: REMOTE_CHANGES,
-    find: 'transport.handOver((instance_id) => this.#parts.partitions.of(instance_id) === null);',
+    find: 'transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));',
     replace: '',
   },
   'a result that counted is forgotten': {
