@@ -1,4 +1,4 @@
-// An agent that takes part in a meeting from wherever it runs. Start it with `node examples/agent.mjs`.
+// An agent that takes part in a meeting from wherever it runs. In a clone: `node_modules/.bin/node examples/agent.mjs`.
 import { serveAgent } from '@convoke/sdk';
 
 // Ask your model here.
