@@ -6,26 +6,21 @@
  *     │        │
  *     └────────┴──► store
  */
-import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { hostname } from 'node:os';
 import type { AddressInfo } from 'node:net';
 import type { Logger } from 'pino';
 import type { Config } from './config/config.ts';
-import { isLoopbackHost, isWildcardHost } from './domain/host.ts';
-import type { NewAuditEntry } from './domain/audit.ts';
-import { BoundedLog, type Log } from './delivery/bounded_log.ts';
+import { isLoopbackHost } from './domain/host.ts';
+import { BoundedLog } from './delivery/bounded_log.ts';
 import { type Clock, eventLoopLoad, systemClock } from './delivery/clock.ts';
 import { DeliveryLog } from './delivery/delivery_log.ts';
 import { Engine } from './delivery/engine.ts';
-import type { AttemptEvent, Observer } from './delivery/events.ts';
 import { Expiry } from './delivery/expiry.ts';
 import { ConnectionNotes } from './delivery/connection_notes.ts';
 import { Maintenance } from './delivery/maintenance.ts';
 import { Metrics } from './delivery/metrics.ts';
 import { Partitions } from './delivery/cluster/partitions.ts';
 import { PullForwarder } from './delivery/cluster/pull_forwarder.ts';
-import { type RefusedUrl, refusedUrls } from './delivery/transport/stored_urls.ts';
 import { PullTransport } from './delivery/transport/pull_transport.ts';
 import { RuntimeTransport } from './delivery/runtimes/runtime_transport.ts';
 import { Transports } from './delivery/transport/transports.ts';
@@ -36,25 +31,21 @@ import { AuditTrail } from './http/auth/audit_trail.ts';
 import { Changes } from './changes/changes.ts';
 import { DemoMeeting } from './demo/meeting.ts';
 import { Feed } from './feed/feed.ts';
-import { connectionEvent, settledEvent } from './feed/events.ts';
-import { publishAccepted, publishAttempted, publishSuppressed } from './feed/from_engine.ts';
+import { connectionEvent } from './feed/events.ts';
 import { Keyring } from './http/auth/keyring.ts';
 import { Limits } from './http/auth/limits.ts';
 import { Pages } from './http/pages.ts';
 import { allRoutes } from './http/routes/routes.ts';
 import { createServer } from './http/server.ts';
 import { Sessions } from './http/auth/sessions.ts';
+import { newNodeId, reachableUrlOf, urlOf } from './node/identity.ts';
+import { engineObserver, maintenanceObserver, partitionsObserver } from './node/observers.ts';
+import { entryOfStart, warnOfClock, warnOfRefusedUrls } from './node/start.ts';
 import { openStore } from './store/open.ts';
 import { VERSION } from './version.ts';
 
 /** How long a stop waits for requests in progress. Attempts in flight take 5 s at most, and the whole stop 7. */
 const CLIENTS_MS_MAX = 5_500;
-
-const HOSTNAME_CHARS_MAX = 64;
-const NODE_ID_BYTES = 6;
-
-/** The most instances with a refused URL that the log names at the start; it counts the others. */
-const REFUSED_URLS_NAMED_MAX = 20;
 
 /** A running node. */
 export interface Convoke {
@@ -129,14 +120,7 @@ export async function createConvoke(
   const node = { node_id: newNodeId(), version: VERSION, started_at: clock.wall(), address: () => advertised_url };
   let url = '';
   let advertised_url = '';
-  const partitions = new Partitions(clock, store.cluster, node, {
-    onHandOver(what, partition_nos) {
-      metrics.onHandOver(what, partition_nos.length);
-      if (what === 'lost') log.warn({ partitions: partition_nos }, 'partitions were lost: the lease had ended');
-      else log.info({ partitions: partition_nos }, what === 'taken' ? 'took partitions' : 'gave partitions back');
-    },
-    storageFailed: (error) => log.error({ err: error }, 'the lease could not be renewed; it is tried again'),
-  });
+  const partitions = new Partitions(clock, store.cluster, node, partitionsObserver(metrics, log));
   const connection_notes = new ConnectionNotes({
     clock,
     store,
@@ -153,34 +137,14 @@ export async function createConvoke(
     transport,
     partitions,
     expiry,
-    observer: observerOf(metrics, feed, delivery_log, log, clock),
+    observer: engineObserver(metrics, feed, delivery_log, log, clock),
     settings: { ...config, user_agent },
     reply_access,
   });
   const { cluster } = store;
   if (cluster !== null) feed.joinNodes((topic, text) => cluster.broadcast(topic, text));
-  const maintenance = new Maintenance(
-    clock,
-    store,
-    config,
-    expiry,
-    {
-      expired(lanes) {
-        for (const { count: deliveries, ...lane } of lanes) {
-          metrics.settled('failed', 'expired', deliveries);
-          const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
-          feed.publish(settledEvent(settled, clock.wall()));
-        }
-      },
-      isMostlyEmpty: ({ page_bytes, pages, free_pages }) =>
-        log.warn(
-          { bytes: pages * page_bytes, free_bytes: free_pages * page_bytes },
-          'most of the data file is empty: `convoke compact` makes it smaller while no service runs',
-        ),
-      failed: (error) => log.error({ err: error }, 'maintenance failed'),
-    },
-    () => partitions.holds(0),
-  );
+  const observer = maintenanceObserver(metrics, feed, log, clock);
+  const maintenance = new Maintenance(clock, store, config, expiry, observer, () => partitions.holds(0));
   const keyring = new Keyring(clock, store.api_keys, (error) =>
     log.warn({ err: error }, 'the use of keys was not noted'),
   );
@@ -268,7 +232,7 @@ export async function createConvoke(
     expiry.begin(await store.deliveries.timeNoted(), config.trust_clock);
     warnOfClock(expiry.heldAt(clock.now()), log);
     await store.deliveries.noteTime(expiry.timeAt(clock.now()));
-    await store.audit.append(startOf(config), clock.wall());
+    await store.audit.append(entryOfStart(config), clock.wall());
     // For localhost, Fastify would open a second server at the other loopback address, which nothing here would limit
     // or stop.
     await server.listen({ host: config.host === 'localhost' ? '127.0.0.1' : config.host, port: config.port });
@@ -289,7 +253,7 @@ export async function createConvoke(
   if (cluster !== null) keyring.follow();
   maintenance.start();
   engine.start().catch((error: unknown) => log.error({ err: error }, 'could not read what was pending'));
-  warnOf(refusedUrls(store, config.egress_policy), log).catch((error: unknown) =>
+  warnOfRefusedUrls(store, config.egress_policy, log).catch((error: unknown) =>
     log.error({ err: error }, 'could not check the stored webhook addresses'),
   );
   return {
@@ -325,76 +289,5 @@ export async function createConvoke(
       delivery_log.close();
       log.close();
     },
-  };
-}
-
-/** The audit entry of a start. It names the settings that were changed, without their values. */
-function startOf({ changed_settings }: Config): NewAuditEntry {
-  return {
-    principal: 'service',
-    address: null,
-    action: 'service.start',
-    target_kind: 'service',
-    target_id: null,
-    outcome: 'done',
-    code: null,
-    details: { version: VERSION, settings: changed_settings },
-  };
-}
-
-/** The clock may be wrong, or the service was off for a long time: Convoke cannot know which. */
-function warnOfClock(held_ms: number, log: Log): void {
-  if (held_ms === 0) return;
-  log.warn(
-    { ahead_hours: Math.round(held_ms / 3_600_000) },
-    'the clock is far ahead of when the service ran last, so nothing expires because of it: start once with CONVOKE_TRUST_CLOCK=true when it is right',
-  );
-}
-
-/** Warns of instances whose URL the policy now refuses, so that the operator does not learn it from missing pushes. */
-async function warnOf(refused_urls: AsyncIterable<RefusedUrl>, log: Log): Promise<void> {
-  let instances = 0;
-  for await (const refused of refused_urls) {
-    if (++instances <= REFUSED_URLS_NAMED_MAX)
-      log.warn(refused, 'a stored webhook_url is refused; its pushes are blocked');
-  }
-  if (instances > REFUSED_URLS_NAMED_MAX) {
-    log.warn({ instances }, 'more stored webhook_urls are refused; `convoke doctor` counts them');
-  }
-}
-
-/** An id for this start of a node; the host name in it is for people. */
-function newNodeId(): string {
-  return `${hostname().slice(0, HOSTNAME_CHARS_MAX)}-${randomBytes(NODE_ID_BYTES).toString('hex')}`;
-}
-
-function urlOf({ family, address, port }: AddressInfo): string {
-  return `http://${family === 'IPv6' ? `[${address}]` : address}:${port}`;
-}
-
-/** Replaces an address that stands for all addresses by the host name, which others can reach. */
-function reachableUrlOf(bound: AddressInfo): string {
-  return isWildcardHost(bound.address) ? `http://${hostname()}:${bound.port}` : urlOf(bound);
-}
-
-function observerOf(metrics: Metrics, feed: Feed, delivery_log: DeliveryLog, log: Log, clock: Clock): Observer {
-  return {
-    accepted(messages, deliveries, batch, results) {
-      metrics.accepted(messages, deliveries);
-      if (feed.is_active) publishAccepted(feed, batch, results);
-    },
-    attempted(event: AttemptEvent) {
-      const wall_ms = clock.wall();
-      metrics.attempted(event, wall_ms);
-      if (feed.is_active) publishAttempted(feed, event, wall_ms);
-      delivery_log.attempted(event);
-    },
-    settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
-    suppressed(delivery, reason) {
-      metrics.settled('cancelled', reason, 1);
-      if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());
-      delivery_log.suppressed(delivery, reason);
-    },
-    storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
   };
 }

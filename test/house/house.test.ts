@@ -6,7 +6,19 @@ import { posix } from 'node:path';
 import { test } from 'node:test';
 
 /** From the outside in: a layer may import itself and what stands after it. */
-const LAYERS = ['cli', 'offline.ts', 'convoke.ts', 'http', 'demo', 'changes', 'feed', 'delivery', 'store', 'domain'];
+const LAYERS = [
+  'cli',
+  'offline.ts',
+  'convoke.ts',
+  'node',
+  'http',
+  'demo',
+  'changes',
+  'feed',
+  'delivery',
+  'store',
+  'domain',
+];
 /** Facts that every layer may know: the settings are data, the version a constant; the time of day is for people. */
 const FACTS = new Set(['config', 'version.ts', 'wall_clock.ts']);
 
@@ -44,7 +56,7 @@ function againstTheDirection(imports: Import[]): string[] {
     .map(({ from, to }) => `${from} imports ${to}`);
 }
 
-test('imports point one way: cli, offline.ts, convoke.ts, http, demo, changes, feed, delivery, store, domain', async () => {
+test('imports point one way: cli, offline.ts, convoke.ts, node, http, demo, changes, feed, delivery, store, domain', async () => {
   const imports = await importsOf('src/**/*.ts');
   assert.ok(imports.length > 100, 'the imports were found');
   assert.deepEqual(againstTheDirection(imports), []);
@@ -183,6 +195,7 @@ test('control: a file of 401 lines is found, one of 400 is not', () => {
 test('only the webhook transport opens outgoing sockets, and what forwards pulls to other nodes', async () => {
   const clients = /^(undici(\/.*)?|node:(net|tls|http|https|http2|dgram))$/;
   const types_only = new Set([
+    'src/node/identity.ts',
     'src/http/context.ts',
     'src/http/server.ts',
     'src/http/intake/connection.ts',
@@ -201,7 +214,7 @@ test('only the webhook transport opens outgoing sockets, and what forwards pulls
     // It listens, as every machine does.
     'src/demo/conversation.ts',
   ]);
-  const users = (await importsOf('src/{http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(
+  const users = (await importsOf('src/{node,http,demo,changes,feed,delivery,store,domain}/**/*.ts')).filter(
     ({ from, to }) => clients.test(to) && !types_only.has(from),
   );
   assert.deepEqual([...new Set(users.map(({ from }) => from))].toSorted(), [
@@ -218,7 +231,7 @@ test('only one module opens connections to PostgreSQL', async () => {
 });
 
 test('only the command line touches the process', async () => {
-  for await (const file of glob('src/{http,demo,changes,feed,delivery,store,domain}/**/*.ts', {
+  for await (const file of glob('src/{node,http,demo,changes,feed,delivery,store,domain}/**/*.ts', {
     cwd: new URL('../..', import.meta.url),
   })) {
     const text = readFileSync(new URL(`../../${file}`, import.meta.url), 'utf8');

@@ -1,0 +1,68 @@
+/** Where the parts report to: each report becomes a figure, an event of the feed or a line of the log. */
+import type { Log } from '../delivery/bounded_log.ts';
+import type { Clock } from '../delivery/clock.ts';
+import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';
+import type { DeliveryLog } from '../delivery/delivery_log.ts';
+import type { AttemptEvent, Observer } from '../delivery/events.ts';
+import type { MaintenanceObserver } from '../delivery/maintenance.ts';
+import type { Metrics } from '../delivery/metrics.ts';
+import { settledEvent } from '../feed/events.ts';
+import type { Feed } from '../feed/feed.ts';
+import { publishAccepted, publishAttempted, publishSuppressed } from '../feed/from_engine.ts';
+
+export function engineObserver(
+  metrics: Metrics,
+  feed: Feed,
+  delivery_log: DeliveryLog,
+  log: Log,
+  clock: Clock,
+): Observer {
+  return {
+    accepted(messages, deliveries, batch, results) {
+      metrics.accepted(messages, deliveries);
+      if (feed.is_active) publishAccepted(feed, batch, results);
+    },
+    attempted(event: AttemptEvent) {
+      const wall_ms = clock.wall();
+      metrics.attempted(event, wall_ms);
+      if (feed.is_active) publishAttempted(feed, event, wall_ms);
+      delivery_log.attempted(event);
+    },
+    settled: (state, reason, deliveries) => metrics.settled(state, reason, deliveries),
+    suppressed(delivery, reason) {
+      metrics.settled('cancelled', reason, 1);
+      if (feed.is_active) publishSuppressed(feed, delivery, reason, clock.wall());
+      delivery_log.suppressed(delivery, reason);
+    },
+    storageFailed: (error) => log.error({ err: error }, 'the store failed; what attempts made is kept and tried again'),
+  };
+}
+
+export function partitionsObserver(metrics: Metrics, log: Log): PartitionsObserver {
+  return {
+    onHandOver(what, partition_nos) {
+      metrics.onHandOver(what, partition_nos.length);
+      if (what === 'lost') log.warn({ partitions: partition_nos }, 'partitions were lost: the lease had ended');
+      else log.info({ partitions: partition_nos }, what === 'taken' ? 'took partitions' : 'gave partitions back');
+    },
+    storageFailed: (error) => log.error({ err: error }, 'the lease could not be renewed; it is tried again'),
+  };
+}
+
+export function maintenanceObserver(metrics: Metrics, feed: Feed, log: Log, clock: Clock): MaintenanceObserver {
+  return {
+    expired(lanes) {
+      for (const { count: deliveries, ...lane } of lanes) {
+        metrics.settled('failed', 'expired', deliveries);
+        const settled = { ...lane, state: 'failed', reason: 'expired', deliveries } as const;
+        feed.publish(settledEvent(settled, clock.wall()));
+      }
+    },
+    isMostlyEmpty: ({ page_bytes, pages, free_pages }) =>
+      log.warn(
+        { bytes: pages * page_bytes, free_bytes: free_pages * page_bytes },
+        'most of the data file is empty: `convoke compact` makes it smaller while no service runs',
+      ),
+    failed: (error) => log.error({ err: error }, 'maintenance failed'),
+  };
+}

@@ -1,0 +1,46 @@
+/** What a start writes into the audit log, and what it warns of. */
+import type { Config } from '../config/config.ts';
+import type { Log } from '../delivery/bounded_log.ts';
+import { refusedUrls } from '../delivery/transport/stored_urls.ts';
+import type { EgressPolicy } from '../domain/address.ts';
+import type { NewAuditEntry } from '../domain/audit.ts';
+import type { Store } from '../store/store.ts';
+import { VERSION } from '../version.ts';
+
+/** The most instances with a refused URL that the log names at the start; it counts the others. */
+const REFUSED_URLS_NAMED_MAX = 20;
+
+/** The audit entry of a start. It names the settings that were changed, without their values. */
+export function entryOfStart({ changed_settings }: Config): NewAuditEntry {
+  return {
+    principal: 'service',
+    address: null,
+    action: 'service.start',
+    target_kind: 'service',
+    target_id: null,
+    outcome: 'done',
+    code: null,
+    details: { version: VERSION, settings: changed_settings },
+  };
+}
+
+/** The clock may be wrong, or the service was off for a long time: Convoke cannot know which. */
+export function warnOfClock(held_ms: number, log: Log): void {
+  if (held_ms === 0) return;
+  log.warn(
+    { ahead_hours: Math.round(held_ms / 3_600_000) },
+    'the clock is far ahead of when the service ran last, so nothing expires because of it: start once with CONVOKE_TRUST_CLOCK=true when it is right',
+  );
+}
+
+/** Warns of instances whose URL the policy now refuses, so that the operator does not learn it from missing pushes. */
+export async function warnOfRefusedUrls(store: Store, policy: EgressPolicy, log: Log): Promise<void> {
+  let instances = 0;
+  for await (const refused of refusedUrls(store, policy)) {
+    if (++instances <= REFUSED_URLS_NAMED_MAX)
+      log.warn(refused, 'a stored webhook_url is refused; its pushes are blocked');
+  }
+  if (instances > REFUSED_URLS_NAMED_MAX) {
+    log.warn({ instances }, 'more stored webhook_urls are refused; `convoke doctor` counts them');
+  }
+}
