@@ -44,7 +44,7 @@ export interface Config {
   register_rate_per_address: Rate | null;
   change_rate: Rate | null;
   auth_failure_rate: Rate | null;
-  /** 0: no limit. So too for the next three fields. */
+  /** 0: no limit. The same is true of the next three fields. */
   max_instances: number;
   max_instances_per_key: number;
   max_instances_per_meeting: number;

@@ -1,7 +1,7 @@
 import { type Linger, LingerTimer } from '../store/linger.ts';
 
 /**
- * No more requests are expected when none arrived for this long, and also not for this many times the recent gap
+ * No more requests are expected after a pause of QUIET_MS that is also QUIET_GAPS times as long as the recent gap
  * between two turns of the event loop with new requests. The gap counts because a busy thread has long turns.
  */
 const QUIET_MS = 2;
@@ -10,10 +10,11 @@ const QUIET_GAPS = 6;
 const GAP_WEIGHT = 0.1;
 
 /**
- * How long a batch of requests lingers. A batch lingers to grow. But most senders wait for a response before they send
- * again, and when all of them wait, no more requests are expected. That is the case when
+ * How long a batch of requests lingers, so that it can grow. Most senders wait for a response before they send again.
+ * When all of them wait, no more requests are expected, and the batch starts at once. That is assumed when
  *
- * - no request arrived while the last batch was in flight, and as many wait now as were in it: these are all senders;
+ * - no request arrived while the last batch was in flight, and as many requests wait now as that batch had: these are
+ *   all senders;
  * - or no request arrived for a while.
  */
 export class AdaptiveLinger {
@@ -21,13 +22,13 @@ export class AdaptiveLinger {
   readonly #timer = new LingerTimer();
   /** Whether a request arrived since the last turn. */
   #has_added = false;
-  /** How many requests the last turn left waiting. */
+  /** How many requests waited at the end of the last turn. */
   #left = 0;
   #added_ms = -Infinity;
   /** The average time between two turns that add requests to the same batch. */
   #gap_ms = 0;
   /**
-   * How many requests were in flight right after the last batch started, and whether others arrived before that batch
+   * How many requests were in flight right after the last batch started, and whether more arrived before that batch
    * ended.
    */
   #in_flight = 0;
@@ -38,7 +39,7 @@ export class AdaptiveLinger {
     this.#linger = linger;
   }
 
-  /** @param is_busy whether some are in flight */
+  /** @param is_busy whether requests are in flight */
   onAdd(is_busy: boolean): void {
     this.#has_added = true;
     if (is_busy) this.#others = true;
@@ -50,7 +51,8 @@ export class AdaptiveLinger {
    */
   delayMs(waiting: number, is_busy: boolean, now_ms: number): number {
     if (this.#has_added) {
-      // The first requests of a batch follow the responses to the last one: their gap says nothing about the next requests.
+      // The first requests of a batch follow the responses to the last batch, so their gap does not show when the next
+      // requests arrive.
       if (this.#left > 0) this.#gap_ms += (now_ms - this.#added_ms - this.#gap_ms) * GAP_WEIGHT;
       this.#added_ms = now_ms;
       this.#has_added = false;

@@ -16,8 +16,8 @@ export interface BatcherOptions {
   /** The most batches in flight. While they are, the next one grows. */
   in_flight_max: number;
   /**
-   * The consumer merges the batches that wait there. So the limit is not their number but their content: that of
-   * `in_flight_max` full batches.
+   * Whether the consumer merges the batches that wait for it. Then the limit is not their number but their items: those
+   * of `in_flight_max` full batches.
    */
   consumer_coalesces?: boolean;
   /** How long a batch lingers; a full batch starts at once. Read before each batch. */
@@ -37,7 +37,7 @@ export class Batcher<Item, Result> {
   #waiting: Waiting<Item, Result>[] = [];
   #waiting_weight = 0;
   #in_flight = 0;
-  /** The calls in flight, so that a caller can get a result before its batch ends. */
+  /** The batches in flight. `rejectInFlight` can end their calls before they end by themselves. */
   readonly #batches_in_flight: Waiting<Item, Result>[][] = [];
   #size_in_flight = { items: 0, weight: 0 };
   #scheduled = false;
@@ -95,7 +95,7 @@ export class Batcher<Item, Result> {
       if (rest_ms <= 0) return void this.#run();
       this.#timer ??= this.#clock.after(rest_ms, () => {
         this.#timer = null;
-        // This thread may have been busy, so that the timer is late: items that arrived meanwhile are taken first.
+        // A busy thread fires the timer late. The items that arrived in the meantime join the batch first.
         this.flushIfReady();
       });
     });

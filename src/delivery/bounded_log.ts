@@ -1,13 +1,13 @@
 /**
- * The log of the service, bounded in bytes. How often something fails is not in our hands, and must not decide how much
- * Convoke writes. Each text has its own allowance, so that a flood of one kind hides no other.
+ * The log of the service, bounded in bytes. Convoke does not control how often something fails, so failures must not
+ * decide how much it writes. Each text has its own allowance, so that a flood of one kind hides no other.
  */
 import type { Logger } from 'pino';
 import type { Clock, Timer } from './clock.ts';
 
 type Level = 'info' | 'warn' | 'error';
 
-/** What writes lines. A text is constant: what differs from line to line is in the fields. */
+/** Writes lines. A text is constant; what differs from line to line is in the fields. */
 export type Log = { [L in Level | 'debug']: (fields: object, text: string) => void } & Pick<Logger, 'isLevelEnabled'>;
 
 /** The bytes that one text may write at once, and how fast its allowance refills: about 60 lines, then 30 a minute. */
@@ -105,7 +105,7 @@ export class BoundedLog implements Log {
   }
 }
 
-/** Roughly the bytes of a line: the allowance may go below zero by one line. */
+/** Estimates the bytes of a line. An estimate is enough, because the allowance may go below zero by one line. */
 function bytesOf(fields: object, text: string): number {
   let bytes = LINE_BYTES + text.length;
   for (const [name, value] of Object.entries(fields) as [string, unknown][]) {

@@ -39,7 +39,7 @@ export function systemClock(): Clock {
   };
 }
 
-/** A longer measurement says nothing about the present. */
+/** A longer measurement does not show the present load. */
 const LOAD_WINDOW_MS_MAX = 1_000;
 
 /**

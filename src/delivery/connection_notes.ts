@@ -2,7 +2,7 @@ import type { Connection } from '../domain/instance.ts';
 import type { ConnectionChange, InstanceStore } from '../store/contract/instances.ts';
 import type { Clock, Timer } from './clock.ts';
 
-/** How long changes gather: thousands of machines come back together when a node starts. */
+/** How long changes linger: when a node starts, thousands of machines connect again at once. */
 const LINGER_MS = 50;
 const RETRY_MS = 500;
 /** The most changes in one transaction. */
@@ -36,7 +36,7 @@ export class ConnectionNotes {
     this.#timer ??= this.#parts.clock.after(LINGER_MS, () => void this.#write());
   }
 
-  /** Writes nothing more: the partitions of this node end, and with them its notes. */
+  /** Writes nothing more, because this node gives up its partitions and the notes about their machines. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();
@@ -53,7 +53,7 @@ export class ConnectionNotes {
       if (this.#is_stopped) return;
       onError(error);
       pause_ms = RETRY_MS;
-      // A note that was made meanwhile is newer and stays.
+      // Keeps a note that was made meanwhile, because it is newer.
       for (const change of changes) {
         if (!this.#changes.has(change.instance_id)) this.#changes.set(change.instance_id, change);
       }

@@ -28,14 +28,14 @@ export class Discovery {
   }
 
   /**
-   * Finds the pending deliveries of partitions that this node just took; after a start, of all. Resolves when they are
-   * in their lanes.
+   * Finds the pending deliveries of partitions that this node just took; after a start these are all its partitions.
+   * Resolves when the deliveries are in their lanes.
    */
   async discover(partitions: readonly Partition[]): Promise<void> {
     const { invalidations, pending_scan, recipients, latestDue } = this.#parts;
     const acquired_at = invalidations.tick();
     for (const partition of partitions) partition.acquired_at = acquired_at;
-    // The process that wrote the due times may have had another clock.
+    // The process that wrote the due times may have had a wrong clock.
     await pending_scan.bound(partitions, latestDue()).catch(() => {});
     await this.scan(partitions, (lane) => this.markSpilled(lane));
     for (const partition of partitions) partition.discovered = true;
@@ -79,10 +79,11 @@ export class Discovery {
     const { recipients, dispatcher } = this.#parts;
     const recipient = recipients.of(instance_id);
     if (recipient === null) return;
-    // A lane in memory is being delivered: the scan may have found only deliveries that are in memory.
+    // If the lane is in memory, the scan may have found only deliveries that are in memory too. That is no backlog.
     if (!recipient.lanes.has(meeting_id)) recipient.is_behind = true;
     const lane = recipients.laneOf(recipient, meeting_id, null);
-    // Memory knows only the position of an empty lane. The table knows more, so the lane is read from its beginning.
+    // Memory knows only the position of an empty lane, and the scan found something behind or before it. So the lane is
+    // read from its beginning.
     const is_read_from_start = lane.isEmpty && !lane.isBusy;
     if (is_read_from_start) lane.last_seq = 0;
     lane.contiguous_from ??= recipient.partition.is_solo ? null : 0;

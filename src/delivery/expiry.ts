@@ -3,9 +3,9 @@ import type { Clock } from './clock.ts';
 
 /**
  * Decides which deliveries have expired. The clock may be wrong when a process starts: a clock that is four days ahead
- * would fail everything pending at once. So a jump ahead of the last noted time does not count. It is as if the clock
- * had stood still: pending deliveries keep the time that they had left. The jump counts when it is short, when the
- * operator says that the clock is right, and when the process has run for as long as a delivery may take.
+ * would fail everything pending at once. So a long jump ahead of the last noted time does not count: pending deliveries
+ * keep the time that they had left. It counts after all when the operator says that the clock is right, or when the
+ * process has run for as long as a delivery may take. A short jump always counts.
  */
 export class Expiry {
   readonly #clock: Clock;
@@ -31,12 +31,12 @@ export class Expiry {
     this.#held_until = now + this.#expire_after_ms;
   }
 
-  /** By how many milliseconds the clock is thought to be ahead; 0 when it is trusted. */
+  /** How many milliseconds the clock seems to be ahead; 0 when it is trusted. */
   heldAt(now: number): number {
     return this.#held_ms === 0 || now >= this.#held_until ? 0 : this.#held_ms;
   }
 
-  /** A delivery has expired at `now` when its `expires_at` is at most this. */
+  /** The time to compare with `expires_at`: a delivery has expired when its `expires_at` is not later. */
   timeAt(now: number): number {
     return now - this.heldAt(now);
   }

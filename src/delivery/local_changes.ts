@@ -42,8 +42,8 @@ export class LocalChanges {
     const { remote_changes, recipients, registrations, dispatcher } = this.#parts;
     const recipient = recipients.known(row.instance_id);
     if (recipient === undefined) return;
-    // Rows arrive over many connections, so the one that arrives last may be the older one. In a cluster the row is
-    // read again instead.
+    // In a cluster, rows arrive over many connections, so the last one to arrive may be an older one. There the row is
+    // read again.
     if (remote_changes === null) registrations.take(recipient, row, resets_backoff);
     else {
       const { instance_id } = row;
@@ -74,14 +74,14 @@ export class LocalChanges {
   }
 
   /**
-   * A delivery was queued again by hand, to be tried at once, so the back-off ends as well. If another delivery is
-   * ahead of it in its lane, it keeps its place, and the head keeps its time.
+   * A delivery was queued again by hand. It should be tried at once, so the back-off ends too. But if other deliveries
+   * are before it in its lane, it waits for them.
    */
   deliveryRetried(retried: LaneKey & { aside: boolean; delivery_id?: string }): void {
     const { clock, recipients, registrations, retries, dispatcher } = this.#parts;
     const { instance_id, meeting_id, aside, delivery_id } = retried;
     const recipient = recipients.of(instance_id);
-    // Another node delivers it. The store notifies that one.
+    // Another node delivers it. The store notifies that node.
     if (recipient === null) return;
     registrations.resetBackoff(recipient);
     if (aside) retries.schedule(recipient, clock.now());
@@ -111,7 +111,7 @@ export class LocalChanges {
     else if (instance_id !== undefined) this.invalidateInstance(instance_id);
   }
 
-  /** The settings of a meeting were read, and its deliveries may have changed too: its lanes are read again. */
+  /** The settings of a meeting were read. Its deliveries may have changed too, so its lanes are read again. */
   meetingRead(meeting_id: string): void {
     const { invalidations, meetings, partitions, discovery, recipients, dispatcher } = this.#parts;
     const now = invalidations.tick();
@@ -124,7 +124,7 @@ export class LocalChanges {
       }
       if (recipient.hasAside(meeting_id)) dispatcher.invalidateLane(recipient, recipient.aside);
     }
-    // While the meeting was paused, its deliveries aside were not read.
+    // While the meeting was paused, its deliveries aside were not read. Now they may be due.
     if (!meetings.isPaused(meeting_id)) void discovery.scanAside(partitions.held);
   }
 }

@@ -22,13 +22,13 @@ export interface MaintenanceObserver {
 }
 
 const INTERVAL_MS = 60_000;
-/** The most lanes in one step: steps are small, so that requests do not wait. */
+/** The most lanes in one step. Steps are small, so that requests do not wait for them. */
 const LANES_PER_STEP = 500;
 const ROWS_PER_STEP = 500;
 
 /**
- * The free pages that a file keeps for new rows: at least so many, and at least this part of the used ones. The file
- * gives the others back in steps. Steps take a tenth of the time, and at most this long in a round.
+ * The free pages that a file keeps for new rows: at least FREE_PAGES_MIN, and at least this share of the used pages.
+ * The file gives the others back in steps, which take a tenth of the time, and at most this long in a round.
  */
 const FREE_PAGES_MIN = 1_024;
 const FREE_PART = 0.1;
@@ -38,15 +38,14 @@ const REST_FACTOR = 9;
 const GIVING_BACK_MS_MAX = 30_000;
 
 /**
- * When at least this much of a file is free, and more than half of it, and it cannot shrink, the log says so once a
- * day.
+ * The log reports a file that cannot shrink once a day, when more than half of it and at least this much is free.
  */
 const EMPTY_BYTES_MIN = 64 << 20;
 const REPORT_AGAIN_MS = 86_400_000;
 
 /**
- * Fails deliveries that have expired, and removes rows that were kept long enough: once a minute, and less often when
- * that takes long.
+ * Fails deliveries that have expired, and removes rows that were kept long enough. It runs once a minute, and less
+ * often when a round takes long.
  */
 export class Maintenance {
   readonly #clock: Clock;
@@ -109,7 +108,7 @@ export class Maintenance {
     } while (after !== null && !this.#stopped);
     this.#expiring_ms = this.#clock.now() - from;
 
-    // A jump of the clock that is not trusted removes nothing.
+    // The part of the clock that is not trusted does not count, so a jump of the clock removes nothing.
     const wall_ms = this.#clock.wall() - this.#expiry.heldAt(from);
     const before = {
       deliveries_ms: wall_ms - this.#settings.retention_deliveries_ms,
@@ -156,7 +155,7 @@ function keptFree({ pages, free_pages }: FileSpace): number {
   return Math.max(FREE_PAGES_MIN, Math.ceil((pages - free_pages) * FREE_PART));
 }
 
-/** Whether to recommend that the file is rewritten. */
+/** Whether the file should be rewritten. */
 export function isMostlyEmpty({ page_bytes, pages, free_pages }: Omit<FileSpace, 'gives_back'>): boolean {
   return free_pages * page_bytes >= EMPTY_BYTES_MIN && free_pages > pages / 2;
 }

@@ -11,16 +11,16 @@ export interface MeetingsParts {
   store: Pick<Store, 'meetings'>;
   /** The storage failed: calls `again` later. */
   retryLater: (error: unknown, again: () => void) => void;
-  /** The settings of a meeting were read: they or its deliveries may have changed. */
+  /** The settings of a meeting were read. The settings or its deliveries may have changed. */
   onRead: (meeting_id: string) => void;
   /** Settings were read. */
   onCaughtUp: () => void;
 }
 
 /**
- * The settings of meetings, in memory. Few meetings have settings, and a node knows all of them, so dispatch never
- * waits for this. No attempt starts before they are read for the first time. A change is always read from the table: of
- * two changes that arrive over different connections, the later one need not arrive last.
+ * The settings of meetings, in memory. Few meetings have settings, so a node keeps all of them, and dispatch never
+ * waits for a read. No attempt starts before the first read. A change is always read from the table, because changes
+ * arrive over many connections and the last one to arrive may be an older one.
  */
 export class Meetings {
   readonly #parts: MeetingsParts;

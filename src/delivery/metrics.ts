@@ -43,7 +43,8 @@ export class Metrics {
       help: 'Deliveries made for accepted messages.',
       registers,
     });
-    // Counted here and exported on request: a counter of the library takes long to find the place of its labels.
+    // Convoke counts attempts itself and hands the figures over on request, because a counter of the library takes long
+    // to find its labels.
     const counted = this.#attempts;
     new Counter({
       name: 'convoke_attempts_total',
@@ -142,7 +143,7 @@ export class Metrics {
     );
   }
 
-  /** Leaves out a metric that the store does not return: the others must still show that the store has failed. */
+  /** Leaves a metric out when the store fails, so that the other metrics can still show the failure. */
   #gauge(name: string, help: string, value: () => number | Promise<number>): void {
     new Gauge({
       name,

@@ -5,8 +5,8 @@ import type { Partition } from './cluster/partitions.ts';
 import type { TimerQueue } from './timer_queue.ts';
 
 /**
- * The most lanes in a page. Each costs a search in the index, and messages that are accepted meanwhile wait for the
- * page.
+ * The most lanes in a page. Each lane costs a search in the index, and messages that are accepted meanwhile wait for
+ * the page.
  */
 const PAGE = 250;
 /** How soon the scan tries again when the storage failed. */
@@ -22,8 +22,8 @@ export interface Found {
 }
 
 /**
- * Finds pending deliveries in the table. After a start, and when another node stored something unnoticed, only the
- * table knows them.
+ * Finds pending deliveries in the table: after a start, and those that another node stored without this node's
+ * knowledge.
  */
 export class PendingScan {
   readonly #clock: Clock;
@@ -42,7 +42,7 @@ export class PendingScan {
   /**
    * Finds all pending deliveries of partitions; rejects only after `stop`.
    *
-   * @returns for how many milliseconds it read, without the time in which the storage failed
+   * @returns how many milliseconds the reads took, without the time in which the storage failed
    */
   async run(partitions: readonly Partition[], found: Found): Promise<number> {
     if (partitions.length === 0) return 0;
@@ -79,8 +79,8 @@ export class PendingScan {
   }
 
   /**
-   * Corrects the times that a process with a clock ahead has written: the deliveries aside become due at `latest_ms` at
-   * the latest. Rejects only after `stop`.
+   * Makes the deliveries aside due at `latest_ms` at the latest: a process whose clock was ahead may have written later
+   * times. Rejects only after `stop`.
    */
   async bound(partitions: readonly Partition[], latest_ms: number): Promise<void> {
     const only = numbersOf(partitions);

@@ -13,7 +13,7 @@ export class TimerQueue {
     this.#clock = clock;
   }
 
-  /** Cannot be cancelled: the callback checks whether there is anything to do. */
+  /** Nothing cancels a callback. It checks by itself whether there is anything to do. */
   schedule(at: number, wake: () => void): void {
     if (this.#stopped) return;
     this.#queue.push({ at, wake });

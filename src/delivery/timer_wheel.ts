@@ -1,7 +1,7 @@
 import type { Clock, Timer } from './clock.ts';
 import { IntrusiveList, ListNode } from './intrusive_list.ts';
 
-/** Entries end up to this much late, many of them together. */
+/** How late entries end at most. All entries of a tick end together. */
 const TICK_MS = 100;
 
 /** An entry that ends at a time, unless it is deleted first. */
@@ -12,7 +12,7 @@ export abstract class WheelEntry extends ListNode {
 
 /**
  * Deadlines of different lengths, for many entries that are mostly deleted early. An entry stands in the list of the
- * tick in which it ends. So adding and deleting cost four assignments, all entries share one timer, and a deleted entry
+ * tick in which it ends. Adding and deleting cost four assignments, all entries share one timer, and a deleted entry
  * leaves nothing behind.
  */
 export class TimerWheel {
@@ -30,11 +30,11 @@ export class TimerWheel {
     this.#slots = Array.from({ length: Math.ceil(delay_ms_max / TICK_MS) + 2 }, () => new IntrusiveList<WheelEntry>());
   }
 
-  /** An entry that was added before ends at the new time only. */
+  /** When the entry was added before, only the new time counts. */
   add(entry: WheelEntry, delay_ms: number): void {
     const now = this.#clock.now();
     if (this.#timer === null) this.#ended = Math.floor(now / TICK_MS);
-    // Never in a slot that this round has passed already, and never a whole round ahead.
+    // Never a slot that this round has already passed, and never a slot a whole round ahead.
     const tick = Math.ceil((now + delay_ms) / TICK_MS);
     this.delete(entry);
     this.#size++;
@@ -47,7 +47,7 @@ export class TimerWheel {
     if (entry.list?.delete(entry) === true) this.#size--;
   }
 
-  /** No entry ends by itself any more. */
+  /** Stops the timer: no entry expires after that. */
   stop(): void {
     this.#is_stopped = true;
     this.#timer?.cancel();
@@ -70,7 +70,7 @@ export class TimerWheel {
     const to = Math.min(now, this.#ended + this.#slots.length);
     for (let tick = this.#ended + 1; tick <= to; tick++) {
       const slot = this.#slotOf(tick);
-      // An entry that is added meanwhile is for a later tick.
+      // Entries that are added from here on belong to a later tick.
       this.#ended = tick;
       for (let entry = slot.first; entry !== null; entry = slot.first) {
         this.delete(entry);

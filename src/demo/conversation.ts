@@ -99,7 +99,7 @@ export class Conversation {
     for (const agent_id of AGENTS) await this.#takePart(agent_id);
   }
 
-  /** Asks what they talk about. */
+  /** Sends the first message, which asks what they talk about. */
   open(from: string): Promise<{ seq: number }> {
     return this.#options.service.sendMessage(this.meeting_id, messageFrom(from, OPENING, 0));
   }

@@ -14,7 +14,10 @@ import { TURNS } from './script.ts';
 
 /** Slow enough for people to watch. */
 const PAUSE_MS = 1_000;
-/** How many messages of others the demo answers: with an agent that also answers everything, it would never stop. */
+/**
+ * How many messages of others the demo answers. Without a limit it would never stop talking to an agent that also
+ * answers everything.
+ */
 const ANSWERS_MAX = 100;
 
 /** The name under which the demo opens its meeting. */
@@ -138,7 +141,7 @@ export class DemoMeeting {
     });
   }
 
-  /** What the routes do, without HTTP: the agents have no key. */
+  /** Calls what the routes call, without HTTP, because the agents have no key. */
   #asService(): DemoService {
     const { engine, changes } = this.#parts;
     return {

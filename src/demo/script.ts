@@ -5,8 +5,9 @@ export const AGENTS = ['ada', 'ben'] as const;
 export const OPENING = 'Ada, Ben: what does a machine need to take part in a meeting?';
 
 /**
- * What they say in turns; Ada begins. The first four turns also work as a conversation of their own. Each answers the one before,
- * so that with the limit of the service the loop guard stops the 17th: the others are heard when somebody lets it through.
+ * What they say in turns; Ada begins. The first four turns also work as a conversation of their own. Each turn answers
+ * the one before. So the loop guard, with its default limit, stops the 17th turn, and the rest follows when somebody
+ * lets that turn through.
  */
 export const TURNS = [
   'An address. A machine that registers a webhook hears every message of the meeting.',

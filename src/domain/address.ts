@@ -1,6 +1,6 @@
 /**
- * IP addresses as bytes, and which of them a push may reach. An address is never judged as text: the same
- * address has many spellings, and `net.BlockList` returns "not listed" for one whose family was not named.
+ * IP addresses as bytes, and which of them a push may reach. An address is never judged as text, because the same
+ * address has many spellings. `net.BlockList` is not used: without the right family it returns "not listed".
  */
 
 /** 4 bytes for IPv4 (and for IPv4 written as ::ffff:a.b.c.d), 16 for IPv6, in network order. */
@@ -156,8 +156,8 @@ const CARRIERS: readonly { cidr: Cidr; at: readonly [number, number, number, num
   { cidr: parseCidr('2001::/32')!, at: [12, 13, 14, 15], inverted: true },
 ];
 /**
- * The 4 bytes before an IPv4 address in the lower half of an IPv6 address: those of a translator (RFC 6052) and of
- * ISATAP (RFC 5214).
+ * In the lower half of an IPv6 address, these 4 bytes announce an IPv4 address: the ones of a translator (RFC 6052),
+ * and those of ISATAP (RFC 5214).
  */
 const MIDDLES: readonly (readonly number[])[] = [
   [0, 0, 0, 0],
@@ -239,7 +239,7 @@ function parseIPv4(text: string): AddressBytes | null {
   if (parts.length !== 4) return null;
   const bytes = new Uint8Array(4);
   for (let i = 0; i < 4; i++) {
-    // A leading zero means octal to some parsers and nothing to others: refused.
+    // Refuses a leading zero: some parsers then read octal, others do not.
     if (!/^(?:0|[1-9][0-9]{0,2})$/.test(parts[i]!)) return null;
     const value = Number(parts[i]);
     if (value > 255) return null;

@@ -1,13 +1,13 @@
 /**
- * What wakes a membership: every message that is for one of its agents, only one that names an agent of it, or only one that
- * no agent says. What does not wake it is no delivery; it stands in the history.
+ * Which messages wake a membership, of those that are for its agents: all of them, only those that name one of its
+ * agents, or only those that no agent says. A message that does not wake it is only in the history, without a delivery.
  */
 export const WAKES = ['all', 'targeted', 'people'] as const;
 export type Wake = (typeof WAKES)[number];
 
 /**
- * Who gets a message: the agents of a membership that it is for (spec section 4, steps 2 and 3). These are the targeted ones, in the
- * membership's order. Without targets they are all but the agent that says it. Empty: the instance gets no delivery.
+ * The agents of a membership that get a message (spec section 4, steps 2 and 3): the targeted ones, in the membership's
+ * order; without targets all but the agent that says it. Empty: the instance gets no delivery.
  */
 export function agentsToNotify(
   member_agents: readonly string[],

@@ -28,8 +28,8 @@ export interface ApiKey {
 
 /**
  * A token: `cvk_`, the key_id, `_`, the secret (256 bits in base 62), and a checksum. The checksum shows, without a
- * look into the store, that a token was mistyped or cut off. It also lets a secret scanner be sure. docs/keys.md gives
- * the pattern to others.
+ * look into the store, that a token was mistyped or cut off. A secret scanner can use it too: docs/keys.md has the
+ * pattern.
  */
 const TOKEN = /^cvk_([0-9a-v]{12})_[0-9A-Za-z]{49}$/;
 

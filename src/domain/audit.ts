@@ -120,7 +120,7 @@ export interface Removal {
   removed_to: number;
   /** The hash of the last removed entry: the first remaining entry follows it. */
   removed_hash: string;
-  /** When that was written. */
+  /** When the last removed entry was written. */
   removed_until: string;
 }
 

@@ -1,4 +1,4 @@
-/** Where a request is from. */
+/** The address of a client. */
 import { type AddressBytes, type Cidr, contains, formatAddress, parseAddress } from './address.ts';
 
 /** The part of an IPv6 address that is given to one customer, who has all 2^64 addresses in it. */
@@ -8,9 +8,9 @@ const NETWORK_BYTES = 8;
 const HOPS_MAX = 32;
 
 /**
- * The address of the client. It is that of the connection, unless a trusted proxy made the connection. Then it is the
- * last address in X-Forwarded-For that is not a trusted proxy: the client could have written everything before it. If
- * the header ends or cannot be read, the last certain address counts.
+ * The address of the client: the other end of the connection, unless a trusted proxy is there. Then it is the last
+ * address in X-Forwarded-For that is not a trusted proxy, because the client could have written everything before that
+ * one. If the header ends or cannot be read, the last address that could be read counts.
  */
 export function clientAddress(
   connected: string | undefined,
@@ -30,7 +30,7 @@ export function clientAddress(
 
 /**
  * Whether the client used https, as a trusted proxy says. With several proxies, the client spoke to the first one in
- * the header. A client that forges the header harms only itself: its browser keeps back the cookie.
+ * the header. A client that forges the header harms only itself: its browser does not send the cookie.
  */
 export function isForwardedHttps(
   connected: string | undefined,

@@ -3,7 +3,7 @@
  * port, separated by commas. See https://www.postgresql.org/docs/current/libpq-connect.html#LIBPQ-MULTIPLE-HOSTS.
  */
 
-/** The most servers. If none responds, a sender waits for all of them, one after the other. */
+/** The most servers. If none responds, a request waits for all of them, one after the other. */
 export const DATABASE_SERVERS_MAX = 8;
 
 /** The values of `target_session_attrs` that Convoke can use, and whether the server must accept writes for each. */

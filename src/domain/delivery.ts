@@ -32,7 +32,8 @@ export function mayQueueAgain({ state, reason }: { state: string; reason: string
 export const LANE_HELD_THROUGH_ATTEMPT = 3;
 
 /**
- * At a start, a clock that has jumped ahead by more than this share of the time until deliveries expire is not trusted.
+ * The largest jump of the clock between two runs that a start believes, as a share of the time until a delivery
+ * expires.
  */
 export const BELIEVED_SHARE = 1 / 3;
 

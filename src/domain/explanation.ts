@@ -2,7 +2,7 @@
 import { agentsToNotify, type Wake } from './agents_to_notify.ts';
 import { type GuardLimits, guardReason, limitsPairs, pairsOf } from './guard_rule.ts';
 
-/** `later`: it waits for something first. */
+/** `later`: the message waits for something first. */
 export const PUSHED = ['now', 'later', 'no'] as const;
 export type Pushed = (typeof PUSHED)[number];
 
@@ -18,7 +18,7 @@ const NOT_PUSHED = [
   'pair_limit',
 ] as const;
 
-/** Why it is pushed later. */
+/** Why a message is pushed later. */
 const WAITS = ['paused', 'connection', 'back_off'] as const;
 
 export const WHY_NOT_NOW = [...NOT_PUSHED, ...WAITS] as const;
@@ -31,12 +31,12 @@ export interface Candidate {
   left_at: number | null;
   is_active: boolean;
   webhook_enabled: boolean;
-  /** The machine of the instance would have to pull, and does not. */
+  /** The instance pulls, and its machine is not connected. */
   unconnected: boolean;
   backing_off: boolean;
 }
 
-/** A message that is not sent. */
+/** The message to explain: nobody sends it. */
 export interface Imagined {
   /** Null or empty: a broadcast. */
   targets: ReadonlySet<string> | null;
@@ -59,7 +59,7 @@ interface Before {
   target_agents: readonly string[];
   accepted_at: number;
   hops: number;
-  /** It waits in its lane, and the guard judges it first. */
+  /** Still in its lane: the guard judges it before the message to explain. */
   is_unjudged: boolean;
 }
 
@@ -68,12 +68,12 @@ export function notifiedOf(candidate: Candidate, { targets, from_agent }: Imagin
   return isRecipient(candidate) ? agentsToNotify(candidate.agent_ids, targets, from_agent, candidate.wake) : [];
 }
 
-/** Whether what agents said before decides: where not, nobody has to read it. */
+/** Whether the result depends on what agents said before. If not, the caller need not read that. */
 export function isGuarded({ from_agent }: Imagined, limits: GuardLimits): boolean {
   return from_agent !== null && limitsPairs(limits);
 }
 
-/** @param before what agents said to the instance in the meeting before, and was not cancelled, in order */
+/** @param before what agents said to the instance in this meeting, the oldest first, without what was cancelled */
 export function explained(
   candidate: Candidate,
   message: Imagined,
@@ -102,7 +102,7 @@ function whyNobody(candidate: Candidate, { targets, from_agent }: Imagined): Why
   return is_broadcast && candidate.agent_ids.length > 0 ? 'is_sender' : 'nobody_named';
 }
 
-/** Does what the guard will have done when the message is at the head of its lane. */
+/** Runs the guard on all that is before the message in its lane, and then on the message. */
 function stoppedBy(message: Imagined, target_agents: string[], limits: GuardLimits, before: readonly Before[]) {
   const { from_agent, hops, accepted_at } = message;
   if (from_agent === null) return null;

@@ -109,7 +109,7 @@ export interface About {
   meeting_id: string | null;
   instance_ids: readonly string[];
   /**
-   * When the event began, in milliseconds since the epoch. For an attempt that is the time of the message that it
+   * When the event began, in milliseconds since the epoch. An attempt begins at the time of the message that it
    * delivers.
    */
   since?: number;

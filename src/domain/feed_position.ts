@@ -3,8 +3,8 @@
  * more facts find the place in the store:
  *
  * - the last published message: messages are published in the order in which they were accepted;
- * - the end of the latest published attempt. Attempts are not published in exactly that order, because two clocks make it. So the
- *   place names the attempts that were published within NEAR_MS before it; the others of that time were not.
+ * - the end of the latest published attempt. Attempts are not published in exactly the order of their ends, because two
+ *   clocks measure them. So the place names each attempt that ended within NEAR_MS before it and was published.
  */
 
 /** How far the order in which attempts are published may differ from the order of their stored ends. */

@@ -1,6 +1,6 @@
 /**
  * The values that were set most recently, by name: at least half of `count_max`, at most all of it. It has two
- * generations and never removes a single entry: a Map whose oldest entry is removed each time moves its content again
+ * generations and never removes a single entry. A Map that loses its oldest entry each time copies its content again
  * and again (see src/delivery/intrusive_list.ts).
  */
 export class GenerationCache<V> {

@@ -53,7 +53,7 @@ export function pairsOf(from_agent: string, target_agents: readonly string[]): s
   return target_agents.map((agent) => `${from_agent}\n${agent}`);
 }
 
-/** Whether pairs have a limit at all. */
+/** Whether pairs have a limit. */
 export function limitsPairs({ pair_limit, pair_window_s }: GuardLimits): boolean {
   return pair_limit > 0 && pair_window_s > 0;
 }

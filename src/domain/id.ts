@@ -12,8 +12,8 @@ export const AGENT_IDS_MAX = 1000;
 export const AGENT_IDS_BYTES_MAX = 40_000;
 
 /**
- * Every client resolves `.` and `..` in a path, percent-encoded too (RFC 3986, section 5.2.4): no client could request such
- * an id.
+ * Refuses `.` and `..`: every client resolves them in a path, also when they are percent-encoded (RFC 3986, section
+ * 5.2.4), so no client could request such an id.
  *
  * @throws Problem `invalid_fields`
  */
@@ -41,8 +41,8 @@ export function uniqueIds(ids: readonly string[]): string[] {
 }
 
 /**
- * Numbers for messages and deliveries, rising in the order in which they are taken: milliseconds times 4096, so that a new
- * data file does not repeat the numbers of an old one. They stay below 2^53 until the year 2093.
+ * Numbers for messages and deliveries. Each is larger than the one before, and at least the milliseconds since EPOCH_MS
+ * times 4096. So a new data file does not repeat the numbers of an old one. They stay below 2^53 until the year 2093.
  */
 const EPOCH_MS = Date.UTC(2024, 0, 1);
 export const NUMBERS_PER_MS = 4096;
@@ -71,11 +71,11 @@ export class NumberSource {
 const TAG_CHARS = 8;
 const RADIX = 32;
 const DIGITS = '0123456789abcdefghijklmnopqrstuv';
-/** Five bits each: the upper ones of a number make five characters, its lower 30 bits six. */
+/** A character holds five bits. The upper 23 bits of a number make five characters, its lower 30 bits six. */
 const UPPER_CHARS = 5;
 const NUMBER_CHARS = 11;
 const LOWER = 2 ** 30;
-/** The largest value of the upper bits, as the largest safe integer has them. */
+/** The upper bits of the largest safe integer. */
 const UPPER_MAX = 2 ** 23 - 1;
 
 /**

@@ -14,7 +14,7 @@ export const ACK_TIMEOUT_S_MAX = 600;
 
 /** A machine that pulls, as the node that delivers to it sees it. */
 export interface Connection {
-  /** When it began to pull without a longer pause since then; in milliseconds since the epoch. */
+  /** When its machine began to pull without a long pause, in milliseconds since the epoch. */
   since: number;
   /** The address of its latest pull; null when that is not known. */
   address: string | null;

@@ -13,7 +13,7 @@ const CLOSE_BRACKET = 0x5d;
 const COLON = 0x3a;
 const COMMA = 0x2c;
 
-/** The value of this field belongs to the sender and is passed on as it is, even with repeated keys. */
+/** The field whose value belongs to the sender: it is passed on as it is, even with repeated keys. */
 const SENDERS_OWN = 'message';
 
 /** The place of a value in the body, in bytes. */
@@ -51,8 +51,8 @@ export function parseJsonBody(bytes: Buffer): JsonBody {
 }
 
 /**
- * Where the parser stopped, if it says so. Its message is not repeated, because it quotes the body, which may contain
- * secrets.
+ * Where the parser stopped, if its error names the place. Its message is not repeated, because it quotes the body,
+ * which may contain secrets.
  */
 function placeOf({ message }: SyntaxError): string {
   return / at position \d+/.exec(message)?.[0] ?? '';
@@ -100,7 +100,7 @@ function sliceOf(bytes: Buffer, span: Span | undefined): string | null {
   return span === undefined ? null : bytes.toString('utf8', span.start, span.end);
 }
 
-/** A Set for each of 200,000 empty objects would cost more than all other work on them. */
+/** Shared by all empty objects: a Set for each of 200,000 of them would cost more than all other work on them. */
 const NO_NAMES: ReadonlySet<string> = new Set();
 
 /**

@@ -1,6 +1,6 @@
 /**
- * How an attempt ended. The list follows the stages of an attempt: each outcome means that it failed at that stage.
- * `reached` says whether the receiver may have seen the push; see the table in docs/delivery.md.
+ * How an attempt ended. The list follows the stages of an attempt; each outcome but `ok` names the stage that failed.
+ * `reached` says whether the receiver may have seen the push. See the table in docs/delivery.md.
  */
 export const OUTCOMES = {
   blocked: { reached: false, says: 'the address is one that the egress policy forbids' },
@@ -26,13 +26,16 @@ export interface Attempt {
   started_at: string;
   duration_ms: number;
   outcome: Outcome;
-  /** Null without a status line. */
+  /** Null when no status line arrived. */
   status_code: number | null;
   /** In words, for people; empty after a success. */
   detail: string;
   /** The first characters of the response body. */
   response_excerpt: string;
-  /** Agents that have answered, in this attempt and before, when a runtime is asked for each: a retry asks the others. */
+  /**
+   * Agents that have answered, in this attempt or an earlier one, when each agent has a request of its own. A retry
+   * asks only the others.
+   */
   answered_agents?: string[];
 }
 

@@ -34,7 +34,8 @@ const REPLY_FIELDS = ['message', 'from_agent', 'target_agents'];
  * `{"message": {…}, "from_agent"?, "target_agents"?}`. Other fields beside `reply` belong to the receiver. A body that
  * is not a JSON object, or has no reply in it, is an ordinary response.
  *
- * @returns in the order of the response; at most REPLIES_MAX, and one more that says how many are left out
+ * @returns the replies in the order of the response: at most REPLIES_MAX, and one refusal that says how many were left
+ * out
  */
 export function repliesIn(body: string, terms: ReplyTerms): ReadReply[] {
   // Most responses are empty, or a single word.
@@ -78,7 +79,7 @@ export function readReply(value: unknown, text: string, terms: ReplyTerms): Read
   if (typeof value === 'string') return judged({ content: value }, `{"content":${text}}`, undefined, null, terms);
   if (!isObject(value)) return refused('a reply is a text, or an object with a message');
   const unknown = Object.keys(value).find((field) => !REPLY_FIELDS.includes(field));
-  // A mistyped list of agents must not become a broadcast.
+  // A field with a mistyped name is refused: a list of agents that is not read would become a broadcast.
   if (unknown !== undefined)
     return refused(`a reply has message, from_agent and target_agents, and no ${quoted(unknown)}`);
   const { message, from_agent, target_agents } = value;

@@ -10,7 +10,7 @@ export interface Said {
   hops: number;
 }
 
-/** A message without in_reply_to counts as an answer to the message before it, if that one is younger than this. */
+/** A message without in_reply_to counts as an answer to the previous message, if that message is younger than this. */
 export const FOLLOWS_MS = 600_000;
 
 /**

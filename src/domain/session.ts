@@ -22,7 +22,9 @@ export interface Session {
 /** How long a session lasts, even when the page stays open. */
 const SESSION_MS = 12 * 3_600_000;
 
-/** This many characters of the digest distinguish sessions, and are too few to use one. */
+/**
+ * How many characters of the digest make the id of a session. They distinguish sessions, and are too few to use one.
+ */
 export const SESSION_ID_CHARS = 20;
 
 /** The id of a session, for admins. */

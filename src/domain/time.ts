@@ -2,7 +2,8 @@
 const TIME = /^(\d{4})-(\d{2})-(\d{2})T(\d{2}):(\d{2}):(\d{2})(?:\.\d+)?(?:Z|[+-](\d{2}):(\d{2}))$/i;
 
 /**
- * The first and the last time whose year has four digits in UTC too. So Convoke accepts every time that it returns.
+ * The first and the last time that Convoke accepts. In UTC their years still have four digits, so every time that
+ * Convoke returns is also accepted.
  */
 const FIRST_MS = Date.parse('0000-01-01T00:00:00.000Z');
 const LAST_MS = Date.parse('9999-12-31T23:59:59.999Z');

@@ -6,10 +6,10 @@ export interface Rate {
   burst: number;
 }
 
-/** The most buckets that are kept, so that a client with a million addresses takes no more memory. */
+/** The most buckets that are kept. It bounds the memory that a client with a million addresses can take. */
 export const BUCKETS_MAX = 65_536;
 
-/** Sums of fractions are not exact, so a token counts as whole when this little is missing. */
+/** Sums of fractions are not exact. A token that lacks no more than this counts as whole. */
 const TOLERANCE = 1e-9;
 
 interface Bucket {
@@ -18,14 +18,15 @@ interface Bucket {
 }
 
 /**
- * A bucket for each name, in two generations: those used since the last turn, and those used in the turn before.
+ * A bucket for each name, in two generations: the current one has the buckets that were used since it began, the other
+ * those that were used before.
  *
- * A new turn begins when an unused bucket has filled up. The buckets that it forgets are full, and a full bucket is the
- * same as none. A turn also begins when there are too many buckets. A client with that many names gains nothing from
- * one fresh bucket.
+ * A new generation begins after the time in which an unused bucket fills up. The buckets that are forgotten then are
+ * full, and a full bucket is the same as none. A generation also begins when there are too many buckets. A client with
+ * that many names gains nothing from one fresh bucket.
  *
- * If instead only the longest unused bucket were removed each time, that would walk over the gaps that others left in
- * the map: 27 µs with 65,536.
+ * Removing the oldest bucket each time would be slower: a Map keeps a gap for each removed entry, and the search for
+ * the oldest walks over these gaps. It takes 27 µs with 65,536 buckets.
  */
 export class TokenBuckets {
   readonly #per_ms: number;

@@ -102,14 +102,15 @@ function faultOfName(hostname: string): string | null {
   if (hostname.length > 253) return 'names a host of over 253 characters';
   const labels = hostname.split('.');
   if (labels.some((label) => label === '' || label.length > 63)) return 'names a host with an empty or overlong part';
-  // The URL parser turns every host that ends in a number into an IPv4 address. A host that still ends so is refused.
+  // The URL parser turns a host that ends in a number into an IPv4 address. A name that still ends in a number is
+  // refused.
   if (/^(?:[0-9]+|0x[0-9a-f]*)$/i.test(labels.at(-1)!)) return 'names a host that is neither an address nor a name';
   return null;
 }
 
 /**
- * Names that never resolve to a public address: RFC 6762, RFC 8375, ICANN's .internal, names from routers and Kubernetes, and those that
- * ICANN does not delegate because private networks use them.
+ * Names that never resolve to a public address. They are from RFC 6762, RFC 8375, ICANN's .internal, routers and
+ * Kubernetes. ICANN does not delegate the others, because private networks use them.
  */
 const PRIVATE_SUFFIXES = 'local internal home.arpa svc localdomain lan home corp intranet private'.split(' ');
 /** Names of the metadata services of clouds that have one fixed address. */
@@ -164,7 +165,7 @@ function judgePort(port: number, address: AddressBytes | null, policy: EgressPol
   };
 }
 
-/** Whether two addresses belong to one server, so that credentials for one may go to the other. */
+/** Whether two URLs belong to one server, so that credentials for one may go to the other. */
 export function isSameOrigin(a: string, b: string): boolean {
   return URL.parse(a)?.origin === URL.parse(b)?.origin;
 }

@@ -1,4 +1,4 @@
-/** How others know and reach this node. */
+/** The id of this node, and the URLs under which others reach it. */
 import { randomBytes } from 'node:crypto';
 import type { AddressInfo } from 'node:net';
 import { hostname } from 'node:os';

@@ -1,4 +1,4 @@
-/** Where the parts report to: each report becomes a figure, an event of the feed or a line of the log. */
+/** What becomes of the reports of the parts: figures, events of the feed, lines of the log. */
 import type { Log } from '../delivery/bounded_log.ts';
 import type { Clock } from '../delivery/clock.ts';
 import type { PartitionsObserver } from '../delivery/cluster/partitions.ts';

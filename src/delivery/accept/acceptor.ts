@@ -19,7 +19,9 @@ export interface Send extends Pick<
   NewMessage,
   'meeting_id' | 'message' | 'timestamp' | 'target_agents' | 'said' | 'idempotency'
 > {
-  /** When its deliveries expire, if that is earlier than the setting of the service says; null: the setting decides. */
+  /**
+   * After how long its deliveries expire, if that is less than the setting `expire_after`; null: the setting decides.
+   */
   expires_in_ms: number | null;
 }
 
@@ -61,7 +63,7 @@ export class Acceptor {
   readonly #dispatcher: Dispatcher;
   readonly #expire_after_ms: number;
   readonly #batcher: Batcher<NewMessage, Accepted>;
-  /** Averages over recent messages: the number of deliveries, and the length of their lists of agents. */
+  /** Averages over recent messages: deliveries per message, and the length of a delivery's list of agents. */
   #fan_out = 1;
   #fan_out_chars = 0;
   #is_closed = false;
@@ -129,8 +131,8 @@ export class Acceptor {
   }
 
   /**
-   * The same for replies: attempts in flight may still produce them while the service stops. Returns whether the reply
-   * was stored, or why not.
+   * Stores a reply. Unlike `send`, it also works while the service stops, because attempts in flight may still bring
+   * replies. Returns whether the reply was stored, or why not.
    *
    * @throws Problem `overloaded`; StoreError, IN_DOUBT when it may be stored all the same
    */
@@ -174,8 +176,8 @@ export class Acceptor {
   }
 
   /**
-   * How many messages one transaction stores. The deliveries of a batch should fit into memory with those that wait
-   * already. A spilled delivery is read again, and that costs more than the rest of its work.
+   * How many messages one transaction stores. The deliveries of a batch should fit into memory beside those that
+   * already wait there. Otherwise they are read from disk again, which costs more than all other work on a delivery.
    */
   #batchMax(): number {
     const by_number = Math.ceil(WAITING_HIGH / 2 / Math.max(1, this.#fan_out));

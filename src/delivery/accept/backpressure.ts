@@ -9,7 +9,7 @@ import type { RecipientCache } from '../lanes/recipient_cache.ts';
 import type { TimerQueue } from '../timer_queue.ts';
 
 /**
- * The most waiting deliveries for each node of the cluster, without those of instances that do not move. Beyond it,
+ * The most waiting deliveries for each node of the cluster, without those of instances that do not move. With more,
  * acceptance waits until dispatch has caught up.
  */
 export const WAITING_HIGH = 4_000;
@@ -34,9 +34,9 @@ export interface BackpressureParts {
 }
 
 /**
- * Whether dispatch is so far behind that acceptance should wait: intake that takes all the processor time would starve
- * delivery. If the nodes that are behind have time to spare, then the receivers are slow, and senders do not wait for
- * them.
+ * Whether dispatch is so far behind that acceptance should wait, because intake that takes all the processor time would
+ * starve delivery. When a node is behind although its processor has time to spare, its receivers are slow. Senders do
+ * not wait for slow receivers.
  */
 export class Backpressure {
   readonly #clock: Clock;
@@ -69,8 +69,8 @@ export class Backpressure {
   }
 
   /**
-   * Adds to the deliveries expected from messages that are being stored. A negative number takes them off again when
-   * the messages are stored.
+   * Adds to the deliveries expected from messages that are being stored. When they are stored, the caller subtracts the
+   * same number.
    */
   expect(deliveries: number): void {
     this.#expected += deliveries;
@@ -110,7 +110,7 @@ export class Backpressure {
   }
 
   /**
-   * Other nodes stored something. A node that is behind reports it to the others, even when it accepts nothing itself.
+   * Other nodes stored messages. If this node is behind, it reports that to them, even when it accepts nothing itself.
    */
   onRemoteStored(): void {
     if (this.#waiting >= BACKLOG_REPORT_MIN) this.#check(this.#clock.now());

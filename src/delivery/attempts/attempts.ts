@@ -52,7 +52,7 @@ function attemptOf(
   };
 }
 
-/** What happened, and which replies were not sent. */
+/** The detail of the attempt, with the replies that were not sent. */
 function inWords(detail: string, unsent: string): string {
   if (unsent === '' || detail === '') return unsent + detail;
   return `${detail}; ${unsent}`;
@@ -115,7 +115,7 @@ export class Attempts {
       this.#in_flight.end(recipient, kind);
       if (result === null) return end(null);
       recipient.moved(this.#clock.now(), result.duration_ms);
-      // A machine that pulls may think for minutes: that says nothing about how fast receivers are.
+      // An agent behind a pull may think for minutes, which does not show how fast receivers are.
       if (kind !== 'in_hand') this.#memory.pushed(result.duration_ms);
       const judged = this.#results.judge(recipient, target, head, result);
       const settle = (words: string): void => {

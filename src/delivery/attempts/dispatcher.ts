@@ -20,7 +20,7 @@ import { CHECK_MS, type Saturation } from './saturation.ts';
 import { settlementOf } from './settlement.ts';
 import type { Settlements } from './settlements.ts';
 
-/** The most results of attempts that are not written yet. Beyond it, no new attempt starts. */
+/** The most results of attempts that are not written yet. With more, no new attempt starts. */
 const UNSETTLED_MAX = 4_000;
 /** How long to wait before a failed call of the store is repeated. */
 const RETRY_MS = 500;
@@ -57,9 +57,8 @@ export interface Steps {
 }
 
 /**
- * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts). The ready lanes of
- * a recipient wait in a list of their own. Lists are served in rotation, and no instance waits for the backlog of
- * another.
+ * Decides what starts next. Recipients that can start something wait in lists (see lanes/turns.ts), and each has a list
+ * of its ready lanes. Both are served in rotation, and no instance waits for the backlog of another.
  */
 export class Dispatcher {
   readonly #observer: Observer;
@@ -112,8 +111,8 @@ export class Dispatcher {
   }
 
   /**
-   * Whether no attempt starts until replies are stored. Acceptance does not wait for dispatch then, because it is
-   * acceptance that stores them.
+   * Whether no attempt starts until replies are stored. Meanwhile acceptance does not wait for dispatch, because
+   * acceptance stores the replies.
    */
   get isHeld(): boolean {
     return this.#steps.replies.isFull;
@@ -156,7 +155,7 @@ export class Dispatcher {
     return false;
   }
 
-  /** When its machine does not pull, its deliveries need no memory: they stay on disk. */
+  /** Drops the deliveries of an instance from memory when its machine stays away. They are on disk. */
   #watchWait(recipient: Recipient, at: number): void {
     recipient.wait_watched = true;
     this.#timers.schedule(at, () => {
@@ -190,7 +189,7 @@ export class Dispatcher {
     });
   }
 
-  /** The deliveries of a lane in memory no longer count: they are read again. */
+  /** Drops the deliveries that a lane has in memory, because the table may have changed; they are read again. */
   invalidateLane(recipient: Recipient, lane: Lane): void {
     this.#memory.invalidate(lane);
     this.offer(recipient, lane);
@@ -240,7 +239,7 @@ export class Dispatcher {
     const may_begin = in_turn === 0 || (in_turn < turns_max && !this.#memory.isShareFull);
     const recipient = this.#turns.next(may_go, may_begin);
     if (recipient === undefined && this.#turns.has_behind && !this.#looks_for_room) {
-      // While every instance in its turn hangs, no other call checks whether there is room for more.
+      // Needed when every instance in its turn hangs: then no other call checks whether there is room for more.
       this.#looks_for_room = true;
       this.#timers.schedule(now + CHECK_MS, () => {
         this.#looks_for_room = false;
@@ -263,7 +262,7 @@ export class Dispatcher {
         continue;
       }
       if (lane.aside && this.#meetings.isPaused(head.meeting_id)) {
-        // It stays on disk, and is read again when its meeting resumes.
+        // The delivery stays on disk, and is read again when its meeting resumes.
         this.#memory.takeHead(lane);
         if (lane.queue.length > 0 || lane.backlog !== null) continue;
         this.#steps.retries.putOff(recipient);

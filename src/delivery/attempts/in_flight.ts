@@ -2,8 +2,9 @@ import type { Recipient } from '../lanes/recipient.ts';
 import { mayTakeLong, type Target } from '../transport/target.ts';
 
 /**
- * Which limits an attempt counts against: those of an instance without a backlog, or those of a turn. `in_hand`: it may
- * take as long as an agent thinks, so it counts against no limit of short attempts. Its transport has limits of its own.
+ * The limits that an attempt counts against. `first`: those of an instance without a backlog. `in_turn`: those of a
+ * turn. `in_hand`: none of these, because the attempt may take as long as an agent thinks; its transport has limits for
+ * it.
  */
 export type AttemptKind = 'first' | 'in_turn' | 'in_hand';
 

@@ -8,7 +8,7 @@ import type { Meetings } from '../meetings.ts';
 import type { Settlements } from './settlements.ts';
 
 /**
- * The most times in memory, over all lanes. Beyond it, the windows that were used longest ago are dropped, and read
+ * The most times in memory, over all lanes. With more, the windows that were used longest ago are dropped, and read
  * again when they are needed.
  */
 const TIMES_MAX = 200_000;
@@ -27,18 +27,18 @@ export interface LoopGuardParts {
   store: Pick<Store, 'deliveries'>;
   settlements: Pick<Settlements, 'flush'>;
   meetings: Pick<Meetings, 'limitsOf'>;
-  /** A function, because the dispatcher is made after the guard: each uses the other. */
+  /** A function, because the guard and the dispatcher use each other, and the guard is made first. */
   dispatcher: () => GuardedDispatcher;
 }
 
 /** The messages that a lane delivered lately, by sender and agent. */
 interface Window {
-  /** A window of another recipient object, or made for a smaller limit, is not used: it is read again. */
+  /** The window serves only this recipient object and limits up to `limit`. For others it is read again. */
   recipient: Recipient;
   pair_limit: number;
   /** The last delivery that was judged. */
   last_seq: number;
-  /** By sender and agent: when the messages that were delivered had been accepted, the newest last. */
+  /** By sender and agent: the times at which the delivered messages were accepted, the newest last. */
   pairs: Map<string, number[]>;
   times: number;
 }
@@ -66,7 +66,7 @@ export class LoopGuard {
     if (!limitsPairs(limits)) return guardReason({ hops, accepted_at }, [], limits);
     const window = this.#windowOf(recipient, head, limits);
     if (window === null) return 'unknown';
-    // The head was let through before, and is tried again because the lane was read again.
+    // The guard let the head through before. It is here again because the lane was read again.
     if (head.seq <= window.last_seq) return null;
     window.last_seq = head.seq;
     const pairs = pairsOf(from_agent, agentsOf(head));
@@ -88,13 +88,13 @@ export class LoopGuard {
     // When the recipient was dropped meanwhile, the head of the lane must leave the memory.
     const isCurrent = (): boolean => lane.generation === generation && !recipient.dropped;
     try {
-      // Deliveries that were stopped must be on disk as stopped, or they would count.
+      // A stopped delivery must be on disk as cancelled, otherwise the window would count it.
       await settlements.flush();
       const since_ms = head.accepted_at - 2 * limits.pair_window_s * 1_000;
       const went = await store.deliveries.saidBefore(head, since_ms, ROWS_MAX);
       lane.end();
       recipient.loads--;
-      // The rows of the lane may have changed meanwhile, and so may its window: then it is read again.
+      // If the rows of the lane changed meanwhile, this window may be wrong, and it is read again.
       if (isCurrent()) {
         this.#rebuild(recipient, head, limits, went);
         dispatcher.offer(recipient, lane);
@@ -103,7 +103,7 @@ export class LoopGuard {
     } catch (error) {
       lane.end();
       recipient.loads--;
-      // Now, not later: until then the lane may empty, leave the cache, and be made again.
+      // The check must stand here. Later the lane may be empty, leave the cache, and be made again.
       if (!isCurrent()) dispatcher.invalidateLane(recipient, lane);
       dispatcher.retryLater(error, () => dispatcher.offer(recipient, lane));
     }
@@ -117,7 +117,10 @@ export class LoopGuard {
     }
   }
 
-  /** The store may have gone back to an earlier time: then it gives a seq again, and what was judged may be lost. */
+  /**
+   * Forgets all windows, because the store may have gone back to an earlier time: it may give a seq again, and messages
+   * that were judged may be lost.
+   */
   forgetAll(): void {
     this.#windows.clear();
     this.#times = 0;

@@ -33,7 +33,7 @@ export interface ResultsParts {
   registrations: Registrations;
   retries: Retries;
   dispatcher: Dispatcher;
-  /** Delays between attempts that were answered badly. */
+  /** Delays between attempts that got a bad response. */
   retry_schedule_ms: readonly number[];
 }
 
@@ -69,7 +69,10 @@ export class Results {
     this.#retry_schedule_ms = parts.retry_schedule_ms;
   }
 
-  /** An attempt ended. The health of the instance changes at once, because results of its other lanes follow. */
+  /**
+   * An attempt ended. The health of the instance changes at once, so that the next result of another lane is judged by
+   * it.
+   */
   judge(recipient: Recipient, target: Target, delivery: LaneDelivery, result: PushResult): Judged {
     const now = this.#clock.now();
     const wall = this.#clock.wall();

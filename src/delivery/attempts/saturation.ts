@@ -5,20 +5,20 @@ const SATURATED = 0.75;
 /** How often that is measured. */
 export const CHECK_MS = 100;
 /**
- * Attempts in flight to instances with a backlog. While this thread is saturated there are at most this many, because
- * its other work waits for as many responses. Otherwise their number grows, up to a share of all attempts.
+ * Attempts in flight to instances with a backlog, while this thread is saturated: its other work waits for that many
+ * responses. While it is not saturated the limit grows, up to a share of all attempts.
  */
 const ATTEMPTS_MIN = 96;
 const ATTEMPTS_SHARE = 0.75;
 /**
- * The limit right after a start. Each measurement raises it: at first no code is compiled, and everything must be read
- * from the table.
+ * The limit right after a start, when no code is compiled and everything must be read from the table. Each measurement
+ * raises it.
  */
 const ATTEMPTS_FIRST = 8;
 const GROWTH = 1.5;
 const GROWTH_SATURATED = 1.1;
 /**
- * Instances that have their turn, for each such attempt: while one attempt is in flight, another instance reads what it
+ * How many instances have their turn for each attempt that the limit allows: while one pushes, another reads what it
  * pushes next.
  */
 const TURNS_PER_ATTEMPT = 2;

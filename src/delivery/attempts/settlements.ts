@@ -10,8 +10,8 @@ const LINGER_MS = 3;
 /** The most results in one batch. */
 const BATCH_MAX = 2_000;
 /**
- * How long the time of the last success may wait until it is written. PostgreSQL finds a row ever more slowly when
- * every batch writes it.
+ * How long the time of the last success may wait until it is written. PostgreSQL would find a row more and more slowly
+ * if every batch wrote it.
  */
 const SUCCESS_LINGER_MS = 1_000;
 const RETRY_MS = 500;
@@ -61,7 +61,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** The health of an instance changed. The health at the time of the write is what is written. */
+  /** The health of an instance changed. Its value at the time of the write is written. */
   markDirty(instance: Recipient): void {
     instance.registration.health_dirty = true;
     this.#succeeded.delete(instance);
@@ -70,7 +70,7 @@ export class Settlements {
     this.#schedule();
   }
 
-  /** An instance without failures had one more success: that is written within a second. */
+  /** An instance without failures had one more success. Its time is written within a second. */
   markSucceeded(instance: Recipient): void {
     if (this.#instances.has(instance)) return;
     instance.registration.health_dirty = true;
@@ -89,8 +89,8 @@ export class Settlements {
   }
 
   /**
-   * Resolves when everything that was added so far is on disk. It does not wait for later additions, or it would never
-   * end.
+   * Resolves when everything that was added so far is on disk. It does not wait for later additions: under load they
+   * never end.
    */
   async flush(): Promise<void> {
     const { deliveries, instances } = this.#added;
@@ -122,7 +122,7 @@ export class Settlements {
     this.#linger_timer.onFlush(deliveries.length, this.#clock.now());
     for (;;) {
       try {
-        // Each try reads the health again: between two tries a registration may have ended a back-off.
+        // Each try takes the current health: between two tries a registration may have ended a back-off.
         await this.#store.deliveries.settle(deliveries, healthSettlementsOf(instances));
         break;
       } catch (error) {

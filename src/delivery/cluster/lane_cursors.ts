@@ -2,7 +2,7 @@ import type { InvalidationClock } from '../lanes/invalidation_clock.ts';
 import type { Lane } from '../lanes/lane.ts';
 import type { Recipient } from '../lanes/recipient.ts';
 
-/** The most empty lanes that are remembered: of one instance, and of all instances. */
+/** The most cursors in memory: for one instance, and for all instances. */
 const OF_RECIPIENT_MAX = 256;
 const CURSORS_MAX = 200_000;
 
@@ -16,7 +16,7 @@ export interface LaneCursor extends Pick<Lane, 'contiguous_from' | 'last_seq'> {
 interface CursorsOfRecipient {
   /** By meeting; the first lane has been empty for the longest time. */
   by_meeting: Map<string, LaneCursor>;
-  /** When the newest of the forgotten lanes became empty. */
+  /** When the latest of the forgotten lanes became empty. */
   forgotten_at: number;
 }
 
@@ -28,7 +28,7 @@ export class LaneCursors {
   readonly #invalidations: InvalidationClock;
   readonly #cursors = new Map<Recipient, CursorsOfRecipient>();
   #count = 0;
-  /** When a recipient last had all its lanes forgotten. */
+  /** When the lanes of a whole recipient were last forgotten. */
   #dropped_at = 0;
 
   constructor(invalidations: InvalidationClock) {
@@ -66,8 +66,8 @@ export class LaneCursors {
   }
 
   /**
-   * The time of the invalidation clock before which a forgotten lane of a recipient may have read messages. A message
-   * that this node requested later is in none of them.
+   * A time of the invalidation clock. A forgotten lane of the recipient may have read a message that this node
+   * requested before that time, but none that it requested later.
    */
   forgottenAt(recipient: Recipient): number {
     return this.#cursors.get(recipient)?.forgotten_at ?? this.#dropped_at;

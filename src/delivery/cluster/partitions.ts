@@ -2,7 +2,7 @@ import { fairShare, LEASE_SAFE_MS, partitionOf, PARTITIONS } from '../../domain/
 import type { ClusterStore, Lease } from '../../store/contract/cluster.ts';
 import type { Clock, Timer } from '../clock.ts';
 
-/** How often the lease is renewed, and how soon that is tried again when the store failed. */
+/** How often the node renews its lease, and how soon it tries again when the store failed. */
 const RENEW_MS = 3_000;
 const TRY_AGAIN_MS = 500;
 /**
@@ -23,17 +23,18 @@ export class Partition {
   /** Attempts in flight to its instances. */
   in_flight = 0;
   /**
-   * The time of the invalidation clock when this node took the partition. Answers to earlier requests say nothing about
-   * it.
+   * The time of the invalidation clock when this node took the partition. Rows that were requested earlier do not count
+   * for it.
    */
   acquired_at = 0;
   /**
-   * Whether every lane with something pending is known. Then a lane that is not in memory has nothing on disk, except
-   * what other nodes store.
+   * Whether every lane with something pending is known. From then on a lane that is not in memory has nothing on disk,
+   * except what other nodes store.
    */
   discovered = false;
   /**
-   * While true, it starts no attempt: this node is releasing it, or attempts of its previous epoch are still in flight.
+   * While true, no attempt to its instances starts: this node is releasing the partition, or attempts of its previous
+   * epoch are still in flight.
    */
   paused = false;
   /** Called when the last attempt ended. */
@@ -62,9 +63,9 @@ export class Partition {
 export interface PartitionsListener {
   /** Finds everything that is pending in them; resolves when all of it is found. */
   onAcquired(partitions: readonly Partition[]): Promise<void>;
-  /** Starts nothing more for their instances: another node delivers to them, now or soon. */
+  /** Starts nothing more for the instances of these partitions, because another node delivers to them, now or soon. */
   onRevoked(partitions: ReadonlySet<Partition>): void;
-  /** The partition is released when its attempts have ended: those that may take long should end soon. */
+  /** The partition is released when its attempts have ended. So the listener ends those that may take long. */
   onReleasing(partition: Partition): void;
   /** Resolves when the results of all attempts so far are on disk. */
   flush(): Promise<void>;
@@ -98,7 +99,7 @@ export interface NodeIdentity {
  *                     held, paused ── another node took it when the lease had ended ──► lost
  *
  * The lease is renewed every 3 s. Every attempt checks `isLeaseValid` first. So a process that was paused, or that gets
- * no response from the store, knows by its own clock that it must start no more attempts. Without a cluster, the node
+ * no response from the store, sees by its own clock that it must start no more attempts. Without a cluster, the node
  * holds everything for ever.
  */
 export class Partitions {
@@ -112,9 +113,9 @@ export class Partitions {
   readonly #solo: Partition | null;
   /** Partitions that this node is giving back. */
   readonly #releasing = new WeakSet<Partition>();
-  /** Paused, with no attempt in flight and every result written: ready to be released. */
+  /** Partitions that are ready to be released: paused, without an attempt in flight, every result written. */
   readonly #released = new Set<Partition>();
-  /** Lost while attempts were in flight, by number. */
+  /** Partitions that were lost while attempts were in flight, by number. */
   readonly #ending = new Map<number, Partition>();
   #asked_at: number | null = null;
   #lease_valid_until: number;
@@ -181,7 +182,7 @@ export class Partitions {
     };
   }
 
-  /** Acquires the partitions that are free for it; resolves when the deliveries pending there are found. */
+  /** Takes the partitions that are free for this node. Resolves when the deliveries pending there are found. */
   async start(listener: PartitionsListener): Promise<void> {
     this.#listener = listener;
     if (this.#solo !== null) return listener.onAcquired([this.#solo]);
@@ -298,7 +299,7 @@ export class Partitions {
   }
 
   #tellOthers(): void {
-    // Nodes that miss this broadcast renew within 3 s anyway.
+    // A node that misses this broadcast renews within 3 s anyway.
     void this.#cluster?.broadcast(TOPIC, '').catch(() => {});
   }
 

@@ -12,7 +12,7 @@ export const FORWARDED_HEADER = 'convoke-forwarded';
  */
 const CONNECT_MS = 2_000;
 const ANSWER_MS = 10_000;
-/** The largest difference between the clocks of two nodes that is accepted. */
+/** How far the clocks of two nodes may differ. */
 const CLOCKS_APART_MS = 60_000;
 
 /** A pull as a client sent it to a node that does not deliver to its instance. */

@@ -20,7 +20,9 @@ import type { LaneCursors } from './lane_cursors.ts';
 import type { Partition, Partitions, PartitionsListener } from './partitions.ts';
 import type { SeenRanges } from './seen_ranges.ts';
 
-/** How long attempts may still take when their partition is released: as long as a webhook may take to respond. */
+/**
+ * How long attempts may still take when this node releases their partition: as long as a webhook may take to respond.
+ */
 const PARTING_MS = 5_000;
 /** How often a node of a cluster scans for lanes that it missed, unless a scan takes long. */
 const POLL_MS = 30_000;
@@ -123,7 +125,7 @@ export class RemoteChanges implements PartitionsListener {
     dispatcher.offer(recipient);
   }
 
-  /** The deliveries of an instance in memory no longer count: the table is right. */
+  /** Drops the deliveries of an instance from memory, because the table may have changed; they are read again. */
   #invalidateLanes(recipient: Recipient): void {
     const { invalidations, dispatcher } = this.#parts;
     recipient.invalidated_at = invalidations.now;
@@ -162,7 +164,8 @@ export class RemoteChanges implements PartitionsListener {
   /** Finds pending deliveries whose broadcasts this node missed. */
   #scanForMissedLanes(): Promise<number> {
     const { partitions, recipients, discovery } = this.#parts;
-    // A lane with deliveries in memory delivers these first; a later scan finds whether the table has more.
+    // Skips a lane with deliveries in memory: it delivers these first. A later scan finds out whether the table has
+    // more.
     return discovery.scan(partitions.held, (key) => {
       const lane = recipients.known(key.instance_id)?.lanes.get(key.meeting_id);
       if (lane === undefined || (lane.isEmpty && !lane.isBusy)) discovery.markSpilled(key);
@@ -184,7 +187,8 @@ export class RemoteChanges implements PartitionsListener {
   onRevoked(partitions: ReadonlySet<Partition>): void {
     const { recipients, transport } = this.#parts;
     for (const recipient of recipients.all()) if (partitions.has(recipient.partition)) recipients.drop(recipient);
-    // By number: a partition that this node lost and took again at once is another one now, and waits for these to end.
+    // Compares numbers: a partition that this node lost and took again at once is a new object, and waits until these
+    // attempts have ended.
     const partition_nos = new Set([...partitions].map(({ partition_no }) => partition_no));
     transport.handOver((instance_id) => partition_nos.has(partitionOf(instance_id)));
   }

@@ -12,7 +12,7 @@ export class SeenRanges {
   #ranges = new GenerationCache<{ from: number; to: number }>(MEETINGS_MAX);
 
   /**
-   * The messages from one seq to another were seen.
+   * Notes that this node saw the messages from one seq to another.
    *
    * @returns the first seq of their range: from there on all messages of the meeting were seen, in their order
    */
@@ -23,7 +23,7 @@ export class SeenRanges {
     return from;
   }
 
-  /** Forgets all ranges: the next message of each meeting begins a new one. */
+  /** Forgets all ranges. The next message of each meeting begins a new range. */
   clear(): void {
     this.#ranges = new GenerationCache(MEETINGS_MAX);
   }

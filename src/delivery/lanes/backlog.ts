@@ -3,21 +3,24 @@ import type { LaneDelivery } from './lane_delivery.ts';
 
 /** The part of a lane that is on disk only. The object exists only while there is such a part. */
 export class Backlog {
-  /** The deliveries in memory that follow this part without a gap. */
+  /** The deliveries in memory that follow the backlog without a gap. */
   tail: Fifo<LaneDelivery> | null = null;
   /** The seqs of the first and the last of the tail. */
   tail_from = Infinity;
   tail_to = 0;
-  /** True when the lane was too long, or memory was full: it gets no tail until all of this part is read. */
+  /** True when the lane was too long, or memory was full. Then the backlog gets no tail until all of it is read. */
   is_closed = false;
-  /** How many of these deliveries would be in memory if no message had been missed: they count for backpressure. */
+  /**
+   * How many deliveries of the backlog would be in memory if this node had missed no message. They count for
+   * backpressure.
+   */
   unread_estimate = 0;
   /**
-   * True when results of attempts must be written before this part is read. Otherwise the read would return deliveries
-   * that were already attempted.
+   * True when results of attempts must be written before the backlog is read. Otherwise the read would return
+   * deliveries that were already attempted.
    */
   is_unsettled = false;
-  /** Counts the additions: a page that was requested before the last addition may not be the last page. */
+  /** Counts the additions. A page that was requested before the last addition may not be the last page. */
   changes = 0;
 
   push(delivery: LaneDelivery): void {

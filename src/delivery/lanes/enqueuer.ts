@@ -40,18 +40,17 @@ export class Enqueuer {
       // Another node delivers it, and learns of it from the store.
       if (recipient === null) continue;
       // This node saw every message of the meeting and put it into its lanes, so a delivery that is not in memory is
-      // not pending. That is not certain for a message that another node stored: this node may have read it from the
-      // table long ago. Nor is it for one of its own that was read from the table before the response to its commit
+      // not pending. Two messages are no proof of that. One that another node stored: this node may have read it from
+      // the table long ago. And one of its own, if it was read from the table before the response to its commit
       // arrived.
       const is_whole = contiguous_from === null || contiguous_from === 1;
       const was_unread = is_own && !this.#recipients.mayHaveRead(recipient, requested_at);
       const is_known = was_unread && is_whole && recipient.partition.discovered;
       const lane = this.#recipients.laneOf(recipient, meeting_id, is_known ? seq - 1 : null);
-      // The message belongs to another range than the last one: before it there may be messages that this node did
-      // not see.
+      // The message belongs to a new range, so there may be messages before it that this node did not see.
       const is_after_gap = lane.contiguous_from !== contiguous_from;
       lane.contiguous_from = contiguous_from;
-      // This node read the message from the table before the broadcast arrived.
+      // The message was read from the table before its broadcast arrived.
       if (seq <= lane.newest_seq) continue;
       if (is_after_gap && lane.newest_seq < seq - 1) this.#memory.spillTail(lane);
       // The delivery may have been cancelled while the response of the store was on its way.
@@ -90,7 +89,7 @@ export class Enqueuer {
     }
   }
 
-  /** Whether a lane has no room in memory for one more. */
+  /** Whether a lane has no room in memory for one more delivery. */
   #isLong(recipient: Recipient, lane: Lane, now: number): boolean {
     return lane.length >= this.#memory.limitFor(recipient, lane, now) || this.#memory.isFull;
   }

@@ -10,7 +10,7 @@ import type { LaneDelivery } from './lane_delivery.ts';
  *                         ├──── a step ──► loading ──────► idle
  *                         └──── a step ──► judging ──────► idle
  *
- * An idle lane with something in it is held until a time, or its instance may start nothing.
+ * An idle lane that is not empty is held until a time, or its instance may start nothing.
  */
 export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 
@@ -23,8 +23,8 @@ export type LaneState = 'idle' | 'ready' | 'loading' | 'judging' | 'attempting';
 export class Lane {
   readonly meeting_id: string;
   /**
-   * Whether this is the list of deliveries that stepped aside. They are read in the order in which they are due, and
-   * block no other delivery.
+   * Whether this lane holds the deliveries that went aside. They are read in the order in which they are due, and block
+   * no other delivery.
    */
   readonly aside: boolean;
   readonly queue = new Fifo<LaneDelivery>();
@@ -32,7 +32,7 @@ export class Lane {
   /** Null while all of the lane is in memory. */
   backlog: Backlog | null = null;
   /**
-   * Rises when the rows may have changed. Then deliveries of an earlier generation no longer count, whether they are in
+   * Rises when the rows may have changed. Deliveries of an earlier generation no longer count, whether they are in
    * memory, in flight or being read.
    */
   generation = 0;
@@ -40,12 +40,12 @@ export class Lane {
   last_seq: number;
   /** No attempt of this lane starts before this time; Infinity while its meeting is paused. */
   held_until = 0;
-  /** Deliveries in memory that were read from the table, and not tried since. */
+  /** How many deliveries in memory were read from the table and not tried since. */
   queued_read = 0;
   /**
-   * The first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node saw every
-   * message from there on, and has read the earlier ones. 0: it is complete for no range. Null without a cluster, where
-   * a lane is always complete.
+   * In a cluster, the first seq of the range (see cluster/seen_ranges.ts) for which this lane is complete: this node
+   * saw every message from that seq on, and has read the earlier ones. 0: it is complete for no range. Null without a
+   * cluster, where a lane is always complete.
    */
   contiguous_from: number | null = null;
 
@@ -76,7 +76,7 @@ export class Lane {
   begin(state: 'attempting' | 'loading' | 'judging'): void {
     assert(this.#state === 'idle', 'a lane does one thing at a time');
     const has_head = this.queue.length > 0;
-    // The lane of deliveries aside is read when one is due, even without a backlog.
+    // The lane of deliveries aside may be read without a backlog, when a delivery is due.
     if (state !== 'loading') assert(has_head, 'an attempt is made on the head, and the head is judged');
     else assert(!has_head && (this.aside || this.backlog !== null), 'only a backlog is read, when its turn is next');
     this.#state = state;
@@ -105,7 +105,7 @@ export class Lane {
     return tail === null ? 0 : tail.length;
   }
 
-  /** The last seq that is in memory, or was. */
+  /** The last seq that is or was in memory. */
   get newest_seq(): number {
     return this.backlog !== null && this.tail_length > 0 ? this.backlog.tail_to : this.last_seq;
   }
@@ -119,7 +119,7 @@ export class Lane {
     return this.backlog === null ? 0 : this.backlog.unread_estimate;
   }
 
-  /** Adds the next delivery; behind the backlog if there is one. */
+  /** Adds the next delivery, behind the backlog if there is one. */
   append(delivery: LaneDelivery): void {
     if (this.backlog === null) this.appendRead(delivery);
     else this.backlog.push(delivery);

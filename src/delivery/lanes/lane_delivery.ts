@@ -7,14 +7,13 @@ import type { QueuedDelivery } from '../../store/contract/deliveries.ts';
  */
 export interface LaneDelivery extends Omit<QueuedDelivery, 'message'> {
   body_head: Uint8Array;
-  /** The delivery was read from the table, and not tried since. */
+  /** Whether the delivery was read from the table and not tried since. */
   is_read: boolean;
 }
 
 /**
- * Makes a row from the table into a delivery in memory. Another process may have written its steady times, and the
- * clock may have been set between the two processes. Then the times may be far off, so no delivery waits for longer
- * than `latest_due`.
+ * Makes a row from the table into a delivery in memory. An earlier process with another clock may have written its
+ * times, so they may be far off. No delivery waits for longer than until `latest_due`.
  *
  * @param latest_due the latest time at which a delivery written now can be due, in milliseconds of steady time
  */

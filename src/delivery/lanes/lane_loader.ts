@@ -17,15 +17,15 @@ import type { LaneMemory } from './lane_memory.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most deliveries that are read into a lane at once. One is read when memory has no room. */
+/** The most deliveries that are read into a lane at once. When memory has no room, only one is read. */
 export const LANE_PAGE = 64;
 /** The most lanes that one batch reads. */
 const LANES_READ_MAX = 500;
-/** About the most deliveries that one batch reads: messages that are accepted meanwhile wait for it. */
+/** The most deliveries, about, that one batch reads. Messages that are accepted meanwhile wait for the batch. */
 const DELIVERIES_READ_MAX = 500;
 /** The weight of the latest page in the average of their lengths. */
 const PAGE_LENGTH_WEIGHT = 0.02;
-/** A page that ends a lane and has at most this many deliveries is no sign of a backlog. */
+/** A last page with at most this many deliveries does not make its instance one with a backlog. */
 const FEW = 16;
 
 export interface LaneLoaderParts {
@@ -118,7 +118,7 @@ export class LaneLoader {
   }
 
   #take(lane: Lane, backlog: Backlog, rows: QueuedDelivery[], may_be_last: boolean): void {
-    // The table has more than the tail: other nodes stored messages before this node listened.
+    // The table has deliveries behind the tail: other nodes stored them before this node listened.
     const is_beyond_tail = lane.tail_length > 0 && (rows.at(-1)?.seq ?? 0) > backlog.tail_to;
     if (is_beyond_tail) this.#memory.spillTail(lane);
     const is_last = may_be_last && !is_beyond_tail;
@@ -126,14 +126,14 @@ export class LaneLoader {
     const before_tail = rows.filter(({ seq }) => seq < backlog.tail_from);
     for (const row of before_tail) this.#memory.appendRead(lane, laneDeliveryOf(row, latest_due));
     const reaches_tail = before_tail.length < rows.length;
-    // The page ends before the tail begins: so no delivery in the tail is pending any more.
+    // The last page ends before the tail begins, so no delivery in the tail is pending any more.
     if (is_last && !reaches_tail && lane.tail_length > 0) this.#memory.spillTail(lane);
     else if (is_last || reaches_tail) this.#memory.joinTail(lane);
     else this.#memory.setUnread(backlog, Math.max(0, backlog.unread_estimate - rows.length));
   }
 }
 
-/** A page shows whether the instance has a backlog: it has one if the page was long, or was not the last. */
+/** Notes whether the instance has a backlog: it has one if the page was long, or was not the last. */
 function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): void {
   if (page_length > FEW || lane.backlog !== null) recipient.is_behind = true;
   else if (recipient.is_behind && recipient.turn === null && !recipient.isSpilled) {
@@ -141,7 +141,9 @@ function noteBacklog(recipient: Recipient, lane: Lane, page_length: number): voi
   }
 }
 
-/** Whether a page is the last of its lane: then it is shorter than both limits, in deliveries and in characters. */
+/**
+ * Whether a page is the last of its lane. The last page is shorter than both limits, in deliveries and in characters.
+ */
 function isLastPage(rows: QueuedDelivery[], limit: number): boolean {
   if (rows.length >= limit) return false;
   let chars = 0;

@@ -5,7 +5,10 @@ import type { Lane } from './lane.ts';
 import type { LaneDelivery } from './lane_delivery.ts';
 import { PUSH_MS_GUESS, type Recipient } from './recipient.ts';
 
-/** The most deliveries of a lane in memory; and the most while its instance does not move, or the lane is held. */
+/**
+ * The most deliveries of a lane in memory. The second number holds while its instance does not move, or the lane is
+ * held.
+ */
 const LANE_LENGTH_MAX = 1_024;
 const SLOW_LANE_LENGTH_MAX = 2;
 /**
@@ -21,7 +24,7 @@ const SLOW_AFTER_MS = 250;
 /** The most deliveries in memory, and the most bytes of their messages. */
 const MEMORY_DELIVERIES_MAX = 50_000;
 const MEMORY_BYTES_MAX = 64 << 20;
-/** The share of that room for instances with a backlog: the rest is for messages that are accepted meanwhile. */
+/** The share of that room for instances with a backlog. The rest is for messages that are accepted meanwhile. */
 const BACKLOG_SHARE = 0.5;
 
 const NO_ATTEMPTS: Attempt[] = [];
@@ -51,8 +54,8 @@ export class LaneMemory {
   }
 
   /**
-   * Deliveries in memory, and deliveries that would be there if their lanes did not have to be read first. A backlog is
-   * no reason to accept less, however large it is: only additions since then count.
+   * Deliveries in memory, and those that would be there if their lanes did not have to be read first. A backlog,
+   * however large, is no reason to accept less, so only deliveries that were added since count.
    */
   get waiting(): number {
     return this.#queued - this.#queued_read + this.#unread;
@@ -62,7 +65,7 @@ export class LaneMemory {
     return this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX || this.#bytes >= MEMORY_BYTES_MAX;
   }
 
-  /** Whether instances with a backlog have used their share. The rest is for those without one. */
+  /** Whether instances with a backlog have used all of their share. */
   get isShareFull(): boolean {
     return (
       this.#queued + this.#reserved >= MEMORY_DELIVERIES_MAX * BACKLOG_SHARE ||
@@ -125,7 +128,7 @@ export class LaneMemory {
     delivery.attempts = NO_ATTEMPTS;
   }
 
-  /** The delivery is tried: it no longer counts as one that was read and waits. */
+  /** An attempt on a delivery starts, so it no longer counts as one that was read and waits. */
   tried(lane: Lane, delivery: LaneDelivery): void {
     if (delivery.is_read) this.#countRead(lane, -1);
     delivery.is_read = false;
@@ -158,7 +161,10 @@ export class LaneMemory {
     }
   }
 
-  /** An instance that backs off, or whose machine is away, needs no room: the next attempt reads its delivery. */
+  /**
+   * Keeps nothing in memory for an instance that backs off, or whose machine is away. Its next attempt reads the
+   * delivery again.
+   */
   trimAll(recipient: Recipient): void {
     for (const lane of recipient.lanes.values()) this.trim(lane, 0);
   }
@@ -169,7 +175,7 @@ export class LaneMemory {
     lane.invalidate();
   }
 
-  /** No part of a lane is on disk only any more. */
+  /** All of a lane is in memory now. */
   joinTail(lane: Lane): void {
     if (lane.backlog === null) return;
     this.setUnread(lane.backlog, 0);

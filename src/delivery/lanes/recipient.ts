@@ -30,13 +30,13 @@ export class Recipient {
    * it since.
    */
   invalidated_at: number;
-  /** True when the instance was deleted or belongs to another node: this node starts nothing more for it. */
+  /** True when the instance was deleted or belongs to another node. This node then starts nothing more for it. */
   dropped = false;
-  /** True when the instance has a backlog, or was away: see turns.ts. */
+  /** True when the instance has a backlog, or was away (see turns.ts). */
   is_behind = false;
   /** A message was accepted for it since its last attempt. */
   is_touched = false;
-  /** Attempts that it started in its turn; null while it has no turn. */
+  /** How many attempts it started in its turn; null while it has no turn. */
   turn: number | null = null;
   /**
    * Whether it is in the first list of those that can take a step, and whether it is in one of the lists for instances
@@ -50,18 +50,21 @@ export class Recipient {
    * agent thinks.
    */
   in_hand = 0;
-  /** Reads of its lanes in flight. */
+  /** How many of its lanes are being read. */
   loads = 0;
   /**
-   * When it could have started an attempt, if its machine had pulled; null when it is not waiting for its machine. A
-   * machine that pulls quickly makes it wait again and again, each time for a moment.
+   * Since when an attempt waits for a pull of its machine; null when none waits. A machine that pulls quickly makes
+   * attempts wait again and again, each time for a moment.
    */
   waits_since: number | null = null;
   /** Whether a timer checks `waits_since`. */
   wait_watched = false;
-  /** The last time an attempt ended, or began while none was in flight: an instance that has not moved for long is slow. */
+  /**
+   * When an attempt last ended, or last began while none was in flight. An instance that has not moved for long is
+   * slow.
+   */
   moved_at = 0;
-  /** How long a push to it takes lately. */
+  /** How long a push to it took lately, on average. */
   push_ms = PUSH_MS_GUESS;
 
   constructor(instance_id: string, partition: Partition) {
@@ -74,12 +77,12 @@ export class Recipient {
     return (this.#aside ??= new Lane('', 0, true));
   }
 
-  /** Its lanes, and the one of the deliveries aside. */
+  /** Its lanes, and the lane of its deliveries aside. */
   get allLanes(): Lane[] {
     return this.#aside === null ? [...this.lanes.values()] : [...this.lanes.values(), this.#aside];
   }
 
-  /** Whether a delivery of a meeting that stepped aside is in memory, or may be among those being read. */
+  /** Whether a delivery aside of a meeting is in memory, or may be among those being read. */
   hasAside(meeting_id: string): boolean {
     const aside = this.#aside;
     return aside !== null && (aside.isBusy || aside.queue.some((delivery) => delivery.meeting_id === meeting_id));
@@ -103,13 +106,13 @@ export class Recipient {
     this.is_touched = false;
   }
 
-  /** A message was accepted for it. While the instance is away, that message waits with all others. */
+  /** A message was accepted for the instance. While the instance is away, the message waits with all others. */
   touch(now: number): void {
     const { backoff_until } = this.registration.health;
     if ((backoff_until === null || backoff_until <= now) && !this.isAway(now)) this.is_touched = true;
   }
 
-  /** Whether its machine has not pulled for longer than a moment although something waits. */
+  /** Whether something has waited longer than AWAY_AFTER_MS for a pull of its machine. */
   isAway(now: number): boolean {
     return this.waits_since !== null && now - this.waits_since >= AWAY_AFTER_MS;
   }
@@ -127,20 +130,20 @@ export class Recipient {
   }
 
   /**
-   * Whether it goes before the instances with a backlog: it has none itself, or a message was just accepted for it,
-   * which is worth one attempt.
+   * Whether it goes before the instances with a backlog: it has no backlog itself, or a message was just accepted for
+   * it. Such a message is worth one attempt.
    */
   get goes_first(): boolean {
     return !this.is_behind || this.is_touched;
   }
 
-  /** Whether it has something in flight, or is listed. */
+  /** Whether it has an attempt or a read in flight, or is listed. */
   get isActive(): boolean {
     if (this.listed || this.listed_behind || this.registration.reading !== 'none') return true;
     return this.in_flight - this.in_hand + this.loads > 0;
   }
 
-  /** Whether a lane has something on disk only. A paused lane does not count: there is nothing to catch up with. */
+  /** Whether a lane has a part on disk only. A paused lane does not count, because it has nothing to catch up with. */
   get isSpilled(): boolean {
     for (const { backlog, is_paused } of this.lanes.values()) if (backlog !== null && !is_paused) return true;
     return false;

@@ -38,7 +38,7 @@ export class RecipientCache {
     for (const { instance_id, registration } of this.#recipients.values()) yield [instance_id, registration.health];
   }
 
-  /** The instance, if it is in memory. */
+  /** The recipient of an instance, if it is in memory. */
   known(instance_id: string): Recipient | undefined {
     return this.#recipients.get(instance_id);
   }
@@ -69,8 +69,8 @@ export class RecipientCache {
       this.#cursors?.drop(recipient);
       left--;
     }
-    // When most instances have something to deliver, a search through all of them for each new one would take quadratic
-    // time.
+    // The next search waits until the number has grown. If most instances have something to deliver, a search for each
+    // new one would take quadratic time.
     this.#evict_at = Math.max(IDLE_MAX, Math.ceil(this.#recipients.size * 1.1));
   }
 
@@ -85,13 +85,13 @@ export class RecipientCache {
     recipient.dropped = true;
     this.#turns.end(recipient);
     this.#cursors?.drop(recipient);
-    // The same id may be registered again already.
+    // The id may already be registered again.
     if (this.#recipients.get(recipient.instance_id) === recipient) this.#recipients.delete(recipient.instance_id);
   }
 
   /**
-   * @param known_to the seq up to which no delivery is pending, for a lane that is not in memory; null: the lane must
-   * be read
+   * @param known_to up to this seq no delivery of the lane is pending, for a lane that is not in memory; null: the lane
+   * must be read
    */
   laneOf(recipient: Recipient, meeting_id: string, known_to: number | null): Lane {
     const known = recipient.lanes.get(meeting_id);
@@ -105,15 +105,15 @@ export class RecipientCache {
   }
 
   /**
-   * Whether a lane may have already read a message that was requested at this time, and then have been forgotten. Then
-   * the message need not be pending.
+   * Whether a lane that is now forgotten may have read a message that was requested at this time. Such a message need
+   * not be pending any more.
    */
   mayHaveRead(recipient: Recipient, requested_at: number): boolean {
     return this.#cursors !== null && requested_at < this.#cursors.forgottenAt(recipient);
   }
 
   /**
-   * Forgets an empty lane, but only after all pending lanes are found. Until then only the lane knows which of its
+   * Forgets an empty lane, but only after all pending lanes were found. Before that, only the lane knows which of its
    * deliveries are done.
    */
   evictIfIdle(recipient: Recipient, lane: Lane): void {

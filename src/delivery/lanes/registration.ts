@@ -23,13 +23,13 @@ export class Registration {
   reading: Reading = 'none';
   #target: Target | null = null;
   #health: InstanceHealth = NO_HEALTH;
-  /** The health changed and is not on disk yet. */
+  /** Whether the health changed and is not on disk yet. */
   health_dirty = false;
-  /** The `updated_at` of the registration whose receiver responded 410; null when none did. */
+  /** The `updated_at` of the registration to which the receiver responded 410; null when it did not. */
   gone_as_of: number | null = null;
   /** Counts invalidations: a row that was requested before the last one is out of date. */
   version = 0;
-  /** True when another node may have reset the back-off and this node did not hear of it. The row says whether. */
+  /** True when another node may have reset the back-off without this node's knowledge. The row shows whether it did. */
   may_need_reset = false;
   #resets_when_replaced = false;
 
@@ -60,7 +60,10 @@ export class Registration {
     this.version++;
   }
 
-  /** The timer of the pause compares the state and the version, and finds that the pause is over. */
+  /**
+   * The timer of the pause stays. When it fires, it compares the state and the version, and finds that the pause is
+   * over.
+   */
   #endPause(): void {
     if (this.reading === 'paused') this.reading = 'none';
   }

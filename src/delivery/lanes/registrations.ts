@@ -12,7 +12,7 @@ import type { Transport } from '../transport/transport.ts';
 import type { Recipient } from './recipient.ts';
 import type { RecipientCache } from './recipient_cache.ts';
 
-/** The most rows in one read: messages that are accepted meanwhile wait for it. */
+/** The most rows in one read. Messages that are accepted meanwhile wait for the read. */
 const BATCH_MAX = 100;
 /** How soon an instance whose secrets cannot be decrypted is read, and logged, again. New secrets end the wait. */
 const UNREADABLE_RETRY_MS = 60_000;
@@ -75,7 +75,7 @@ export class Registrations {
       .then(
         (row) => {
           registration.reading = 'none';
-          // A newer row was taken over meanwhile, or this one was requested too early.
+          // Meanwhile a newer row was taken over, or the registration was invalidated after this row was requested.
           if (registration.isCurrent || recipient.dropped || registration.version !== version) {
             this.#dispatcher.offer(recipient);
             return;
@@ -101,7 +101,7 @@ export class Registrations {
       );
   }
 
-  /** Takes over a newer row. The recipient may act on it at once. */
+  /** Takes over a newer row, which counts at once. */
   take(recipient: Recipient, row: Instance, resets_backoff: boolean): void {
     this.#replace(recipient, row);
     if (resets_backoff) this.resetBackoff(recipient);
@@ -136,15 +136,15 @@ export class Registrations {
 
   #withinBackoff(row: Instance): Instance {
     if (row.backoff_until === null) return row;
-    // An earlier process may have blocked the push under another policy. An attempt under the current policy opens no
-    // socket if it is blocked again, so it need not wait.
+    // An earlier process may have blocked the push under another policy. The next attempt need not wait: if the current
+    // policy blocks it too, it opens no socket.
     if (row.last_failure?.outcome === 'blocked') return { ...row, backoff_until: null };
     return { ...row, backoff_until: Math.min(row.backoff_until, this.#clock.now() + jittered(BACKOFF_MAX_MS, 1)) };
   }
 
   /**
-   * Its secrets cannot be decrypted. It is read again when the row changes, and not for each message that is accepted
-   * for it. No push is made: an earlier row in memory may have another owner's target.
+   * The secrets of the instance cannot be decrypted. Its row is read again after a change or a pause, and not for each
+   * accepted message. No push is made: an earlier row in memory may have the target of another owner.
    */
   #pause(recipient: Recipient, error: StoreError): void {
     const { registration } = recipient;
@@ -160,8 +160,8 @@ export class Registrations {
   }
 
   /**
-   * Null for an instance that does not exist, an error for one whose secrets cannot be decrypted. If somebody tampered with a
-   * row, the pushes to all other instances go on.
+   * Null for an instance that does not exist, an error for one whose secrets cannot be decrypted. So a damaged row does
+   * not stop the pushes to other instances.
    */
   async #read(instance_ids: string[]): Promise<(Instance | StoreError | null)[]> {
     try {

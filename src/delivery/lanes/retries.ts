@@ -23,9 +23,9 @@ export interface RetriesParts {
 }
 
 /**
- * The deliveries that stepped aside. Each is tried again when it is due, and is on disk only until then. Memory has
- * only the time of the next one of each recipient (`aside_due_at`). At that time a page of due deliveries is read into
- * `aside`, a lane that blocks no other. Its backlog says that something is due and not read yet.
+ * The deliveries that went aside. Each is on disk until it is due, and is then tried again. For each recipient, memory
+ * has the time of the next one (`aside_due_at`). At that time a page of due deliveries is read into the lane `aside`,
+ * which blocks no other lane. While that lane has a backlog, more deliveries are due.
  */
 export class Retries {
   readonly #clock: Clock;
@@ -54,8 +54,8 @@ export class Retries {
   }
 
   /**
-   * All deliveries that were read as due belong to meetings that are paused by now. The table may not say so yet, so it
-   * is not read again at once.
+   * All deliveries that were read belong to meetings that were paused since. The table may not show the pause yet, so
+   * it is not read again at once.
    */
   putOff(recipient: Recipient): void {
     const { aside_due_at } = recipient;
@@ -64,8 +64,8 @@ export class Retries {
   }
 
   /**
-   * Starts a read of due deliveries, now or when the next one is due. While some of them are in memory, it starts none:
-   * `check` is called again when these are done.
+   * Starts a read of due deliveries, now or when the next one is due. While due deliveries are in memory it starts no
+   * read; when they are done, `check` is called again.
    */
   check(recipient: Recipient): void {
     const due_at = recipient.aside_due_at;
@@ -90,7 +90,7 @@ export class Retries {
     lane.begin('loading');
     lane.backlog = null;
     recipient.loads++;
-    // A delivery that becomes due from here on is noted, and the end of the read keeps that note.
+    // From here on `schedule` may note a delivery that becomes due; the end of the read keeps that note.
     recipient.aside_due_at = null;
     try {
       await this.#settlements.flush();
@@ -113,8 +113,8 @@ export class Retries {
       lane.end();
       this.#dispatcher.retryLater(error, () => {
         this.schedule(recipient, this.#clock.now());
-        // While the lane was busy, due deliveries were noted without a check. If none was noted, the read itself must
-        // be repeated.
+        // While the lane was busy, `schedule` noted due deliveries and started no read. If nothing was noted, this read
+        // must be repeated.
         this.check(recipient);
         this.#dispatcher.offer(recipient, lane);
       });

@@ -3,17 +3,17 @@
  *
  * first:   instances without a backlog, one step each. An accepted message also puts an instance with a backlog
  *          here, for one attempt, so that a small backlog ends soon.
- * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of their
- *          deliveries was tried: so each is read from the table by the page and pushed over one connection.
+ * waiting: instances with a backlog. A few hundred have their _turn_ at a time. A turn ends when a page of the
+ *          instance's deliveries was tried, so that each page is one read and uses one connection.
  *
  * Instances with a backlog get a share even when the first list is never empty, and never more than their room.
  */
 import { Fifo } from '../fifo.ts';
 import type { Recipient } from './recipient.ts';
 
-/** After this many steps from the first list, an instance with a backlog takes one. */
+/** After this many steps from the first list, an instance with a backlog takes a step. */
 const FIRST_IN_A_ROW = 4;
-/** The attempts in a turn. Deliveries that the turn has read already are still tried. */
+/** The attempts in a turn. Deliveries that the turn has already read are tried even beyond this number. */
 const TURN_ATTEMPTS = 64;
 
 export class Turns {

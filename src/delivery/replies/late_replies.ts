@@ -33,9 +33,9 @@ export interface LateRepliesParts {
 
 /**
  * Sends replies that arrive after the response to the push, at most REPLIES_MAX for each delivery. A delivery has that
- * many places, each reply takes one, and the place is part of its idempotency key. So the transaction that stores a
- * reply also counts it, at any node, and two replies that arrive together cannot take the same place. An idempotency
- * key is kept for as long as a token is valid.
+ * many places. Each reply takes one, and the place is part of its idempotency key. So the transaction that stores a
+ * reply also counts it, on any node, and two replies that arrive together cannot take the same place. The store keeps
+ * an idempotency key for as long as a token is valid.
  */
 export class LateReplies {
   readonly #store: LateRepliesParts['store'];
@@ -71,14 +71,16 @@ export class LateReplies {
     if (instance === null || instance.created_at > delivery.created_at || !instance.replies || !instance.is_active) {
       throw new Problem('replies_not_allowed');
     }
-    // A machine got the push, and the token with it, because of its key. A webhook gets them because of its address.
+    // A pulling machine gets the push and its token because of its key, so the key must still be valid. A webhook gets
+    // them because of its address.
     const { owner_key_id, transport } = instance;
     if (transport === 'pull' && owner_key_id !== null && !this.#keyring.canOwn(owner_key_id))
       throw new Problem('replies_not_allowed', KEY_ENDED);
     const read = readReply(reply.value, reply.text, { agents, max_message_bytes: this.#max_message_bytes });
     if (read.kind === 'refused') throw invalidField('reply', `cannot be sent: ${read.why}`);
     const { idempotency_key } = reply;
-    // A repeated reply may have any place; a new one takes a place behind those that are known to be taken.
+    // A reply with an idempotency key may be a repeated one, which can have any place. Others begin behind the places
+    // that are known to be taken.
     const from = idempotency_key === undefined ? (this.#counts.get(delivery_id) ?? 0) : 0;
     const fingerprint = idempotency_key === undefined ? randomUUID() : hash('sha256', idempotency_key, 'base64');
     for (let place = from; place < REPLIES_MAX; place++) {

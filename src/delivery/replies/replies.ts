@@ -9,13 +9,16 @@ import type { AnsweredPart, PushResult } from '../transport/transport.ts';
 import { replySend } from './reply_send.ts';
 
 /**
- * The most responses whose replies are being stored, and the most bytes of these replies. Beyond it no attempt starts.
+ * The most responses whose replies are being stored, and the most bytes of these replies. With more, no attempt starts.
  */
 const STORING_MAX = 2_000;
 const STORING_BYTES_MAX = 32 << 20;
 const RETRY_MS = 500;
 
-/** The same for all replies, because the first one counts: an agent that gets a push again may write other words. */
+/**
+ * The same for all replies, so that a second reply with the same key is a repetition whatever its words: an agent that
+ * gets a push again may write other words.
+ */
 const FINGERPRINT = '';
 
 export interface RepliesParts {
@@ -32,7 +35,7 @@ type PlacedReply = ReadReply & { place: string };
 interface Storing {
   delivery: LaneDelivery;
   read: PlacedReply[];
-  /** Whether this node no longer owns the instance: then the next owner pushes again. */
+  /** Whether this node no longer owns the instance; then the next owner makes the push again. */
   isLost: () => boolean;
 }
 
@@ -60,7 +63,7 @@ export class Replies {
     this.#max_message_bytes = max_message_bytes;
   }
 
-  /** Whether so many replies wait to be stored that no attempt may start. */
+  /** Whether too many replies wait to be stored, so that no attempt may start. */
   get isFull(): boolean {
     return this.#storing >= STORING_MAX || this.#storing_bytes >= STORING_BYTES_MAX;
   }
@@ -90,7 +93,7 @@ export class Replies {
     return this.#storeAll({ delivery, read, isLost });
   }
 
-  /** The places of an agent that is asked alone are its own, whatever else was asked with it. */
+  /** An agent that has a request of its own also has places of its own, so they do not depend on the other agents. */
   #readPart({ agents, body }: AnsweredPart, all_agents: readonly string[]): PlacedReply[] {
     const prefix = agents.length < all_agents.length ? `${agents[0]}:` : '';
     return repliesIn(body, { agents, max_message_bytes: this.#max_message_bytes }).map((reply, i) => ({
@@ -148,7 +151,7 @@ export class Replies {
     }
   }
 
-  /** Resolves when nothing is being stored; to be called once, when no attempt is in flight. */
+  /** Resolves when nothing is being stored. Call it once, when no attempt is in flight. */
   async idle(): Promise<void> {
     if (this.#storing === 0) return;
     await new Promise<void>((resolve) => {
@@ -179,5 +182,5 @@ function inWords(read: readonly ReadReply[]): string {
     .join('; ')}`;
 }
 
-/** The most refused replies that are named, because each attempt is stored with these words. */
+/** The most refused replies that are named. Their names are stored with each attempt. */
 const REFUSED_NAMED_MAX = 3;

@@ -34,8 +34,8 @@ interface Running {
 }
 
 /**
- * Webhooks in the shape that the runtime of the instance needs. The engine gives it the push of the specification and
- * gets one result, however many requests that takes.
+ * Pushes in the shape that the runtime of the instance needs. The engine hands over the push of the specification and
+ * gets one result, even when the runtime needs several requests.
  */
 export class RuntimeTransport implements Transport {
   readonly #parts: RuntimeTransportParts;
@@ -110,7 +110,7 @@ export class RuntimeTransport implements Transport {
     });
   }
 
-  /** Null when the history cannot be read: the attempt counts as not made. */
+  /** Null when the history cannot be read. The attempt then counts as not made. */
   async #historyOf(meeting_id: string, before_seq: number, limit: number): Promise<PastMessage[] | null> {
     if (limit === 0) return [];
     try {

@@ -4,13 +4,13 @@ import type { Options } from '../../domain/runtimes/options.ts';
 import type { AnsweredPart } from '../transport/transport.ts';
 import type { Exchanged } from './exchanged.ts';
 
-/** Requests of one push in flight at a time. */
+/** The most requests of one push in flight. */
 const AT_A_TIME = 4;
 
-/** What a push came to, over all its requests. */
+/** The result of a push, over all its requests. */
 export interface Turns extends Omit<Exchanged, 'body'> {
   answered: AnsweredPart[];
-  /** The beginning of the body that decided. */
+  /** The beginning of the response body that decided the outcome. */
   excerpt: string;
 }
 
@@ -23,13 +23,13 @@ export interface TurnsParts {
   answered_agents: readonly string[];
   /** Makes a request; null when the attempt is to count as not made. */
   exchange: (request: RuntimeRequest, agents: readonly string[]) => Promise<Exchanged | null>;
-  /** Waits; false when there is no time left for another request. */
+  /** Waits. Resolves to false when no time is left for another request. */
   pause: (ms: number) => Promise<boolean>;
 }
 
 /**
- * Asks a runtime: one request for all agents of a push, or one for each that has not answered yet. A failure of one
- * keeps no other from being asked.
+ * Asks a runtime: one request for all agents of a push, or one for each agent that has not answered yet. When one
+ * request fails, the others are still made.
  *
  * @returns null when the attempt is to count as not made
  */
@@ -72,7 +72,7 @@ function taken({ answers, note = '' }: Taken, { agents }: Asked): Pick<Turns, 'o
   return { outcome: 'ok', detail: note, answered: [{ agents, body: JSON.stringify({ replies: answers }) }] };
 }
 
-/** The first failure says what becomes of the delivery; what was answered counts all the same. */
+/** The first failure decides the outcome. Answers count even so. */
 function together(results: Turns[]): Turns {
   const answered = results.flatMap((each) => each.answered);
   const failures = results.filter(({ outcome }) => outcome !== 'ok');
@@ -83,7 +83,7 @@ function together(results: Turns[]): Turns {
   return { ...first, answered, detail: first.detail + others };
 }
 
-/** All have answered in earlier attempts: that was stored, and what became of the delivery was not. */
+/** All agents answered in earlier attempts. Their answers were stored, but not the new state of the delivery. */
 const NOTHING_LEFT = {
   outcome: 'ok' as Outcome,
   status_code: 200,

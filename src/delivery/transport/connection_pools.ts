@@ -5,7 +5,7 @@ import { isRefusal, parseWebhookUrl, type WebhookTarget } from '../../domain/web
 import { IntrusiveList } from '../intrusive_list.ts';
 import { PooledConnection } from './pooled_connection.ts';
 
-/** All pools together. They bound how many unused connections stay open over all instances. */
+/** All pools. They bound how many unused connections stay open over all instances. */
 export class ConnectionPools {
   readonly #policy: EgressPolicy;
   readonly #idle_max: number;
@@ -26,8 +26,8 @@ export class ConnectionPools {
   }
 
   /**
-   * The pool of an instance. For a URL of another origin it is a new pool, and the old connections are closed. A text
-   * when the URL is refused: why.
+   * The pool of an instance. For a URL of another origin it makes a new pool and closes the old connections. When the
+   * URL is refused, it returns a text that says why.
    */
   of(instance_id: string, url: string): InstancePool | string {
     const known = this.#pools.get(instance_id);
@@ -84,7 +84,7 @@ export class InstancePool {
   /** Pushes in flight. */
   pushes = 0;
   is_closed = false;
-  /** Last in, first out: surplus connections grow old and are closed. */
+  /** Last in, first out, so that surplus connections stay unused and are closed. */
   readonly #idle: PooledConnection[] = [];
   readonly #idle_of_all: IntrusiveList<PooledConnection>;
   readonly #onUnused: () => void;
@@ -110,7 +110,7 @@ export class InstancePool {
     this.#idle_of_all.add(connection);
   }
 
-  /** Takes a closed connection off the list. */
+  /** Removes a closed connection from the list. */
   drop(connection: PooledConnection): void {
     if (!this.#idle_of_all.delete(connection)) return;
     const index = this.#idle.indexOf(connection);

@@ -11,8 +11,8 @@ import type { HostResolver } from './resolver.ts';
 import type { Stage } from './transport.ts';
 
 /**
- * The one place that opens outgoing sockets. A name is resolved once per connection, every address found is judged,
- * and the socket goes to an address that was judged: what the name server says a moment later changes nothing.
+ * The one place that opens outgoing sockets. A name is resolved once per connection, and every address found is judged.
+ * The socket connects to one of these addresses, so a later response of the name server changes nothing.
  */
 export interface ConnectorOptions {
   policy: EgressPolicy;
@@ -81,7 +81,7 @@ export class ConnectAttempt {
 
   #onAddresses(addresses: AddressBytes[]): void {
     this.#observer.beginStage('connect');
-    // One denied address denies the name: luck must not decide which of the addresses gets the connection.
+    // One denied address denies the name. Otherwise chance would decide whether the connection reaches it.
     for (const bytes of addresses) {
       const denial = judgeAddress(bytes, this.#options.policy);
       if (denial !== null) return this.#fail('blocked', `the push ${describeDenial(denial)}`);
@@ -176,7 +176,7 @@ export class ConnectAttempt {
     this.#fail('unreachable', `${CONNECT_ERROR_TEXT[code] ?? 'the connection failed'} (${code})`);
   }
 
-  /** Keeps the error that says the most: a refusal, because the host was there. */
+  /** Keeps the error that says the most. That is a refusal, because it shows that the host is there. */
   #keepError(error: NodeJS.ErrnoException): void {
     if (this.#error?.code !== 'ECONNREFUSED') this.#error = error;
   }

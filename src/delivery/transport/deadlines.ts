@@ -1,8 +1,8 @@
 import { ListNode, IntrusiveList } from '../intrusive_list.ts';
 
 /**
- * Deadlines of equal length for many pushes. They end in the order in which they start, so a list and a single timer replace a timer
- * for each push, at the price of four assignments.
+ * Deadlines of equal length for many pushes. They end in the order in which they start. So a list with one timer is
+ * enough, and a push costs four assignments instead of a timer.
  */
 export abstract class DeadlineEntry extends ListNode {
   started_at_ms = 0;
@@ -11,7 +11,7 @@ export abstract class DeadlineEntry extends ListNode {
   abstract expire(): void;
 }
 
-/** The least time between two timers: deadlines in between end together. */
+/** The least time between two sweeps. Deadlines in between end together. */
 const SWEEP_INTERVAL_MS_MIN = 5;
 
 export class Deadlines {
@@ -55,14 +55,13 @@ export class Deadlines {
   }
 
   #arm(delay_ms: number): void {
-    // The socket of a push keeps the process alive, so this timer need not. Nothing cancels the timer when the list
-    // becomes empty: this class exists so that a push does not have to arm a timer again.
+    // The socket of a push keeps the process alive, so this timer need not. The timer stays when the list becomes
+    // empty: otherwise the next push would have to start a timer, which this class avoids.
     this.#timer = setTimeout(() => setImmediate(() => this.#sweep()), delay_ms).unref();
   }
 
   /**
-   * Runs after the next poll for I/O. So a response that arrived in the socket while this process was busy still
-   * counts.
+   * Runs after the next poll for I/O, so that a response counts that arrived in the socket while this process was busy.
    */
   #sweep(): void {
     if (this.#timer === null) return;

@@ -16,8 +16,8 @@ export interface Diagnosis extends Omit<PushResult, 'detail' | 'retry_after' | '
 }
 
 /**
- * Makes one signed push to the stored URL, like a real one, over a connection of its own. A runtime that has a cheaper
- * question is asked that one. Nothing is recorded.
+ * Makes one signed push to the stored URL, like a real one, over a connection of its own. For a runtime with a cheaper
+ * request (`probeOf`) it makes that request. Nothing is recorded.
  *
  * @param id the id of the delivery and of the message
  */
@@ -65,7 +65,7 @@ function samplePush(instance: Instance, id: string, wall_ms: number, user_agent:
   return { ...push, headers: { ...push.headers, 'convoke-test': 'true' } };
 }
 
-/** The cheapest question of a runtime; where there is none, what a real push would be. */
+/** The cheapest request of the runtime; without one, the request of a real push. */
 function requestTo(push: Push, { webhook_headers, webhook_url }: Instance, runtime: RuntimeSettings): Push {
   const { probeOf, requestOf, asksEach } = runtimeOf(runtime);
   const { options } = runtime;

@@ -5,10 +5,13 @@ import Client from 'undici/lib/dispatcher/client.js';
 import { ListNode } from '../intrusive_list.ts';
 import { RESPONSE_HEADER_BYTES_MAX, RESPONSE_RAW_BYTES_MAX } from './response.ts';
 
-/** An unused connection is closed after this, unless the receiver's Keep-Alive header gives another time. */
+/** How long an unused connection stays open, unless the receiver's Keep-Alive header gives another time. */
 const IDLE_MS = 10_000;
 const IDLE_MS_MAX = 60_000;
-/** We close this much before the time that the receiver gives, so that both ends do not decide at the same moment. */
+/**
+ * How much earlier than the receiver Convoke closes, so that the receiver does not close at the moment of the next
+ * push.
+ */
 const IDLE_HINT_MARGIN_MS = 1000;
 
 /** A connected socket and the undici client that speaks HTTP on it: one client per socket, never a second socket. */
@@ -34,13 +37,13 @@ export class PooledConnection extends ListNode {
       connect: (_options, callback) => {
         const error = handed_over ? new Error('The connection was closed before the request was sent') : null;
         handed_over = true;
-        // The callback is not called at once: undici overlooks a connector that calls back before it returns.
+        // Calls back later, because undici ignores a connector that calls back before it returns.
         queueMicrotask(() => (error ? callback(error, null) : callback(null, socket)));
       },
       allowH2: false,
       pipelining: 1,
       maxHeaderSize: RESPONSE_HEADER_BYTES_MAX,
-      // Neither of these is a deadline: each byte that arrives starts them again.
+      // Off: each byte that arrives starts them again, so they are no deadlines.
       headersTimeout: 0,
       bodyTimeout: 0,
       keepAliveTimeout: IDLE_MS,
@@ -74,10 +77,10 @@ export class PooledConnection extends ListNode {
   }
 
   /**
-   * Looks at the head of a response before undici does, for two reasons. undici takes an unasked-for 100 for a breach of the
-   * protocol, and a server may send one (RFC 9110, section 15.2.1): undici is shown a 102, which it ignores as it should.
-   * And beyond its limit undici makes an error with a stack trace for every further header: 100,000 headers cost 72 ms
-   * of this process, against 1 ms when the surplus bytes never reach it.
+   * Looks at the head of a response before undici does, for two reasons. First, a server may send a 100 that nobody
+   * asked for (RFC 9110, section 15.2.1). undici would end the connection, so it gets a 102 instead, which it ignores.
+   * Second, undici makes an error with a stack trace for every header beyond its limit: 100,000 headers take 72 ms, and
+   * 1 ms when the surplus bytes never reach it.
    */
   #passes(chunk: Buffer): boolean {
     this.has_responded = true;

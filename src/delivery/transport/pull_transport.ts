@@ -16,7 +16,9 @@ import type { Push, PushResult, Transport, Way } from './transport.ts';
 
 /** The longest deadline for a result. */
 const DEADLINE_MS_MAX = 600_000;
-/** The most pulls of one instance that wait at a time: one more ends the one that waits longest, empty. */
+/**
+ * The most pulls of one instance that wait at a time. One more ends the pull that has waited longest, without a push.
+ */
 const WAITING_MAX = 16;
 /**
  * The most pushes that one machine, and all machines together, may have in hand. A push in hand stays in the memory of
@@ -26,11 +28,14 @@ const AWAITED_OF_INSTANCE_MAX = 256;
 const AWAITED_MAX = 20_000;
 const AWAITED_BYTES_MAX = 32 << 20;
 /**
- * The part of what is still free that one machine may have. So machines that take much and report nothing leave room
- * for each other one: after twelve of them a quarter is free.
+ * How much of the free room one machine may take. So machines that take much and report nothing leave room for the
+ * others: after seven of them more than a third is still free.
  */
 const SHARE_OF_FREE = 1 / 8;
-/** Machines that go on when another one reports: each result makes room for one push, and some want none any more. */
+/**
+ * How many waiting machines get another chance when a result arrives. Each result makes room for one push, but some of
+ * them may want none any more.
+ */
 const WOKEN_MAX = 16;
 /** The most bytes of bodies in one response; a single push may be larger. */
 const RESPONSE_BYTES_MAX = 512 << 10;
@@ -45,7 +50,7 @@ export interface PullResult {
   attempt: number;
   /** Null: the runtime was not reached. */
   status_code: number | null;
-  /** In words; empty when there is a status. */
+  /** Why there is no status, in words; empty when there is one. */
   detail: string;
   retry_after: string | null;
   body: string;
@@ -60,8 +65,8 @@ export interface PullTransportParts {
 }
 
 /**
- * The way out of the queue for a machine that cannot be called: it asks for its pushes. A push is handed out only to a
- * pull that waits. So no attempt is made while no machine pulls. The next pulls bring the results.
+ * Pushes to machines that cannot be called: they ask for their pushes. A push is handed out only to a pull that waits,
+ * so no attempt is made while no machine pulls. Later pulls bring the results.
  *
  * A waiting pull is one object, and one timer ends all waits and all attempts: thousands of machines that wait cost
  * memory and nothing else.
@@ -77,7 +82,7 @@ export class PullTransport implements Transport {
   #awaited_bytes = 0;
   /** Instances that got no push because too much was in hand; the one that waits longest is first. */
   readonly #without_room = new Set<string>();
-  /** Pulls that end in this turn of the loop. */
+  /** Pulls that end in this turn of the event loop. */
   #closing: WaitingPull[] = [];
   #judge_timer: Timer | null = null;
   #is_draining = false;
@@ -115,7 +120,7 @@ export class PullTransport implements Transport {
     if (this.#leave(pull)) this.#giveBack(pull.pushes);
   }
 
-  /** These pushes never left this node: their attempts count as not made. */
+  /** Takes back pushes that never left this node. Their attempts count as not made. */
   giveBack(pushes: readonly HandedOut[]): void {
     this.#giveBack(pushes as readonly AwaitedResult[]);
   }
@@ -218,7 +223,7 @@ export class PullTransport implements Transport {
     }
     for (let pull = instance.waiting[0]; pull !== undefined; pull = instance.waiting[0]) {
       if (pull.request.updated_at === updated_at) return pull;
-      // The engine's registration is older than the one that this pull was allowed by: the engine reads the row again.
+      // The engine has an older registration than the one that allowed this pull. The engine reads the row again.
       if (pull.request.updated_at > updated_at) return null;
       // The registration changed, perhaps its owner too: the machine has to ask again.
       this.#end(pull, null);
@@ -263,7 +268,7 @@ export class PullTransport implements Transport {
     this.#disconnect(instance);
   }
 
-  /** Ends all pulls, empty, and each new one at once. Results still count. */
+  /** Ends all pulls without a push, and each new pull at once. Results still count. */
   drain(): void {
     this.#is_draining = true;
     for (const { waiting } of this.#instances.values()) for (const pull of waiting.slice()) this.#end(pull, null);
@@ -278,7 +283,7 @@ export class PullTransport implements Transport {
 
   // ── ends ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-  /** Ends a pull after this turn of the loop, so that pushes that are handed out later in the turn go along. */
+  /** Ends a pull after this turn of the event loop, so that it can take more pushes of the same turn. */
   #closeSoon(pull: WaitingPull): void {
     if (pull.is_closing) return;
     pull.is_closing = true;
@@ -341,7 +346,7 @@ export class PullTransport implements Transport {
     return { status_code: null, duration_ms, stages: [], response_excerpt: '', retry_after: null };
   }
 
-  /** Judges a result as the response of a receiver is judged. */
+  /** Judges a result like the response of a receiver. */
   #resultOf(awaited: AwaitedResult, { status_code, detail, retry_after, body }: PullResult): PushResult {
     const { headers, success_statuses, keeps_body = false } = awaited.push;
     const empty = this.#emptyResult(awaited);

@@ -13,10 +13,10 @@ export interface HandedOut {
   readonly deadline_at: number;
 }
 
-/** How a pull ends: with pushes (none when its time was up), or with the problem that ended its key or session. */
+/** How a pull ends: with pushes (none when its time was up), or with the problem that its key or session has. */
 export type PullEnd = { pushes: readonly HandedOut[] } | { code: ProblemCode };
 
-/** What authorises a pull: a key, a session, or that no key was made. */
+/** What allows a pull: a key, a session, or the fact that no key exists. */
 export interface Revocable {
   /** Why it is no longer valid; null while it is valid. */
   revocationReason(): ProblemCode | null;
@@ -25,9 +25,9 @@ export interface Revocable {
 /** A request of a machine for pushes. */
 export interface PullRequest {
   instance_id: string;
-  /** `updated_at` of the registration by which the pull was allowed. */
+  /** `updated_at` of the registration that allowed the pull. */
   updated_at: number;
-  /** The most pushes that it takes. */
+  /** The most pushes that the machine takes. */
   max: number;
   wait_ms: number;
   address: string | null;
@@ -105,7 +105,7 @@ export class PullingInstance extends WheelEntry {
   readonly waiting: WaitingPull[] = [];
   /** By delivery_id. */
   readonly awaited = new Map<string, AwaitedResult>();
-  /** Of the bodies of these pushes. */
+  /** The bytes of the bodies of these pushes. */
   awaited_bytes = 0;
   readonly #onIdle: (instance: PullingInstance) => void;
 

@@ -37,9 +37,9 @@ export const RESERVED_HEADERS: ReadonlySet<string> = new Set([
   REPLY_TOKEN_HEADER,
 ]);
 
-/** Shorter values are no secrets, and hiding them would make responses unreadable. */
+/** Shorter values are not hidden: they are hardly secrets, and without them responses would be hard to read. */
 const SECRET_CHARS_MIN = 8;
-/** Shorter parts of a secret at the end of a cut text reveal nothing. */
+/** A shorter part of a secret at the end of a cut text is not hidden, because it reveals nothing. */
 const PART_CHARS_MIN = 4;
 const HIDDEN = '[hidden]';
 

@@ -56,7 +56,7 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   #retry_after: string | null = null;
   #body: ResponseBody | null = null;
 
-  /** @param resolve null only when it is given up */
+  /** @param resolve gets null only when the push is given up */
   constructor(
     context: PushContext,
     push: Push,
@@ -110,12 +110,12 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
     this.#context.own_deadlines.delete(this);
   }
 
-  /** Ends it without a result: another node goes on, or the process ends. */
+  /** Ends the push without a result, because another node continues or the process ends. */
   giveUp(): void {
     this.#settle('timeout', '', false, true);
   }
 
-  /** A connection is made soon or not at all, however long an agent may think. */
+  /** Connecting has a deadline of its own. It stays short however long an agent may think. */
   #connect(timeout_ms: number): void {
     this.#connect_attempt = new ConnectAttempt(this.#target!, this.#context.connector, this);
     this.#connect_attempt.start(Math.min(timeout_ms, this.#context.deadline_ms));
@@ -165,8 +165,8 @@ export class PushAttempt extends DeadlineEntry implements Dispatcher.DispatchHan
   // ── called by undici ──
 
   /**
-   * undici writes the request next. If the process was stopped just before (a paused machine), this code runs before
-   * any timer ends the push. By now another node may have delivered in its place, so the deadline is checked.
+   * undici writes the request next. If the process was paused just before, this code runs before any timer can end the
+   * push, and another node may have delivered meanwhile. So the deadline is checked here.
    */
   onRequestStart(controller: Dispatcher.DispatchController): void {
     if (this.#context.now() - this.started_at_ms < this.#timeout_ms) return;

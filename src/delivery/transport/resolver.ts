@@ -5,9 +5,9 @@ import type { AddressBytes } from '../../domain/address.ts';
 import { isLocalhostName } from '../../domain/webhook_url.ts';
 
 /**
- * Resolves host names, without `dns.lookup`. That function runs two lookups at a time on libuv's threads: eight lookups
- * at a silent name server took 10 to 40 s for everybody. Here each lookup has a c-ares channel of its own, which waits
- * for no other lookup and can be cancelled as a whole: 200 lookups at a silent name server ended together in 0.7 s.
+ * Resolves host names without `dns.lookup`, which runs only two lookups at a time, on libuv's threads. Eight lookups at
+ * a silent name server held up everybody for 10 to 40 s. Here each lookup has a c-ares channel of its own: it waits for
+ * no other lookup, and can be cancelled. 200 lookups at a silent name server ended together in 0.7 s.
  */
 export interface HostResolver {
   /** Starts one lookup. `done` is called once, never synchronously, and never after the lookup was cancelled. */
@@ -32,7 +32,10 @@ export interface ResolverOptions {
 const TRY_TIMEOUT_MS = 500;
 const TRY_TIMEOUT_MAX_MS = 2000;
 const TRIES_MAX = 5;
-/** How long the other family may take once one has responded (RFC 8305, section 3, asks for a short delay). */
+/**
+ * How long the lookup of the other address family may take once one has ended (RFC 8305, section 3, asks for a short
+ * delay).
+ */
 const OTHER_FAMILY_WAIT_MS = 250;
 
 const HOSTS_PATH = process.platform === 'win32' ? 'C:\\Windows\\System32\\drivers\\etc\\hosts' : '/etc/hosts';
@@ -63,8 +66,8 @@ function answerSoon(found: Resolution, done: (found: Resolution) => void): Looku
 }
 
 /**
- * A and AAAA side by side on one channel. It ends when both have responded, when one has and the wait for the other is
- * over, or at the deadline.
+ * Looks up A and AAAA at the same time, on one channel. It ends when both have ended, when one has and the wait for the
+ * other is over, or at the deadline.
  */
 class DnsLookup implements Lookup {
   readonly #resolver: Resolver;
@@ -74,7 +77,7 @@ class DnsLookup implements Lookup {
   #waiting_for = 2;
   #ended = false;
   readonly #addresses: AddressBytes[] = [];
-  /** The error that says the most: "no such record" says less than "the name server failed". */
+  /** The error to report. "The name server failed" replaces "no such record", because it says more. */
   #code = 'ENODATA';
 
   constructor(
@@ -109,7 +112,7 @@ class DnsLookup implements Lookup {
     if (error !== null) {
       if (!NO_RECORD_CODES.has(error.code ?? '') || this.#code === 'ENODATA') this.#code = error.code ?? 'EUNKNOWN';
     } else {
-      // Takes all addresses, because a forbidden one may be the last. A DNS message has room for some 4,000.
+      // Takes all addresses, because the last one may be a forbidden one. A DNS message has room for some 4,000.
       for (const text of found) {
         const bytes = parseAddress(text);
         if (bytes !== null) this.#addresses.push(bytes);
@@ -200,7 +203,7 @@ class HostsFile {
       this.#names = size <= HOSTS_BYTES_MAX ? parseHosts(readFileSync(this.#path, 'utf8')) : new Map();
       this.#version = version;
     } catch {
-      // A system without such a file, or with an unreadable one, has no names of its own.
+      // A system without a readable hosts file has no names in it.
       this.#names = new Map();
       this.#version = '';
     }

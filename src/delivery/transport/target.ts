@@ -14,7 +14,7 @@ export interface Target {
   ack_timeout_ms: number;
   /** How long an attempt at its webhook may take. */
   timeout_ms: number;
-  /** Null: it is pushed to as the specification says. */
+  /** Null: pushes have the shape of the specification. */
   runtime: RuntimeSettings | null;
   url: string;
   headers: Record<string, string>;
@@ -52,12 +52,17 @@ export function targetOf(instance: Instance): Target {
   };
 }
 
-/** Whether an attempt may take as long as an agent thinks: then it counts against no limit of short ones. */
+/**
+ * Whether an attempt may take as long as an agent thinks. Such an attempt does not count against the limits of short
+ * attempts.
+ */
 export function mayTakeLong({ transport, timeout_ms }: Pick<Target, 'transport' | 'timeout_ms'>): boolean {
   return transport === 'pull' || timeout_ms > TIMEOUT_S * 1000;
 }
 
-/** Whether what was learned of one target is true of the other: both reach the same machine in the same way. */
+/**
+ * Whether two targets reach the same receiver in the same way, so that the health of one is the health of the other.
+ */
 export function isSamePlace(a: Pick<Target, 'url' | 'transport'>, b: Pick<Target, 'url' | 'transport'>): boolean {
   return a.url === b.url && a.transport === b.transport;
 }

@@ -31,7 +31,7 @@ export interface StageReport {
   detail: string;
 }
 
-/** The whole body of a response, as text; or in words why there is none, although the push asked for it. */
+/** The whole body of a response as text, or why it is lost, in words. */
 export type KeptBody = { text: string } | { lost: string };
 
 /** The result of one POST. Failures of the outside are values, never exceptions. */
@@ -49,7 +49,7 @@ export interface PushResult {
   retry_after: string | null;
   /** The body of a success, for a push that keeps it. */
   kept_body?: KeptBody;
-  /** What agents answered, one by one, of an instance with a runtime: counts whatever the outcome is. */
+  /** For an instance with a runtime, what each agent answered. It counts whatever the outcome is. */
   answered?: readonly AnsweredPart[];
 }
 
@@ -63,7 +63,7 @@ export interface AnsweredPart {
 /** How an instance is reached, by one version of its registration. */
 export type Way = Pick<Target, 'transport' | 'ack_timeout_ms' | 'timeout_ms' | 'runtime' | 'headers' | 'updated_at'>;
 
-/** One way out of the queue. */
+/** A way to deliver. */
 export interface Transport {
   /** Whether an attempt can be made now. When that changes from no to yes, `Engine.isReady` is called. */
   canPush(instance_id: string, way: Way): boolean;
@@ -74,7 +74,7 @@ export interface Transport {
   push(push: Push, way: Way): Promise<PushResult | null>;
   /** Closes the connections kept for an instance (its URL changed, or it was deleted). */
   forget(instance_id: string): void;
-  /** Another node takes over the instances for which `isTaken` is true: ends attempts that may take long. */
+  /** Ends attempts that may take long, because another node takes over the instances for which `isTaken` is true. */
   handOver(isTaken: (instance_id: string) => boolean): void;
   /** Closes everything. */
   close(): Promise<void>;

@@ -1,7 +1,7 @@
 import type { TransportName } from '../../domain/instance.ts';
 import type { Push, PushResult, Transport, Way } from './transport.ts';
 
-/** The ways out of the queue: each instance names its own. */
+/** The ways to deliver. Each instance names its own. */
 export class Transports implements Transport {
   readonly #by_name: Readonly<Record<TransportName, Transport>>;
 

@@ -9,9 +9,9 @@ import { KeptBodies } from './response.ts';
 import type { Push, PushResult, Transport } from './transport.ts';
 
 /**
- * Pushes over HTTP/1.1, on undici's `dispatch`: `fetch` costs ten times as much, and `request` ignores signals until
- * the socket is connected. undici gets a connected socket and one request at a time, so that nothing ever queues inside
- * it; where it has no deadline (a dripped body, a flood of 103) ours ends the push.
+ * Pushes over HTTP/1.1 with undici's `dispatch`: `fetch` costs ten times as much, and `request` ignores signals until
+ * the socket is connected. undici gets a connected socket and one request at a time, so nothing ever queues inside it.
+ * It has no deadline for a body that drips or a flood of 103; Convoke's own deadline ends such a push.
  */
 export interface WebhookTransportOptions {
   policy: EgressPolicy;
@@ -31,7 +31,7 @@ export interface WebhookTransportOptions {
 
 export interface WebhookTransport extends Transport {
   push(push: Push): Promise<PushResult>;
-  /** With a deadline of its own. Null: it was handed over, and counts as not made. */
+  /** Makes a push with a deadline of its own. Null: another node takes over, and the attempt counts as not made. */
   pushFor(push: Push, timeout_ms: number): Promise<PushResult | null>;
   counts(): { pushes: number; connections: number; idle_connections: number; instances: number };
 }
@@ -68,7 +68,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     };
   }
 
-  /** A receiver is always tried. */
+  /** A webhook can always be tried. */
   canPush(): boolean {
     return true;
   }
@@ -87,7 +87,7 @@ class PooledTransport implements WebhookTransport, PushContext {
     this.pools.forget(instance_id);
   }
 
-  /** Most attempts end within 5 s by themselves. */
+  /** Other attempts end within 5 s by themselves. */
   handOver(isTaken: (instance_id: string) => boolean): void {
     for (const attempt of this.own_deadlines) if (isTaken(attempt.instance_id)) attempt.giveUp();
   }

@@ -22,7 +22,7 @@ const PROTOCOLS = ['1.0', '1.0-jsonrpc', '0.3'] as const;
 type Protocol = (typeof PROTOCOLS)[number];
 
 const A2A_JSON = 'application/a2a+json';
-/** Between two looks at a task that is not finished. */
+/** The pause between two requests for the state of a task that is not finished. */
 const LOOK_MS = 1_000;
 
 /** The methods of JSON-RPC. */
@@ -64,7 +64,7 @@ export const a2a: Runtime = {
       kind: 'answered',
       answers: answersOf(textOfParts(parts), agentOf(asked), no_reply),
     });
-    // 0.3 says by `kind` what a result is; a task that was asked for is the whole result.
+    // In 0.3 the field `kind` says what a result is. The response to tasks/get is the task itself.
     const message = at(result, 'kind') === 'message' ? result : at(result, 'message');
     if (message !== undefined && at(result, 'status') === undefined) return said(at(message, 'parts'));
     const task = at(result, 'task') ?? result;
@@ -86,7 +86,7 @@ export const a2a: Runtime = {
           kind: 'later',
           request: getOf(String(at(task, 'id')), asked, protocol, base_url),
           pause_ms: LOOK_MS,
-          // The agent has the message: to send it again would run it twice.
+          // The agent already has the message. A retry would make it run twice.
           if_late: {
             kind: 'answered',
             answers: [],
@@ -179,7 +179,7 @@ function stateOf(task: unknown): string | null {
     : null;
 }
 
-/** What a finished task has made; what it said last, when it made nothing. */
+/** The artifacts of a finished task; without any, its last message. */
 function partsOf(task: unknown): unknown {
   const artifacts = at(task, 'artifacts');
   const parts = Array.isArray(artifacts) ? artifacts.flatMap((artifact) => at(artifact, 'parts') ?? []) : [];

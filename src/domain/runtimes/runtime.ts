@@ -1,7 +1,7 @@
 import type { Outcome } from '../outcome.ts';
 import type { OptionTable, Options } from './options.ts';
 
-/** A message as a runtime is asked about it: a push of the specification, and who has to answer. */
+/** What a runtime is asked: a push of the specification, and the agents that have to answer. */
 export interface Asked {
   delivery_id: string;
   message_id: string;
@@ -42,7 +42,7 @@ export interface RuntimeRequest {
 
 export interface RuntimeResponse {
   status_code: number;
-  /** Whole after a 2xx; the beginning of it otherwise. */
+  /** The whole body after a 2xx, otherwise its beginning. */
   body: string;
 }
 
@@ -53,42 +53,42 @@ export type Answer = string | { message: Record<string, unknown>; from_agent?: s
 export type Meaning =
   /** The runtime took it; `answers` is empty when there is nothing to say in the meeting. */
   | Taken
-  /** Only statuses that a receiver may give have an outcome of their own. */
+  /** The runtime did not take it. `detail` says why, in words. */
   | { kind: 'failed'; outcome: Outcome; detail: string }
-  /** The answer is not there yet: ask with this request after the pause. */
+  /** The answer is not ready: send this request after the pause. */
   | { kind: 'later'; request: RuntimeRequest; pause_ms: number; if_late: Taken };
 
-/** The runtime took it. `note` says in words what people should know of it. */
+/** The runtime took the message. `note` is a text for people. */
 export interface Taken {
   kind: 'answered';
   answers: Answer[];
   note?: string;
 }
 
-/** What a test found, without a turn of the model. `advice` is one sentence: what to do about it. */
+/** What `webhook-test` found without asking the model. `advice` is one sentence that says what to do. */
 export interface Probed {
   is_ok: boolean;
   advice: string;
 }
 
 /**
- * The shape that one kind of agent runtime wants. All of it is pure: bytes that are made twice of the same push are the
- * same. The same shapes serve webhooks and `convoke connect`.
+ * The shape of pushes to one kind of agent runtime. All functions are pure: the same push always gives the same bytes.
+ * The same shapes serve webhooks and `convoke connect`.
  */
 export interface Runtime {
   /** One line for `convoke runtimes`. */
   says: string;
   options: OptionTable;
-  /** How long an attempt may take unless the registration says: a turn of a model takes up to two minutes. */
+  /** How long an attempt may take when the registration does not say it. A turn of a model takes up to two minutes. */
   timeout_s: number;
-  /** How many messages of the meeting a request has beside the one that is pushed. */
+  /** How many earlier messages of the meeting a request contains. */
   historyOf: (options: Options) => number;
   /** Whether each agent of a push has a request of its own. */
   asksEach: (options: Options) => boolean;
   /** @param base_url the stored webhook_url, or `--to` */
   requestOf: (asked: Asked, options: Options, base_url: string) => RuntimeRequest;
   read: (response: RuntimeResponse, asked: Asked, options: Options, base_url: string) => Meaning;
-  /** The cheapest question that shows whether the runtime is there and set up; null: there is none but a push. */
+  /** The cheapest request that shows whether the runtime is there and set up; null when only a push shows it. */
   probeOf: ((options: Options, base_url: string) => RuntimeRequest) | null;
   readProbe: (response: RuntimeResponse, options: Options) => Probed;
 }

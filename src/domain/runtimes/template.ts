@@ -17,7 +17,7 @@ import {
 const DEPTH_MAX = 20;
 const HEADERS_MAX = 20;
 const HEADER_NAME = /^[!#$%&'*+.^_`|~0-9a-z-]{1,100}$/;
-/** Headers that HTTP needs for itself, or that the body decides. */
+/** Headers that a template may not set: HTTP needs them for itself, or they follow from the body. */
 const REFUSED_HEADERS = new Set([
   'content-length',
   'transfer-encoding',
@@ -31,7 +31,7 @@ const REFUSED_HEADERS = new Set([
 const PLACE = /\{\{\s*([\w.-]{1,200})\s*\}\}/g;
 const ONE_PLACE = /^\{\{\s*([\w.-]{1,200})\s*\}\}$/;
 
-/** The first part of such a place: the fields of a push. */
+/** The fields of a push: a place begins with one of them. */
 const FIELDS = [
   'delivery_id',
   'message_id',
@@ -194,7 +194,7 @@ function wrongWithin(value: unknown, depth: number): string | null {
   return null;
 }
 
-/** A mistyped place would be null in every request. */
+/** Finds a mistyped place, which would be null in every request. */
 function unknownPlace(text: string): string | null {
   for (const [whole, place = ''] of text.matchAll(PLACE)) {
     const [first = ''] = place.split('.');
